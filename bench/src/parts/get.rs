@@ -28,7 +28,7 @@ fn run(parameters: &Value) -> Result<Value> {
     let (ids, gets) = (Ids::parse(&parameters["ids"])?, count(parameters, "gets")?);
     // A retirement that was broken off goes on with the first call, and would read beside those that are counted.
     let first = Target::Id(ids.id(0, opened.mix.due(0))?);
-    drop(opened.ours.calls().get(opened.mix.queue_name(opened.mix.queue(0)), vec![first]));
+    drop(opened.ours.calls().get(opened.mix.queue_name(opened.mix.queue(0)), vec![first], false));
     opened.settle_down()?;
     let skips = parameters["skip"] == true;
     let mix = opened.mix;
@@ -66,7 +66,8 @@ fn all(
         let (queue, target) = (opened.mix.queue_name(opened.mix.queue(*number)), target(*number)?);
         let before = opened.counters().disk.reads;
         let watch = Stopwatch::start();
-        let answer = opened.ours.calls().get(queue, vec![target]).pop().ok_or("a get has an answer")?;
+        let answer =
+            opened.ours.calls().get(queue, vec![target], false).pop().ok_or("a get has an answer")?;
         micros.record(u64::try_from(watch.elapsed().as_micros())?)?;
         reads.record(opened.counters().disk.reads - before)?;
         if answer?.body[..] != Mix::body(*number) {

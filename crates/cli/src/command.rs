@@ -10,6 +10,7 @@ mod configure;
 mod delete_queue;
 mod discard;
 mod engine;
+mod expire_lease;
 mod extend;
 mod get;
 mod list;
@@ -32,7 +33,7 @@ mod token;
 mod work;
 
 use clap::Subcommand;
-use dwell_model::{Receipt, StateKind};
+use dwell_model::{MessageId, Receipt, StateKind};
 use dwell_store::{Action, QueueStats, Settle, Settled, Swept};
 use dwell_wire::Removed;
 use serde::Serialize;
@@ -71,6 +72,7 @@ pub(crate) enum Command {
     Release(release::Release),
     Bury(bury::Bury),
     Extend(extend::Extend),
+    ExpireLease(expire_lease::ExpireLease),
     Cancel(cancel::Cancel),
     Reschedule(reschedule::Reschedule),
     Get(get::Get),
@@ -108,6 +110,7 @@ impl Command {
             Command::Release(it) => it.run(context),
             Command::Bury(it) => it.run(context),
             Command::Extend(it) => it.run(context),
+            Command::ExpireLease(it) => it.run(context),
             Command::Cancel(it) => it.run(context),
             Command::Reschedule(it) => it.run(context),
             Command::Get(it) => it.run(context),
@@ -141,21 +144,30 @@ pub(crate) fn only<T>(mut answers: Vec<T>) -> T {
 impl Context {
     /// Settles each receipt by `action`, shows what became of it, and ends as the first that failed.
     pub(crate) fn settle(&self, receipts: &[Receipt], action: &Action) -> Outcome {
+        let settles: Vec<Settle> = receipts
+            .iter()
+            .map(|receipt| Settle { receipt: receipt.clone(), action: action.clone() })
+            .collect();
+        let ids = receipts.iter().map(|receipt| receipt.id);
+        self.show_settled(ids.zip(self.client()?.settle(settles)))
+    }
+
+    /// Shows what became of messages that were held, and ends as the first that failed.
+    pub(crate) fn show_settled(
+        &self,
+        answers: impl IntoIterator<Item = (MessageId, dwell_store::Result<Settled>)>,
+    ) -> Outcome {
         #[derive(Serialize)]
         struct Shown<'a> {
             id: String,
             #[serde(flatten)]
             settled: &'a dwell_wire::Settled,
         }
-        let settles: Vec<Settle> = receipts
-            .iter()
-            .map(|receipt| Settle { receipt: receipt.clone(), action: action.clone() })
-            .collect();
         let mut exit = Exit::Ok;
-        for (receipt, answer) in receipts.iter().zip(self.client()?.settle(settles)) {
+        for (id, answer) in answers {
             match answer {
                 Ok(settled) => {
-                    let shown = Shown { id: receipt.id.to_string(), settled: &settled.into() };
+                    let shown = Shown { id: id.to_string(), settled: &settled.into() };
                     self.output.show(&shown, |out| {
                         let state = match settled {
                             Settled::Gone => None,
@@ -168,7 +180,7 @@ impl Context {
                             Some(state) => (state_style(state), state.as_str()),
                             None => (STRONG, "gone"),
                         };
-                        write!(out, "{}  {style}{word}{style:#}", receipt.id)?;
+                        write!(out, "{id}  {style}{word}{style:#}")?;
                         match settled {
                             Settled::Scheduled(due) => writeln!(out, "  due {}", human::instant(due)),
                             Settled::Leased(until) => writeln!(out, "  until {}", human::instant(until)),

@@ -1,9 +1,11 @@
 //! Changes to messages: settle those that are held, cancel and reschedule those that nobody holds, revive and discard dead ones.
 
 use dwell_model::{MessageId, QueueName};
-use dwell_store::{Cancelled, Error, Rescheduled, Result, Selection, Settle, Settled, Swept, Target, When};
+use dwell_store::{
+    Cancelled, Error, LeaseRef, Rescheduled, Result, Selection, Settle, Settled, Swept, Target, When,
+};
 use dwell_wire::{
-    Moved, Operation, Path, RescheduleItem, ReviveFields, SelectFields, SettleItem, TargetFields,
+    LeaseItem, Moved, Operation, Path, RescheduleItem, ReviveFields, SelectFields, SettleItem, TargetFields,
 };
 
 use crate::call::Call;
@@ -13,6 +15,13 @@ impl Inner {
     pub(crate) async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
         let call = || Call::change(Path::of(Operation::SettleMany, &[]));
         let items: Vec<_> = settles.iter().map(SettleItem::from).collect();
+        let answers = self.send_all::<_, dwell_wire::Settled>(items, call).await;
+        answers.into_iter().map(|answer| answer.map(Settled::from)).collect()
+    }
+
+    pub(crate) async fn expire_lease(&self, queue: QueueName, leases: Vec<LeaseRef>) -> Vec<Result<Settled>> {
+        let call = || Call::change(Path::of(Operation::ExpireLeases, &[queue.as_str()]));
+        let items: Vec<_> = leases.iter().map(LeaseItem::from).collect();
         let answers = self.send_all::<_, dwell_wire::Settled>(items, call).await;
         answers.into_iter().map(|answer| answer.map(Settled::from)).collect()
     }

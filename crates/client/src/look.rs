@@ -43,8 +43,16 @@ impl Client {
 }
 
 impl Inner {
-    pub(crate) async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
-        let call = || Call::read(Path::of(Operation::GetMany, &[queue.as_str()]));
+    pub(crate) async fn get(
+        &self,
+        queue: QueueName,
+        targets: Vec<Target>,
+        dead: bool,
+    ) -> Vec<Result<Message>> {
+        // A server that does not know of it is asked as before.
+        let with_dead = dead.then_some(true);
+        let call =
+            || Call::read(Path::of(Operation::GetMany, &[queue.as_str()]).query_some("dead", with_dead));
         let items: Vec<_> = targets.iter().map(TargetFields::from).collect();
         let found = self.send_all::<_, Found<'static>>(items, call).await;
         found.into_iter().map(|found| self.message(found?.message)).collect()

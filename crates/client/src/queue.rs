@@ -1,8 +1,8 @@
 //! Queues and the server itself: counts, settings, limits, and what is done to all of a queue.
 
 use dwell_model::{Limits, QueueName, Setting, SettingChange, SettingName, format_duration_ms};
-use dwell_store::{QueueStats, Result};
-use dwell_wire::{BackoffSettings, Operation, Path, QueuePage, Removed, ServerInfo, pause_text};
+use dwell_store::{QueueDeaths, QueueStats, Result};
+use dwell_wire::{BackoffSettings, Deaths, Operation, Path, QueuePage, Removed, ServerInfo, pause_text};
 use serde_json::{Map, Value, json};
 
 use crate::Client;
@@ -93,6 +93,10 @@ impl Inner {
         Ok(all)
     }
 
+    pub(crate) async fn deaths(&self) -> Result<Vec<QueueDeaths>> {
+        Ok(self.send::<Deaths>(Call::read(Path::of(Operation::Deaths, &[]))).await?.into())
+    }
+
     pub(crate) async fn ready(&self) -> Result<()> {
         self.bytes(Call::read(Path::of(Operation::Ready, &[]))).await.map(drop)
     }
@@ -129,12 +133,16 @@ fn change(change: &SettingChange) -> (String, Value) {
 
 fn value(setting: &Setting) -> Value {
     match setting {
-        Setting::LeaseMs(ms) | Setting::TokenMs(ms) => json!(format_duration_ms(*ms)),
+        Setting::LeaseMs(ms) | Setting::TokenMs(ms) | Setting::DeadTtlMs(ms) => {
+            json!(format_duration_ms(*ms))
+        }
         Setting::MaxAttempts(limit) => json!(limit),
         Setting::Backoff(backoff) => json!(BackoffSettings::from(*backoff)),
-        Setting::MaxPending(limit) => json!(limit),
+        Setting::MaxPending(limit) | Setting::DeadMax(limit) | Setting::MaxLeased(limit) => json!(limit),
         Setting::Pause(pause) => json!(pause_text(*pause)),
         Setting::Levels(levels) => json!(levels.iter().copied().map(format_duration_ms).collect::<Vec<_>>()),
         Setting::Spread(spread) => json!(spread),
+        Setting::OnExpiry(what) => json!(what),
+        Setting::LapseBackoff(from) => json!(from),
     }
 }

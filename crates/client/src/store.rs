@@ -8,8 +8,8 @@ use dwell_model::{
     Cursor, Limits, Message, MessageId, Number, QueueName, Setting, SettingChange, StateKind, Timestamp,
 };
 use dwell_store::{
-    Blocking, Cancelled, Delivery, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result,
-    Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    Blocking, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
 };
 use dwell_wire::Operation;
 use tokio::sync::oneshot;
@@ -49,15 +49,9 @@ impl Store for Client {
         Arc::clone(&self.inner).run_take(queues, run).await
     }
 
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        lease_ms: Option<u64>,
-        _bound: bool,
-    ) -> Result<Delivery> {
+    async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
         let run = |inner: Arc<Inner>, mut sender: oneshot::Sender<Taken>| async move {
-            let taken = inner.take_id(&queue, id, lease_ms, &mut sender).await;
+            let taken = inner.take_id(&queue, id, &terms, &mut sender).await;
             (taken, sender)
         };
         let taken = Arc::clone(&self.inner).run_take(0, run).await?;
@@ -68,6 +62,10 @@ impl Store for Client {
         self.enter(self.inner.settle(settles)).await
     }
 
+    async fn expire_lease(&self, queue: QueueName, leases: Vec<LeaseRef>) -> Vec<Result<Settled>> {
+        self.enter(self.inner.expire_lease(queue, leases)).await
+    }
+
     async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
         self.enter(self.inner.cancel(queue, targets)).await
     }
@@ -76,8 +74,8 @@ impl Store for Client {
         self.enter(self.inner.reschedule(queue, moves)).await
     }
 
-    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
-        self.enter(self.inner.get(queue, targets)).await
+    async fn get(&self, queue: QueueName, targets: Vec<Target>, dead: bool) -> Vec<Result<Message>> {
+        self.enter(self.inner.get(queue, targets, dead)).await
     }
 
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
@@ -116,6 +114,11 @@ impl Store for Client {
 
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
         self.enter(self.inner.revive(queue, which, when)).await
+    }
+
+    /// What the server has noticed since it opened its store.
+    async fn deaths(&self) -> Result<Vec<QueueDeaths>> {
+        self.enter(self.inner.deaths()).await
     }
 
     async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {

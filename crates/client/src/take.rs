@@ -1,7 +1,7 @@
 //! Taking due messages. A wait is a long poll, and a longer wait than the server allows is several.
 
 use dwell_model::{MessageId, QueueName, format_duration_ms};
-use dwell_store::{Delivery, Result, Take};
+use dwell_store::{Delivery, LeaseTerms, Result, Take};
 use dwell_time::{Clock as _, SystemClock};
 use dwell_wire::{Operation, Path};
 
@@ -52,7 +52,8 @@ impl Inner {
             .query("max", max)
             .query("wait", format_duration_ms(wait_ms))
             .query_some("max_bytes", take.max_bytes.map(|bytes| bytes.min(MAX_BYTES)))
-            .query_some("lease", take.lease_ms.map(format_duration_ms));
+            .query_some("lease", take.lease_ms.map(format_duration_ms))
+            .query_some("holder", take.holder.as_ref());
         let call = Call::change(path).wait_ms(wait_ms);
         let taken: dwell_wire::Taken<'static> = self.send_for(call, caller).await?;
         let deliveries = taken.messages.into_iter().map(dwell_wire::Delivery::into_delivery);
@@ -63,11 +64,14 @@ impl Inner {
         &self,
         queue: &QueueName,
         id: MessageId,
-        lease_ms: Option<u64>,
+        terms: &LeaseTerms,
         caller: &mut impl Caller,
     ) -> Result<Vec<Delivery>> {
         let path = Path::of(Operation::TakeOne, &[queue.as_str(), &id.to_string()]);
-        let call = Call::change(path.query_some("lease", lease_ms.map(format_duration_ms)));
+        let path = path
+            .query_some("lease", terms.lease_ms.map(format_duration_ms))
+            .query_some("holder", terms.holder.as_ref());
+        let call = Call::change(path);
         let taken: dwell_wire::Delivery<'static> = self.send_for(call, caller).await?;
         Ok(vec![taken.into_delivery().map_err(|reason| self.no_value(reason))?])
     }

@@ -13,8 +13,8 @@ use dwell_delivery::schedule::{
 };
 use dwell_model::{Limits, QueueName, Timestamp};
 use dwell_store::{
-    Action, Delivery, MemoryStore, Put, PutAnswer, Result, Settle, Settled, Store, Take, async_trait,
-    delegate_store,
+    Action, Delivery, LeaseTerms, MemoryStore, Put, PutAnswer, Result, Settle, Settled, Store, Take,
+    async_trait, delegate_store,
 };
 use dwell_time::{Clock, ManualClock};
 
@@ -62,10 +62,9 @@ impl Store for Deadly {
         &self,
         queue: QueueName,
         id: dwell_model::MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
+        terms: LeaseTerms,
     ) -> Result<Delivery> {
-        self.call(self.inner.take_id(queue, id, lease_ms, bound)).await
+        self.call(self.inner.take_id(queue, id, terms)).await
     }
 
     async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
@@ -75,7 +74,8 @@ impl Store for Deadly {
     delegate_store! {
         self.inner;
         own: put take take_id settle;
-        forward: cancel reschedule get locate list peek stats forecast queues ready configure revive discard purge delete_queue;
+        forward: expire_lease cancel reschedule get locate list peek stats forecast queues ready;
+        forward: configure revive deaths discard purge delete_queue;
     }
 }
 

@@ -65,7 +65,8 @@ impl Store for Watched {
     delegate_store! {
         self.inner;
         own: take settle;
-        forward: put take_id cancel reschedule get locate list peek stats forecast queues ready configure revive discard purge delete_queue;
+        forward: put take_id expire_lease cancel reschedule get locate list peek stats forecast queues ready;
+        forward: configure revive deaths discard purge delete_queue;
     }
 }
 

@@ -73,7 +73,7 @@ fn a_message_that_kills_its_process_is_dead_after_max_attempts() {
     let engine = Engine::open(dir.path(), Options::default()).unwrap();
     let store = engine.blocking();
     assert!(store.take(Take::from(queue.clone())).unwrap().is_empty());
-    let message = store.get(queue.clone(), vec![Target::Id(put.id)]).remove(0).unwrap();
+    let message = store.get(queue.clone(), vec![Target::Id(put.id)], false).remove(0).unwrap();
     let State::Dead(death) = message.standing.state else { panic!("{message:?}") };
     assert_eq!(death.reason, DeathReason::AttemptsSpent);
     assert_eq!((message.standing.counts.takes, message.standing.counts.lapses), (ATTEMPTS, ATTEMPTS));

@@ -12,8 +12,8 @@ use dwell_model::{
 };
 use dwell_store::core::WaiterId;
 use dwell_store::{
-    Blocking, Cancelled, Delivery, Error, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result,
-    Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    Blocking, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
 };
 
 use crate::disk::{CountedDisk, PooledDisk, Sizes, failure};
@@ -437,20 +437,18 @@ impl Store for Engine {
         self.ask_taken(|id, reply| Command::Take { id, take, reply }).await
     }
 
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
-    ) -> Result<Delivery> {
-        let command = |_, reply| Command::TakeId { queue, id, lease_ms, bound, reply };
+    async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
+        let command = |_, reply| Command::TakeId { queue, id, terms, reply };
         let mut taken = self.ask_taken(command).await?;
         Ok(taken.pop().expect("a take by id is answered with its message or a refusal"))
     }
 
     async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
         self.ask_each(settles.len(), |reply| Command::Settle(settles, reply)).await
+    }
+
+    async fn expire_lease(&self, queue: QueueName, leases: Vec<LeaseRef>) -> Vec<Result<Settled>> {
+        self.ask_each(leases.len(), |reply| Command::ExpireLease(queue, leases, reply)).await
     }
 
     async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
@@ -461,8 +459,9 @@ impl Store for Engine {
         self.ask_each(moves.len(), |reply| Command::Reschedule(queue, moves, reply)).await
     }
 
-    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
-        let found = self.ask_each(targets.len(), |reply| Command::Get(queue, targets, reply)).await;
+    async fn get(&self, queue: QueueName, targets: Vec<Target>, dead: bool) -> Vec<Result<Message>> {
+        let items = targets.len();
+        let found = self.ask_each(items, |reply| Command::Get { queue, targets, dead, reply }).await;
         let places = found.iter().flatten().map(place).collect::<Vec<_>>();
         let mut bodies = Place::read_all(&places).into_iter();
         let mut with_body = |message: Message<Place>| match bodies.next().expect("each message has a body") {
@@ -536,6 +535,10 @@ impl Store for Engine {
 
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
         self.ask_one(|reply| Command::Revive(queue, which, when, reply)).await
+    }
+
+    async fn deaths(&self) -> Result<Vec<QueueDeaths>> {
+        self.ask_one(Command::Deaths).await
     }
 
     async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {

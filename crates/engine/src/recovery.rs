@@ -574,9 +574,9 @@ impl<R: Replay> Scan<'_, R> {
             Fact::Put { record, .. } => {
                 self.given = self.given.max(record.number.get());
                 self.carry.see_put(&record);
-                let Some((token, until)) = record.token.clone() else { return Ok(()) };
+                let Some(token) = record.token.clone() else { return Ok(()) };
                 let (answer, queue) = (record.answer(), record.queue);
-                self.replay.record(Record::Answered { queue, token, answer, until })
+                self.replay.record(Record::Answered { queue, token, answer })
             }
             Fact::Record(record) => {
                 self.carry.see(&record);

@@ -35,7 +35,7 @@ pub struct OpenReport {
 /// What an engine uses of memory at most, in bytes; `u64::MAX` where there is no limit.
 ///
 /// The limit counts messages, keys, headers, error texts, leases, a retirement under way, and all that finds messages in
-/// files. It does not count bodies of calls under way, about 64 bytes for each put token in force (`Limits::put_tokens` at the most), about 600 bytes for
+/// files. It does not count bodies of calls under way, about 72 bytes for each put token in force (`Limits::put_tokens` at the most), about 600 bytes for
 /// each queue that has messages or settings, takes that wait, and what the allocator keeps for itself. Where what
 /// finds messages in files takes more than five eighths of the limit, the limit does not hold: about 3 bytes a message
 /// with a key, half a byte without, and up to 2 more where messages were moved; all filters together have up to a third of

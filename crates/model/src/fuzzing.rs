@@ -4,8 +4,8 @@ use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
 use crate::{
-    Cursor, Headers, Invalid, Key, LeaseToken, MessageId, Number, PutToken, QueueName, Receipt, Timestamp,
-    format_duration_ms, parse_duration_ms,
+    Cursor, Headers, Holder, Invalid, Key, LeaseToken, MessageId, Number, PutToken, QueueName, Receipt,
+    Timestamp, format_duration_ms, parse_duration_ms,
 };
 
 /// Reads `data` as the text of anything that has one. The first byte chooses: even ones read the rest as it is,
@@ -27,6 +27,7 @@ pub fn texts(data: &[u8]) {
     survives::<QueueName>(text);
     survives::<Key>(text);
     survives::<PutToken>(text);
+    survives::<Holder>(text);
     match parse_duration_ms(text) {
         Ok(ms) => assert_eq!(parse_duration_ms(&format_duration_ms(ms)), Ok(ms)),
         Err(invalid) => is_short(&invalid),

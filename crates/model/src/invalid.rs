@@ -104,6 +104,14 @@ pub enum Invalid {
         /// The longest token in bytes.
         limit: usize,
     },
+    /// The holder that a take names is empty, too long, or has control characters.
+    #[error("a holder has 1 to {limit} bytes of UTF-8 without control characters, not '{text}'")]
+    InvalidHolder {
+        /// The holder as given.
+        text: Box<str>,
+        /// The longest holder in bytes.
+        limit: usize,
+    },
     /// A header's name or value holds bytes that no header may hold.
     #[error(
         "header '{name}': a name is 1 to 200 of the characters of an HTTP token, \
@@ -179,6 +187,7 @@ impl Invalid {
             Invalid::InvalidQueueName { .. } => "invalid_queue_name",
             Invalid::InvalidKey { .. } => "invalid_key",
             Invalid::InvalidToken { .. } => "invalid_token",
+            Invalid::InvalidHolder { .. } => "invalid_holder",
             Invalid::InvalidHeader { .. } => "invalid_header",
             Invalid::HeadersTooLarge { .. } => "headers_too_large",
             Invalid::BodyTooLarge { .. } => "body_too_large",

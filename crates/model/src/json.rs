@@ -12,7 +12,8 @@ use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{
-    AttemptLimit, Cursor, DeathReason, Headers, Key, MessageId, QueueName, Receipt, StateKind, Timestamp,
+    AttemptLimit, Cursor, DeathReason, Headers, Holder, Key, LapseBackoff, MessageId, OnExpiry, QueueName,
+    Receipt, StateKind, Timestamp,
 };
 
 /// Reads a text by its type's own rules, without keeping it.
@@ -46,7 +47,7 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(Cursor, Key, MessageId, QueueName, Receipt, Timestamp);
+as_text!(Cursor, Holder, Key, MessageId, QueueName, Receipt, Timestamp);
 
 /// Reads one of some words.
 struct Word<T: 'static>(&'static [T], fn(T) -> &'static str);
@@ -82,6 +83,8 @@ macro_rules! as_word {
 }
 
 as_word! {
+    LapseBackoff: &LapseBackoff::ALL;
+    OnExpiry: &OnExpiry::ALL;
     StateKind: &StateKind::ALL;
     DeathReason: &[DeathReason::AttemptsSpent, DeathReason::Buried, DeathReason::Expired];
 }
@@ -198,6 +201,14 @@ mod schema {
             "maxLength": 200
         };
         Key "Key" = { "description": "1 to 512 bytes of UTF-8", "type": "string", "minLength": 1, "maxLength": 512 };
+        Holder "Holder" = {
+            "description": "1 to 128 bytes of UTF-8 without control characters",
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 128
+        };
+        OnExpiry "OnExpiry" = { "type": "string", "enum": ["dead", "drop"] };
+        LapseBackoff "LapseBackoff" = { "type": "string", "enum": ["never", "second", "first"] };
         PutToken "Token" = { "type": "string", "pattern": "^[!-~]+$", "minLength": 1, "maxLength": 256 };
         Receipt "Receipt" = {
             "description": "Opaque: it comes with a taken message",

@@ -4,9 +4,9 @@
 //!
 //! # Layout
 //! - [`Timestamp`], [`Now`], [`Wake`]: instants, a clock's reading, the moment to wake at
-//! - [`MessageId`], [`Number`], [`QueueName`], [`Key`], [`PutToken`], [`Headers`], [`Receipt`]: names and proofs
+//! - [`MessageId`], [`Number`], [`QueueName`], [`Key`], [`PutToken`], [`Holder`], [`Headers`], [`Receipt`]: names and proofs
 //! - [`Message`], [`Standing`], [`State`]: a message and the part of it that changes
-//! - [`apply`], [`as_of`]: the state machine
+//! - [`apply`], [`as_of`], [`Rules`]: the state machine
 //! - [`Settings`], [`Limits`]: what a queue and a store may be told
 //! - [`Invalid`]: why a value is refused
 //!

@@ -4,8 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is the answer")]
 
 use dwell_model::{
-    AttemptLimit, Command, DeathReason, Grant, Lease, LeaseToken, Now, Refusal, Standing, State, StateKind,
-    Timestamp, apply, as_of,
+    AttemptLimit, Command, DeathReason, Grant, Lease, LeaseToken, MessageId, Now, Refusal, Rules, Settings,
+    Standing, State, StateKind, Timestamp, Transition,
 };
 
 const LIMIT: AttemptLimit = AttemptLimit::Unlimited;
@@ -19,13 +19,29 @@ fn now(wall_ms: i64, mono_ms: u64) -> Now {
     Now { wall: at(wall_ms), mono_ms }
 }
 
+/// Where it stands under default settings, which remove nothing.
+fn as_of(standing: &Standing, now: Now, max_attempts: AttemptLimit) -> Standing {
+    let id = MessageId::new(Timestamp::MIN, 0, 0, 0);
+    dwell_model::as_of(standing, now, Rules { id, max_attempts, settings: &Settings::default() }).unwrap()
+}
+
+fn apply(
+    standing: &Standing,
+    command: &Command,
+    now: Now,
+    max_attempts: AttemptLimit,
+) -> Result<Transition, Refusal> {
+    let id = MessageId::new(Timestamp::MIN, 0, 0, 0);
+    dwell_model::apply(standing, command, now, Rules { id, max_attempts, settings: &Settings::default() })
+}
+
 fn put(due_ms: i64, expires_ms: Option<i64>, now: Now) -> Standing {
     Standing::put(at(due_ms), 1_024, expires_ms.map(at), now)
 }
 
 fn taken(lease_ms: u64, bound: bool, now: Now) -> Standing {
     let standing = put(now.wall.as_ms(), None, now);
-    let take = Command::Take(Grant { token: TOKEN, lease_ms, bound });
+    let take = Command::Take(Grant { token: TOKEN, lease_ms, bound, holder: None });
     apply(&standing, &take, now, LIMIT).unwrap().next.unwrap()
 }
 
@@ -42,7 +58,7 @@ fn due_comes_with_the_wall_clock_and_not_a_millisecond_before() {
     // Monotonic time alone brings nothing about: the wall clock may have been stepped back meanwhile.
     assert_eq!(as_of(&stored, now(1_999, 99_999), LIMIT).state, State::Scheduled);
     assert_eq!(as_of(&stored, now(2_000, 0), LIMIT).state, State::Ready);
-    let take = Command::Take(Grant { token: TOKEN, lease_ms: 1, bound: false });
+    let take = Command::Take(Grant { token: TOKEN, lease_ms: 1, bound: false, holder: None });
     assert_eq!(apply(&stored, &take, now(1_999, 99_999), LIMIT), Err(Refusal::NotReady));
 }
 
@@ -57,7 +73,7 @@ fn ready_stays_ready_when_the_clock_steps_back() {
     let ready = as_of(&put(2_000, None, now(1_000, 0)), now(2_000, 1_000), LIMIT);
     let back = now(500, 1_001);
     assert_eq!(as_of(&ready, back, LIMIT).state, State::Ready);
-    let take = Command::Take(Grant { token: TOKEN, lease_ms: 10, bound: false });
+    let take = Command::Take(Grant { token: TOKEN, lease_ms: 10, bound: false, holder: None });
     let held = apply(&ready, &take, back, LIMIT).unwrap().next.unwrap();
     for end in [Command::Release { token: TOKEN, after_ms: None, priority: None }, Command::GiveBack(TOKEN)] {
         let next = apply(&held, &end, back, LIMIT).unwrap().next.unwrap();

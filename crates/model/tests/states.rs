@@ -10,14 +10,17 @@ use std::fmt::Write;
 use std::num::NonZeroU32;
 
 use dwell_model::{
-    AttemptLimit, Command, Counts, Death, DeathReason, Grant, Lease, LeaseToken, Now, Refusal, Standing,
-    State, Timestamp, Transition, apply, as_of, is_acked, taken,
+    AttemptLimit, Command, Counts, Death, DeathReason, Grant, LapseBackoff, Lease, LeaseToken, MessageId,
+    Now, OnExpiry, Refusal, Rules, Settings, Standing, State, Timestamp, Transition, apply, as_of, is_acked,
+    taken,
 };
 
 const DOCUMENT: &str = include_str!("../../../docs/states.md");
 
 const NOW_MS: i64 = 1_000_000;
 const EXPIRES_MS: i64 = 1_060_000;
+/// So often the standings below were handed out.
+const TAKES: u32 = 4;
 const RIGHT: LeaseToken = LeaseToken(7);
 const WRONG: LeaseToken = LeaseToken(8);
 /// The standings below have two attempts behind them: this leaves more, the other leaves none.
@@ -32,6 +35,19 @@ fn now() -> Now {
     Now { wall: at(NOW_MS), mono_ms: 50_000 }
 }
 
+/// The rules of a message with so many attempts.
+fn rules(max_attempts: AttemptLimit, settings: &Settings) -> Rules<'_> {
+    Rules { id: MessageId::new(at(NOW_MS), 0, 0, 1), max_attempts, settings }
+}
+
+fn dropping() -> Settings {
+    Settings { on_expiry: OnExpiry::Drop, ..Settings::default() }
+}
+
+fn backing_off() -> Settings {
+    Settings { lapse_backoff: LapseBackoff::First, ..Settings::default() }
+}
+
 fn standing(state: State) -> Standing {
     let due_ms = if state == State::Scheduled { NOW_MS + 10_000 } else { NOW_MS - 10_000 };
     Standing {
@@ -41,8 +57,9 @@ fn standing(state: State) -> Standing {
         attempts: 2,
         expires: Some(at(EXPIRES_MS)),
         keyless: false,
-        counts: Counts { takes: 4, lapses: 1, releases: 1, buries: 1, revives: 1 },
+        counts: Counts { takes: TAKES, lapses: 1, releases: 1, buries: 1, revives: 1 },
         last_error: Some("an older error".into()),
+        holder: None,
     }
 }
 
@@ -69,7 +86,7 @@ fn situations() -> Vec<(&'static str, Standing, LeaseToken)> {
 
 /// The rows of the command table, with the limit of attempts that they are tried under.
 fn commands(token: LeaseToken) -> Vec<(&'static str, Command, AttemptLimit)> {
-    let grant = Grant { token: LeaseToken(99), lease_ms: 30_000, bound: false };
+    let grant = Grant { token: LeaseToken(99), lease_ms: 30_000, bound: false, holder: None };
     let retry =
         |after_ms| Command::Retry { token, after_ms, priority: Some(5), error: Some("a new error".into()) };
     let release = |after_ms| Command::Release { token, after_ms, priority: Some(5) };
@@ -77,7 +94,7 @@ fn commands(token: LeaseToken) -> Vec<(&'static str, Command, AttemptLimit)> {
     let past_expiry_ms = (EXPIRES_MS - NOW_MS) as u64;
     let past_9999_ms = Timestamp::MAX.as_ms() as u64;
     vec![
-        ("take", Command::Take(grant), ATTEMPTS_LEFT),
+        ("take", Command::Take(grant.clone()), ATTEMPTS_LEFT),
         ("take by id", Command::TakeById(grant), ATTEMPTS_LEFT),
         ("ack", Command::Ack(token), ATTEMPTS_LEFT),
         ("retry", retry(1_000), ATTEMPTS_LEFT),
@@ -95,6 +112,9 @@ fn commands(token: LeaseToken) -> Vec<(&'static str, Command, AttemptLimit)> {
         ("extend", Command::Extend { token, lease_ms: 60_000 }, ATTEMPTS_LEFT),
         ("unbind", Command::Unbind, ATTEMPTS_LEFT),
         ("unbind at the last attempt", Command::Unbind, LAST_ATTEMPT),
+        ("expire lease", Command::ExpireLease { takes: TAKES }, ATTEMPTS_LEFT),
+        ("expire lease at the last attempt", Command::ExpireLease { takes: TAKES }, LAST_ATTEMPT),
+        ("expire lease of an earlier take", Command::ExpireLease { takes: TAKES - 1 }, ATTEMPTS_LEFT),
         ("cancel", Command::Cancel, ATTEMPTS_LEFT),
         ("reschedule", Command::Reschedule(at(NOW_MS + 20_000)), ATTEMPTS_LEFT),
         ("reschedule into the past", Command::Reschedule(at(NOW_MS - 20_000)), ATTEMPTS_LEFT),
@@ -121,6 +141,7 @@ fn has_a_row(command: &Command) {
         | Command::Bury { .. }
         | Command::Extend { .. }
         | Command::Unbind
+        | Command::ExpireLease { .. }
         | Command::Cancel
         | Command::Reschedule(_)
         | Command::BringForward(_)
@@ -144,6 +165,9 @@ fn refusal(refusal: Refusal) -> String {
         Refusal::Dead => "dead",
         Refusal::NotDead => "not dead",
         Refusal::NotReady => "not ready",
+        Refusal::NotLeased => "not leased",
+        Refusal::LeaseChanged => "lease changed",
+        Refusal::Gone => "gone",
         Refusal::ExpiresBeforeDue => "expires before due",
         Refusal::DueOutOfRange => "due out of range",
     };
@@ -271,22 +295,42 @@ fn compare(heading: &str, actual: Vec<(&str, Vec<(&str, String)>)>) {
 #[test]
 fn what_time_does() {
     let lapsed = Lease { deadline_mono_ms: now().mono_ms, ..Lease::granted(RIGHT, 5_000, false, now()) };
+    let (plain, dropping, backing_off) = (Settings::default(), dropping(), backing_off());
+    let (left, last) = (rules(ATTEMPTS_LEFT, &plain), rules(LAST_ATTEMPT, &plain));
+    let (drops, backs_off) = (rules(ATTEMPTS_LEFT, &dropping), rules(ATTEMPTS_LEFT, &backing_off));
+    let lapsed = || standing(State::Leased(lapsed));
     let stored = [
-        ("scheduled", standing(State::Scheduled), ATTEMPTS_LEFT),
-        ("ready", standing(State::Ready), ATTEMPTS_LEFT),
-        ("leased, deadline ahead", leased(false), ATTEMPTS_LEFT),
-        ("leased, deadline passed", standing(State::Leased(lapsed)), ATTEMPTS_LEFT),
-        ("leased, deadline passed, last attempt", standing(State::Leased(lapsed)), LAST_ATTEMPT),
-        ("dead", dead(DeathReason::Buried), ATTEMPTS_LEFT),
+        ("scheduled", standing(State::Scheduled), left),
+        ("scheduled, `on_expiry` drop", standing(State::Scheduled), drops),
+        ("ready", standing(State::Ready), left),
+        ("ready, `on_expiry` drop", standing(State::Ready), drops),
+        ("leased, deadline ahead", leased(false), left),
+        ("leased, deadline ahead, `on_expiry` drop", leased(false), drops),
+        ("leased, deadline passed", lapsed(), left),
+        ("leased, deadline passed, `lapse_backoff`", lapsed(), backs_off),
+        ("leased, deadline passed, `on_expiry` drop", lapsed(), drops),
+        ("leased, deadline passed, last attempt", lapsed(), last),
+        (
+            "leased, deadline passed, last attempt, `lapse_backoff`",
+            lapsed(),
+            Rules { settings: &backing_off, ..last },
+        ),
+        (
+            "leased, deadline passed, last attempt, `on_expiry` drop",
+            lapsed(),
+            Rules { settings: &dropping, ..last },
+        ),
+        ("dead", dead(DeathReason::Buried), left),
+        ("dead, `on_expiry` drop", dead(DeathReason::Buried), drops),
     ];
     let (due_ms, expires_ms) = (NOW_MS + 10, NOW_MS + 20);
     let moments = [("before due", due_ms - 1), ("due", due_ms), ("expired", expires_ms)];
-    let rows = stored.map(|(row, standing, limit)| {
+    let rows = stored.map(|(row, standing, rules)| {
         let standing = Standing { due: at(due_ms), expires: Some(at(expires_ms)), ..standing };
         let cell = |(column, wall_ms)| {
             let later = Now { wall: at(wall_ms), ..now() };
-            let next = as_of(&standing, later, limit);
-            assert_eq!(as_of(&next, later, limit), next, "{row}, {column}: time acts once");
+            let Some(next) = as_of(&standing, later, rules) else { return (column, "gone".to_owned()) };
+            assert_eq!(as_of(&next, later, rules).as_ref(), Some(&next), "{row}, {column}: time acts once");
             (column, changes(&standing, &next))
         };
         (row, moments.map(cell).to_vec())
@@ -296,11 +340,12 @@ fn what_time_does() {
 
 #[test]
 fn what_commands_do() {
+    let settings = Settings::default();
     let rows = commands(RIGHT).into_iter().enumerate().map(|(index, (row, command, limit))| {
         has_a_row(&command);
         let cells = situations().into_iter().map(|(column, before, token)| {
             let command = &commands(token)[index].1;
-            (column, outcome(&before, apply(&before, command, now(), limit)))
+            (column, outcome(&before, apply(&before, command, now(), rules(limit, &settings))))
         });
         (row, cells.collect())
     });
@@ -310,10 +355,97 @@ fn what_commands_do() {
 #[test]
 fn what_commands_do_to_a_message_that_expired_while_it_was_held() {
     let before = Standing { expires: Some(at(NOW_MS)), ..leased(true) };
+    let settings = Settings::default();
     let rows = commands(RIGHT).into_iter().map(|(row, command, limit)| {
-        (row, vec![("leased, right token", outcome(&before, apply(&before, &command, now(), limit)))])
+        let applied = apply(&before, &command, now(), rules(limit, &settings));
+        (row, vec![("leased, right token", outcome(&before, applied))])
     });
     compare("Held past its expiry", rows.collect());
+}
+
+/// The paragraph below that table: where a queue drops what expires, whatever would be dead by its expiry is gone, and nothing
+/// else differs.
+#[test]
+fn what_would_be_dead_by_its_expiry_is_gone_where_the_queue_drops_it() {
+    let (plain, dropping) = (Settings::default(), dropping());
+    let situations = situations().into_iter().map(|(_, standing, _)| standing);
+    let (mut gone, mut same) = (0, 0);
+    for before in situations.chain([Standing { expires: Some(at(NOW_MS)), ..leased(true) }]) {
+        for (row, command, limit) in commands(RIGHT) {
+            let kept = apply(&before, &command, now(), rules(limit, &plain));
+            let dropped = apply(&before, &command, now(), rules(limit, &dropping));
+            let expires = |standing: &Standing| {
+                let by_expiry = |death: Death| death.reason == DeathReason::Expired;
+                matches!(standing.state, State::Dead(death) if by_expiry(death))
+            };
+            match kept {
+                Ok(Transition { next: Some(next), effects }) if expires(&next) && !expires(&before) => {
+                    gone += 1;
+                    let effects = dwell_model::Effects { dropped: true, ..effects };
+                    assert_eq!(dropped, Ok(Transition { next: None, effects }), "{row} on {before:?}");
+                }
+                kept => {
+                    same += 1;
+                    assert_eq!(dropped, kept, "{row} on {before:?}");
+                }
+            }
+        }
+    }
+    assert!(gone >= 9 && same > gone, "{gone} gone, {same} alike");
+}
+
+/// What the table has one row for: from which lapse on, until when, and that all come to the same instant.
+#[test]
+fn a_lapse_waits_for_the_backoff_of_its_queue_from_the_attempt_on_that_it_says() {
+    let lapsed = |attempts| {
+        let lease = Lease { deadline_mono_ms: now().mono_ms, ..Lease::granted(RIGHT, 5_000, false, now()) };
+        Standing { attempts, expires: None, ..standing(State::Leased(lease)) }
+    };
+    let deadline = at(NOW_MS + 5_000);
+    for (from, waits) in [
+        (LapseBackoff::Never, [false, false, false]),
+        (LapseBackoff::Second, [false, true, true]),
+        (LapseBackoff::First, [true, true, true]),
+    ] {
+        let settings = Settings { lapse_backoff: from, ..Settings::default() };
+        let rules = rules(AttemptLimit::Unlimited, &settings);
+        for (before, waits) in (0..).zip(waits) {
+            let next = as_of(&lapsed(before), now(), rules).unwrap();
+            let delay_ms = settings.backoff.lapse_delay_ms(rules.id, before + 1);
+            let (state, due) = match waits {
+                true => (State::Scheduled, deadline.after(delay_ms).unwrap()),
+                false => (State::Ready, at(NOW_MS - 10_000)),
+            };
+            assert_eq!((next.state, next.due), (state, due), "{from:?} with {before} spent");
+            let late = Now { wall: at(NOW_MS + 90_000), mono_ms: 140_000 };
+            let noticed_late = as_of(&lapsed(before), late, rules).unwrap();
+            assert_eq!((noticed_late.state, noticed_late.due), (State::Ready, due), "past already");
+        }
+    }
+    let settings = backing_off();
+    let freed = apply(&leased(true), &Command::Unbind, now(), rules(ATTEMPTS_LEFT, &settings)).unwrap().next;
+    let delay_ms = settings.backoff.lapse_delay_ms(rules(ATTEMPTS_LEFT, &settings).id, 3);
+    assert_eq!(freed.map(|freed| freed.due), now().wall.after(delay_ms).ok(), "from the moment it is freed");
+}
+
+#[test]
+fn a_holder_is_known_while_it_holds_and_no_longer() {
+    let settings = Settings::default();
+    let rules = rules(ATTEMPTS_LEFT, &settings);
+    let holder = Some("worker 7".parse().unwrap());
+    let grant = Grant { token: WRONG, lease_ms: 3_000, bound: true, holder: holder.clone() };
+    let held = taken(standing(State::Ready), &grant, now(), rules).unwrap();
+    assert_eq!(held.holder, holder);
+    let mut ended = 0;
+    for (row, command, _) in commands(WRONG) {
+        let Ok(Transition { next: Some(next), .. }) = apply(&held, &command, now(), rules) else { continue };
+        let still = matches!(next.state, State::Leased(_));
+        ended += u32::from(!still);
+        assert_eq!(next.holder, holder.clone().filter(|_| still), "{row}");
+    }
+    assert!(ended > 5, "{ended}");
+    let later = Now { wall: at(NOW_MS + 3_000), mono_ms: 53_000 };
+    assert_eq!(as_of(&held, later, rules).unwrap().holder, None);
 }
 
 /// The ground rule behind the two tables: a command meets the message as time has left it. Only what the
@@ -323,15 +455,17 @@ fn time_comes_before_every_command() {
     let lapsed = Lease { deadline_mono_ms: now().mono_ms, ..Lease::granted(RIGHT, 5_000, true, now()) };
     let mut stored: Vec<Standing> = situations().into_iter().map(|(_, standing, _)| standing).collect();
     stored.push(standing(State::Leased(lapsed)));
+    let settings = Settings::default();
     let mut visited = 0;
     for standing in stored {
         for due in [NOW_MS - 1, NOW_MS, NOW_MS + 1].map(at) {
             for expires in [None, Some(at(NOW_MS)), Some(at(EXPIRES_MS))] {
                 for (row, command, limit) in commands(RIGHT) {
                     let standing = Standing { due, expires, ..standing.clone() };
-                    let seen = as_of(&standing, now(), limit);
-                    let direct = apply(&standing, &command, now(), limit);
-                    let staged = apply(&seen, &command, now(), limit);
+                    let rules = rules(limit, &settings);
+                    let seen = as_of(&standing, now(), rules).unwrap();
+                    let direct = apply(&standing, &command, now(), rules);
+                    let staged = apply(&seen, &command, now(), rules);
                     let live = |at: &Standing| !matches!(at.state, State::Dead(_)) && !at.keyless;
                     if let Ok(direct) = &direct {
                         let next_lives = direct.next.as_ref().is_some_and(live);
@@ -358,6 +492,7 @@ fn time_comes_before_every_command() {
 #[test]
 fn an_ack_depends_on_token_and_deadline_alone() {
     let granted = now();
+    let settings = Settings::default();
     for lease_ms in [0, 1, 5_000] {
         let lease = Lease::granted(RIGHT, lease_ms, false, granted);
         for token in [RIGHT, WRONG] {
@@ -367,7 +502,7 @@ fn an_ack_depends_on_token_and_deadline_alone() {
                     mono_ms: granted.mono_ms + u64::try_from(later_ms).unwrap(),
                 };
                 let standing = standing(State::Leased(lease));
-                let applied = apply(&standing, &Command::Ack(token), later, ATTEMPTS_LEFT);
+                let applied = apply(&standing, &Command::Ack(token), later, rules(ATTEMPTS_LEFT, &settings));
                 let is_gone = applied.is_ok_and(|transition| transition.next.is_none());
                 assert_eq!(is_acked(&lease, token, later), is_gone, "{lease:?} {token:?} {later:?}");
             }
@@ -379,15 +514,20 @@ fn an_ack_depends_on_token_and_deadline_alone() {
 fn a_message_that_is_taken_without_looking_back_stands_as_apply_says() {
     let lapsed = Now { wall: at(NOW_MS + 5_000), mono_ms: 55_000 };
     let expired = Now { wall: at(EXPIRES_MS), mono_ms: 50_001 };
-    let grant = Grant { token: WRONG, lease_ms: 3_000, bound: true };
+    let grant = Grant { token: WRONG, lease_ms: 3_000, bound: true, holder: None };
+    let all = [Settings::default(), dropping(), backing_off()];
     let states = [State::Scheduled, State::Ready].map(standing);
     let states = states.into_iter().chain([leased(false), leased(true), dead(DeathReason::Buried)]);
     for standing in states {
         for later in [now(), Now { wall: at(NOW_MS + 10_000), mono_ms: 50_001 }, lapsed, expired] {
-            for limit in [ATTEMPTS_LEFT, LAST_ATTEMPT] {
-                let applied = apply(&standing, &Command::Take(grant), later, limit);
+            for (limit, settings) in [ATTEMPTS_LEFT, LAST_ATTEMPT]
+                .into_iter()
+                .flat_map(|limit| all.iter().map(move |of| (limit, of)))
+            {
+                let rules = rules(limit, settings);
+                let applied = apply(&standing, &Command::Take(grant.clone()), later, rules);
                 let expected = applied.map(|transition| transition.next.unwrap());
-                assert_eq!(taken(standing.clone(), &grant, later, limit), expected, "{standing:?} {later:?}");
+                assert_eq!(taken(standing.clone(), &grant, later, rules), expected, "{standing:?} {later:?}");
             }
         }
     }

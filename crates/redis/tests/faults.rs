@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use dwell_model::{Limits, MessageId, PutToken, QueueName, Timestamp};
 use dwell_redis::{Address, OpenError, RedisStore};
-use dwell_store::{Action, Error, Put, PutAnswer, Settle, Settled, Store, Take};
+use dwell_store::{Action, Error, LeaseTerms, Put, PutAnswer, Settle, Settled, Store, Take};
 use dwell_testkit::redis::{Cluster, Server, text};
 use dwell_testkit::within;
 use dwell_time::{Clock, ManualClock};
@@ -251,7 +251,7 @@ async fn what_is_handed_out_is_not_refused_for_want_of_a_replica() {
     put(&plain, message("first")).await.unwrap();
     let id = put(&plain, message("second")).await.unwrap().id;
     let first = within("a take", confirmed.take(Take::from(queue()).max(1))).await.unwrap().pop().unwrap();
-    let second = within("a take", confirmed.take_id(queue(), id, None, false)).await.unwrap();
+    let second = within("a take", confirmed.take_id(queue(), id, LeaseTerms::default())).await.unwrap();
     assert_eq!(plain.stats(queue()).await.unwrap().counts.leased, 2);
     for delivery in [first, second] {
         assert_eq!(ack(&plain, delivery.receipt).await, Ok(Settled::Gone));
@@ -393,7 +393,7 @@ async fn a_process_that_has_left_begins_no_call_any_more() {
     for take in [Take::from(queue()), Take::from(queue()).bound(), Take::from(queue()).wait_ms(60_000)] {
         assert_eq!(left.take(take).await.unwrap_err(), Error::Closed);
     }
-    assert_eq!(left.take_id(queue(), id, None, false).await.unwrap_err(), Error::Closed);
+    assert_eq!(left.take_id(queue(), id, LeaseTerms::default()).await.unwrap_err(), Error::Closed);
     assert_eq!(left.stats(queue()).await.unwrap_err(), Error::Closed);
     assert_eq!(left.ready().await.unwrap_err(), Error::Closed);
     let taken = other.take(Take::from(queue()).max(9)).await.unwrap();
@@ -416,7 +416,8 @@ async fn blocks_of_numbers_that_nobody_uses_any_more_are_forgotten() {
     }
     let blocks = || -> i64 { redis::from_redis_value(server.command(&["ZCARD", "{dwell}:B"])).unwrap() };
     assert!(blocks() >= 4);
-    let number = store.get(queue(), vec![dwell_store::Target::Id(kept)]).await.pop().unwrap().unwrap().number;
+    let number =
+        store.get(queue(), vec![dwell_store::Target::Id(kept)], false).await.pop().unwrap().unwrap().number;
     clock.advance(2 * 3_600_000);
     within("a beat", async {
         while blocks() > 1 {

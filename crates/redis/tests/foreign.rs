@@ -12,11 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell_model::{
-    AttemptLimit, Headers, Key, Limits, MessageId, Number, PutToken, QueueName, Receipt, Setting,
+    AttemptLimit, Headers, Holder, Key, Limits, MessageId, Number, PutToken, QueueName, Receipt, Setting,
     SettingChange, StateKind, Timestamp,
 };
 use dwell_redis::{OpenError, RedisStore};
-use dwell_store::{Action, Error, OnConflict, Put, Selection, Settle, Settled, Store, Take, Target, When};
+use dwell_store::{
+    Action, Error, LeaseRef, LeaseTerms, OnConflict, Put, Selection, Settle, Settled, Store, Take, Target,
+    When,
+};
 use dwell_testkit::redis::Server;
 use dwell_time::{Clock, ManualClock};
 use redis::Value;
@@ -156,14 +159,14 @@ impl Stage {
         let mut dead = Vec::new();
         for body in ["first dead", "second dead"] {
             let id = put(message(body).key(key(body))).await.id;
-            let taken = store.take_id(queue(), id, None, false).await.unwrap();
+            let taken = store.take_id(queue(), id, LeaseTerms::default()).await.unwrap();
             settle(taken.receipt, Action::Bury { reason: Some("why not".into()), priority: None }).await;
             dead.push(id);
         }
         put(message("held")).await;
         let held = take(Take::from(queue())).await.receipt;
         let id = put(message("held in the long form").priority(3).key(key("held"))).await.id;
-        let held_long = store.take_id(queue(), id, Some(8 * MINUTE_MS), false).await.unwrap().receipt;
+        let held_long = store.take_id(queue(), id, LeaseTerms::of_ms(8 * MINUTE_MS)).await.unwrap().receipt;
         let bound = match with_bound {
             true => {
                 put(message("bound")).await;
@@ -275,7 +278,7 @@ const OPERATIONS: &[Operation] = &operations! {
         let token = PutToken::new("new").unwrap();
         at.put(Put { headers, expires, ..message("new").priority(5).key(key("new")).token(token) }).await
     },
-    "put again" => |at| at.put(message("again").token(PutToken::new("token").unwrap())).await,
+    "put again" => |at| at.put(message("with headers").token(PutToken::new("token").unwrap())).await,
     "put in place of" => |at| {
         at.put(message("new").key(key("long")).on_conflict(OnConflict::Replace)).await
     },
@@ -288,13 +291,20 @@ const OPERATIONS: &[Operation] = &operations! {
     "take" => |at| at.store.take(Take::from(queue())).await.map(drop),
     "take many" => |at| at.store.take(Take::from(queue()).max(128)).await.map(drop),
     "take bound" => |at| at.store.take(Take::from(queue()).max(128).bound()).await.map(drop),
+    "take with a holder" => |at| {
+        let take = Take::from(queue()).max(128).holder(Holder::new("worker 7").unwrap());
+        at.store.take(take).await.map(drop)
+    },
     "take of several queues" => |at| {
         let queues = [queue(), QueueName::new("others").unwrap()];
         at.store.take(Take::from_all(queues).max(128)).await.map(drop)
     },
-    "take the scheduled" => |at| at.store.take_id(queue(), at.scheduled, None, true).await.map(drop),
-    "take the fresh" => |at| at.store.take_id(queue(), at.fresh, None, false).await.map(drop),
-    "take the dead" => |at| at.store.take_id(queue(), at.dead[0], None, false).await.map(drop),
+    "take the scheduled" => |at| {
+        let terms = LeaseTerms { bound: true, ..LeaseTerms::default() };
+        at.store.take_id(queue(), at.scheduled, terms).await.map(drop)
+    },
+    "take the fresh" => |at| at.store.take_id(queue(), at.fresh, LeaseTerms::default()).await.map(drop),
+    "take the dead" => |at| at.store.take_id(queue(), at.dead[0], LeaseTerms::default()).await.map(drop),
     "ack" => |at| at.settle(&at.held, Action::Ack).await,
     "ack of the long form" => |at| at.settle(&at.held_long, Action::Ack).await,
     "ack of the bound" => |at| at.settle(at.bound.as_ref().unwrap_or(&at.held), Action::Ack).await,
@@ -315,6 +325,10 @@ const OPERATIONS: &[Operation] = &operations! {
     },
     "bury" => |at| at.settle(&at.held_long, Action::Bury { reason: None, priority: None }).await,
     "extend" => |at| at.settle(&at.held, Action::Extend { lease_ms: Some(MINUTE_MS) }).await,
+    "end a lease" => |at| {
+        let lease = LeaseRef { id: at.held_long.id, takes: 1 };
+        one(at.store.expire_lease(queue(), vec![lease])).await.map(drop)
+    },
     "cancel the fresh" => |at| one(at.store.cancel(queue(), vec![Target::Id(at.fresh)])).await.map(drop),
     "cancel by key" => |at| one(at.store.cancel(queue(), vec![Target::Key(key("long"))])).await.map(drop),
     "reschedule" => |at| {
@@ -325,8 +339,11 @@ const OPERATIONS: &[Operation] = &operations! {
         let moved = vec![(Target::Id(at.fresh), When::AfterMs(TWO_MINUTES_MS))];
         one(at.store.reschedule(queue(), moved)).await.map(drop)
     },
-    "get" => |at| one(at.store.get(queue(), vec![Target::Id(at.fresh)])).await.map(drop),
-    "get by key" => |at| one(at.store.get(queue(), vec![Target::Key(key("long"))])).await.map(drop),
+    "get" => |at| one(at.store.get(queue(), vec![Target::Id(at.fresh)], false)).await.map(drop),
+    "get by key" => |at| one(at.store.get(queue(), vec![Target::Key(key("long"))], false)).await.map(drop),
+    "get the dead by key" => |at| {
+        one(at.store.get(queue(), vec![Target::Key(key("first dead"))], true)).await.map(drop)
+    },
     "locate" => |at| one(at.store.locate(vec![at.number])).await.map(drop),
     "list the scheduled" => |at| at.store.list(queue(), StateKind::Scheduled, None, 100).await.map(drop),
     "list the ready" => |at| at.store.list(queue(), StateKind::Ready, None, 100).await.map(drop),
@@ -554,9 +571,13 @@ async fn a_leased_record_that_was_damaged_is_refused_at_each_settlement_and_when
             if is_long {
                 assert_foreign(&refused(Action::Ack).await, &records, "an ack");
             }
-            assert_foreign(&store.take_id(queue(), id, None, false).await.unwrap_err(), &records, "a take");
             assert_foreign(
-                &one(store.get(queue(), vec![Target::Id(id)])).await.unwrap_err(),
+                &store.take_id(queue(), id, LeaseTerms::default()).await.unwrap_err(),
+                &records,
+                "a take",
+            );
+            assert_foreign(
+                &one(store.get(queue(), vec![Target::Id(id)], false)).await.unwrap_err(),
                 &records,
                 "a get",
             );
@@ -638,8 +659,8 @@ async fn a_record_with_a_field_of_another_type_is_refused_and_nothing_is_changed
         for refused in [
             store.take(Take::from(queue())).await.map(drop),
             store.take(Take::from(queue()).max(10)).await.map(drop),
-            store.take_id(queue(), id, None, false).await.map(drop),
-            one(store.get(queue(), vec![Target::Id(id)])).await.map(drop),
+            store.take_id(queue(), id, LeaseTerms::default()).await.map(drop),
+            one(store.get(queue(), vec![Target::Id(id)], false)).await.map(drop),
             one(store.cancel(queue(), vec![target()])).await.map(drop),
             one(store.reschedule(queue(), vec![(target(), When::Now)])).await.map(drop),
             one(store.put(vec![damaged()])).await.map(drop),
@@ -707,7 +728,8 @@ async fn a_message_that_can_not_be_read_is_named_in_lists_and_the_others_are_sho
         clock.advance(10);
         if matches!(state, StateKind::Leased | StateKind::Dead) {
             for id in &ids {
-                let receipt = store.take_id(queue(), *id, Some(8 * MINUTE_MS), false).await.unwrap().receipt;
+                let receipt =
+                    store.take_id(queue(), *id, LeaseTerms::of_ms(8 * MINUTE_MS)).await.unwrap().receipt;
                 if state == StateKind::Dead {
                     let action = Action::Bury { reason: None, priority: None };
                     assert!(one(store.settle(vec![Settle { receipt, action }])).await.is_ok());
@@ -808,7 +830,7 @@ async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
     assert_eq!((due.scheduled, due.due_by), (1, vec![1]), "of all queues it is left out");
     let refused = other.forecast(Some(vec![good.clone(), queue()]), vec![Timestamp::MAX]).await.unwrap_err();
     assert_foreign(&refused, &leases, "the queue itself, of several");
-    let found = one(other.get(good.clone(), vec![Target::Id(id)])).await.unwrap();
+    let found = one(other.get(good.clone(), vec![Target::Id(id)], false)).await.unwrap();
     assert_eq!(found.standing.state.kind(), StateKind::Leased);
     // What is tidied up now and then is tidied up for the others: a process that was silent for long is gone.
     drop((store, other));

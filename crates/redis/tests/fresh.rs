@@ -62,7 +62,7 @@ async fn many_at_one_instant_are_found_by_id_and_by_number() {
     assert_eq!(count(&server, "ZCARD", "f"), 700);
     assert_eq!(count(&server, "EXISTS", "S"), 0, "they lie in one place alone");
     let targets: Vec<_> = put.iter().map(|answer| Target::Id(answer.id)).collect();
-    for (n, found) in store.get(queue(), targets.clone()).await.into_iter().enumerate() {
+    for (n, found) in store.get(queue(), targets.clone(), false).await.into_iter().enumerate() {
         let found = found.unwrap();
         assert_eq!((found.id, &found.body[..]), (put[n].id, n.to_string().as_bytes()));
     }
@@ -80,7 +80,7 @@ async fn many_at_one_instant_are_found_by_id_and_by_number() {
     for moved in store.reschedule(queue(), moves).await {
         moved.unwrap();
     }
-    for (n, found) in store.get(queue(), targets).await.into_iter().enumerate() {
+    for (n, found) in store.get(queue(), targets, false).await.into_iter().enumerate() {
         match (n % 3, found) {
             (0, Err(Error::MessageNotFound { .. })) => {}
             (1, Ok(found)) => assert_eq!(found.standing.due.as_ms(), far().as_ms() + 9),
@@ -206,7 +206,7 @@ async fn a_number_that_a_waiting_message_has_is_given_to_no_other() {
     let numbers: HashSet<_> = all.iter().map(|answer| answer.number).collect();
     assert_eq!(numbers.len(), 1_200);
     for answer in before {
-        let found = store.get(queue(), vec![Target::Id(answer.id)]).await.pop().unwrap();
+        let found = store.get(queue(), vec![Target::Id(answer.id)], false).await.pop().unwrap();
         assert_eq!(found.unwrap().number, answer.number);
     }
 }

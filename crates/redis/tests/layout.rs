@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dwell_model::{
-    Headers, Key, Limits, Message, PutToken, QueueName, Setting, SettingChange, State, StateKind, Timestamp,
+    Backoff, Headers, Holder, Key, LapseBackoff, Limits, Message, OnExpiry, PutToken, QueueName, Setting,
+    SettingChange, State, StateKind, Timestamp,
 };
 use dwell_redis::{OpenError, RedisStore};
 use dwell_store::{Action, Error, Put, Selection, Settle, Settled, Store, Take, Target, When};
@@ -85,6 +86,24 @@ async fn fill(store: &RedisStore) -> String {
             }
         }
     }
+    // What layouts before had not: a holder, a key of a dead message, settings.
+    let kept = name("kept");
+    let settings = [
+        Setting::DeadTtlMs(86_400_000),
+        Setting::DeadMax(1_000),
+        Setting::OnExpiry(OnExpiry::Drop),
+        Setting::MaxLeased(10),
+        Setting::LapseBackoff(LapseBackoff::Second),
+        Setting::Backoff(Backoff { base_ms: 7_000, factor_percent: 200, cap_ms: 60_000, jitter_percent: 0 }),
+    ];
+    store.configure(kept.clone(), settings.map(SettingChange::Set).to_vec()).await.unwrap();
+    put(store, of(&kept, "named").key(Key::new("customer 8").unwrap())).await.unwrap();
+    let taken = store.take(Take::from(kept.clone())).await.unwrap().pop().unwrap();
+    let action = Action::Bury { reason: None, priority: None };
+    store.settle(vec![Settle { receipt: taken.receipt, action }]).await.pop().unwrap().unwrap();
+    put(store, of(&kept, "held by somebody")).await.unwrap();
+    let take = Take::from(kept).lease_ms(600_000).holder(Holder::new("worker 7").unwrap());
+    store.take(take).await.unwrap().pop().unwrap();
     said
 }
 
@@ -134,6 +153,7 @@ fn describe(message: &Message, text: &mut String) {
     maybe("key", message.key.as_ref().map(ToString::to_string));
     maybe("lease", message.lease_ms.map(|ms| ms.to_string()));
     maybe("expires", standing.expires.map(|at| at.to_string()));
+    maybe("holder", standing.holder.as_ref().map(ToString::to_string));
     maybe("error", standing.last_error.as_ref().map(ToString::to_string));
     let headers: Vec<String> =
         message.headers.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -239,10 +259,18 @@ async fn opens_and_is_good_for_everything(layout: u32) {
     let words = |start: &str| said.lines().filter_map(|line| line.strip_prefix(start)).collect::<Vec<_>>();
     let ids = words("put ");
     let orders = name("orders");
-    let again = put(&store, Put::new(orders.clone(), "again").token(PutToken::new("token-1").unwrap()))
-        .await
-        .unwrap();
-    assert_eq!(again.id.to_string(), ids[9]);
+    let under_token =
+        |body: &str| Put::new(orders.clone(), body.to_owned()).token(PutToken::new("token-1").unwrap());
+    assert_eq!(put(&store, under_token("has a token")).await.unwrap().id.to_string(), ids[9]);
+    let other = put(&store, under_token("other")).await;
+    if layout < LAYOUT {
+        assert_eq!(other.unwrap().id.to_string(), ids[9], "what it stands for was not kept then");
+    } else {
+        assert!(matches!(other, Err(Error::IdempotencyMismatch { id }) if id.to_string() == ids[9]));
+        let named = vec![Target::Key(Key::new("customer 8").unwrap())];
+        let found = store.get(name("kept"), named, true).await.pop().unwrap().unwrap();
+        assert_eq!(&found.body[..], b"named");
+    }
     let taken =
         put(&store, Put::new(orders.clone(), "x").key(Key::new("customer 7").unwrap())).await.unwrap_err();
     assert!(matches!(taken, Error::KeyTaken { id } if id.to_string() == ids[8]), "{taken}");
@@ -353,7 +381,7 @@ async fn a_record_that_is_none_is_refused_and_what_is_beside_it_is_served_by_id(
     let before = held(&server);
     let target = Target::Id(ids[0]);
     for refused in [
-        store.get(name("orders"), vec![target.clone()]).await.pop().unwrap().map(drop),
+        store.get(name("orders"), vec![target.clone()], false).await.pop().unwrap().map(drop),
         store.take(Take::from(name("orders"))).await.map(drop),
         store.cancel(name("orders"), vec![target]).await.pop().unwrap().map(drop),
     ] {
@@ -384,6 +412,9 @@ async fn a_member_that_is_no_message_is_refused_and_nothing_is_changed() {
         }
         assert_eq!(held(&server), before);
         // What is ours is there.
-        assert_eq!(store.get(name("orders"), vec![Target::Id(id)]).await.pop().unwrap().unwrap().id, id);
+        assert_eq!(
+            store.get(name("orders"), vec![Target::Id(id)], false).await.pop().unwrap().unwrap().id,
+            id
+        );
     }
 }

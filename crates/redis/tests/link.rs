@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dwell_model::{Limits, MessageId, QueueName, Timestamp};
 use dwell_redis::{Address, Link, OpenError, RedisStore};
-use dwell_store::{Action, Blocking, Error, Put, Settle, Settled, Store, Take};
+use dwell_store::{Action, Blocking, Error, LeaseTerms, Put, Settle, Settled, Store, Take};
 use dwell_testkit::free_port;
 use dwell_testkit::redis::{Cluster, Sentinels, Server};
 use tokio::runtime::{Builder, Runtime};
@@ -62,7 +62,7 @@ fn a_store_whose_runtime_is_gone_says_that_it_is_closed() {
             assert!(matches!(refused, Error::Closed), "{wait_ms} ms: {refused}");
         }
         let id = MessageId::new(Timestamp::MIN, 0, 0, 1);
-        let take = store.take_id(orders.clone(), id, None, false);
+        let take = store.take_id(orders.clone(), id, LeaseTerms::default());
         let refused = tokio::time::timeout(PATIENCE, take).await.expect("it is answered").unwrap_err();
         assert!(matches!(refused, Error::Closed), "{refused}");
     });
@@ -105,14 +105,15 @@ fn a_store_with_a_thread_of_its_own_serves_threads_without_a_runtime() {
     let taken = store.take(Take::from(orders.clone()).wait_ms(30_000).lease_ms(60_000).bound()).unwrap();
     assert_eq!(&taken[0].message.body[..], b"due");
 
-    // Awaited by a thread that no runtime has, it frees what this process holds, as if that had died.
+    // Awaited by a thread that no runtime has, it releases what this process holds.
     pollster::block_on(store.store().leave());
     // Dropped on a thread of another runtime, it waits for nothing there.
     Runtime::new().unwrap().block_on(async move { drop(store) });
     let store =
         Blocking::new(Arc::new(RedisStore::open_with_thread(server.address(), Limits::default()).unwrap()));
     let again = store.take(Take::from(orders)).unwrap();
-    assert_eq!((&again[0].message.body[..], again[0].message.standing.attempt()), (&b"due"[..], 2));
+    assert_eq!((&again[0].message.body[..], again[0].message.standing.attempt()), (&b"due"[..], 1));
+    assert_eq!(again[0].message.standing.counts.releases, 1);
 }
 
 /// On a current-thread runtime, whose only thread blocks on the calls.

@@ -9,7 +9,8 @@ use std::time::Duration;
 use dwell_model::{Headers, Key, Limits, QueueName, Setting, SettingChange, State, StateKind, Timestamp};
 use dwell_redis::RedisStore;
 use dwell_store::{
-    Action, Cancelled, Error, Page, Put, PutAnswer, PutOutcome, Selection, Settle, Store, Take, Target, When,
+    Action, Cancelled, Error, LeaseTerms, Page, Put, PutAnswer, PutOutcome, Selection, Settle, Store, Take,
+    Target, When,
 };
 use dwell_testkit::redis::Server;
 use dwell_time::{Clock, ManualClock};
@@ -94,7 +95,7 @@ async fn no_script_reads_or_writes_more_than_so_many_bytes_of_bodies() {
     assert_eq!((bodies(&page), page.next), (expected.clone(), None));
     needs("a list of ready ones");
     let targets = answers.iter().map(|answer| Target::Id(answer.id)).collect();
-    let got = store.get(queue(), targets).await.into_iter().map(Result::unwrap);
+    let got = store.get(queue(), targets, false).await.into_iter().map(Result::unwrap);
     assert_eq!(got.map(|message| (message.body.len(), message.body[0])).collect::<Vec<_>>(), expected);
     needs("a get");
     let taken = store.take(Take::from(queue()).max(COUNT)).await.unwrap();
@@ -383,14 +384,14 @@ async fn whoever_calls_after_much_has_come_to_its_end_at_once_does_not_pay_for_a
     assert!(asked <= 12, "an ack took {asked} scripts");
     let lost = store.settle(vec![settle(COUNT - 3, Action::Extend { lease_ms: None })]).await;
     assert_eq!(lost, [Err(Error::LeaseLost)]);
-    let again = store.take_id(queue(), taken[COUNT - 4].message.id, None, false).await.unwrap();
+    let again = store.take_id(queue(), taken[COUNT - 4].message.id, LeaseTerms::default()).await.unwrap();
     assert_eq!((again.message.standing.attempts, again.message.standing.counts.lapses), (1, 1));
     let last = expiring.last().unwrap();
-    let got = store.get(queue(), vec![target(last)]).await.pop().unwrap().unwrap();
+    let got = store.get(queue(), vec![target(last)], false).await.pop().unwrap().unwrap();
     assert!(matches!(got.standing.state, State::Dead(_)), "{:?}", got.standing.state);
     let free = put_all(&store, vec![message("has the key now").key(key(COUNT - 2)).after_ms(60_000)]).await;
     assert_eq!(free[0].outcome, PutOutcome::Created);
-    let of_free = store.get(queue(), vec![Target::Key(key(COUNT - 2))]).await.pop().unwrap().unwrap();
+    let of_free = store.get(queue(), vec![Target::Key(key(COUNT - 2))], false).await.pop().unwrap().unwrap();
     assert_eq!(of_free.id, free[0].id);
     let cancelled = store.cancel(queue(), vec![target(&expiring[COUNT - 3])]).await.pop().unwrap();
     assert_eq!(cancelled, Ok(Cancelled::Dead(expiring[COUNT - 3].id)));

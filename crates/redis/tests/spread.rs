@@ -10,7 +10,8 @@ use std::time::Duration;
 use dwell_model::{Key, Limits, PutToken, QueueName, Setting, SettingChange, Timestamp};
 use dwell_redis::{OpenError, RedisStore};
 use dwell_store::{
-    Action, Cancelled, Delivery, Error, Put, Selection, Settle, Settled, Store, Take, Target, When,
+    Action, Cancelled, Delivery, Error, LeaseTerms, Put, Selection, Settle, Settled, Store, Take, Target,
+    When,
 };
 use dwell_testkit::redis::Server;
 use dwell_testkit::until_async as until;
@@ -150,7 +151,7 @@ async fn a_process_that_has_not_heard_of_a_spread_finds_what_ids_and_receipts_na
     let held = beyond(&take(&store, 8).await);
     let release = Action::Release { after_ms: None, priority: None };
     store.settle(vec![Settle { receipt: held.receipt, action: release }]).await.pop().unwrap().unwrap();
-    let taken = takes.take_id(queue(), held.message.id, None, false).await.unwrap();
+    let taken = takes.take_id(queue(), held.message.id, LeaseTerms::default()).await.unwrap();
     assert_eq!(taken.message.id, held.message.id);
 
     let bury = |receipt| Settle { receipt, action: Action::Bury { reason: None, priority: None } };
@@ -158,7 +159,7 @@ async fn a_process_that_has_not_heard_of_a_spread_finds_what_ids_and_receipts_na
     let dead = Selection::Ids(vec![held.message.id]);
     let swept = revives.revive(queue(), dead.clone(), When::Now).await.unwrap();
     assert_eq!((swept.done, swept.refused_in_all), (1, 0), "{swept:?}");
-    let taken = takes.take_id(queue(), held.message.id, None, false).await.unwrap();
+    let taken = takes.take_id(queue(), held.message.id, LeaseTerms::default()).await.unwrap();
     takes.settle(vec![bury(taken.receipt)]).await.pop().unwrap().unwrap();
     let swept = discards.discard(queue(), dead).await.unwrap();
     assert_eq!((swept.done, swept.refused_in_all), (1, 0), "{swept:?}");
@@ -209,7 +210,7 @@ async fn a_keyed_message_lies_where_its_keys_hash_says() {
         let taken = other.put(vec![keyed()]).await.pop().unwrap();
         assert_eq!(taken, Err(Error::KeyTaken { id: answer.id }), "{name}");
         let target = Target::Key(Key::new(name.as_str()).unwrap());
-        let found = other.get(queue(), vec![target.clone()]).await.pop().unwrap().unwrap();
+        let found = other.get(queue(), vec![target.clone()], false).await.pop().unwrap().unwrap();
         assert_eq!(found.id, answer.id);
         if n % 2 == 0 {
             let cancelled = other.cancel(queue(), vec![target]).await.pop().unwrap();

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::admission::Memory;
 use crate::beanstalkd;
-use crate::config::ServerConfig;
+use crate::config::{Configured, QueueConfig, ServerConfig};
 use crate::http::{self, Ailment, App, Hosts, Walks};
 use crate::listener::{Admitted, BindError, Bound, Listeners, check_exposure};
 use crate::metrics::{Metered, Metrics, Samples};
@@ -74,6 +74,7 @@ impl fmt::Debug for Server {
 #[derive(Clone, Debug)]
 pub struct Control {
     live: Arc<Live>,
+    configured: Configured,
     address: SocketAddr,
     /// Whether it was said at the start that everybody may call.
     insecure: bool,
@@ -90,6 +91,12 @@ impl Control {
         let stays = self.live.tls();
         let tls = stays.as_ref().map(|stays| tls.unwrap_or(stays));
         check_exposure(self.address, self.insecure, tokens, tls)
+    }
+
+    /// The configuration in force has these settings of queues, which [`apply_queues`](crate::apply_queues) has brought into the
+    /// store: a queue that is deleted over HTTP gets its own again before that is answered.
+    pub fn keep_queues(&self, queues: &[QueueConfig]) {
+        self.configured.replace(queues);
     }
 
     /// Puts these names, tokens and certificates in force, for requests and connections from now on. Whether
@@ -174,6 +181,7 @@ impl Server {
             ailment,
             forecasts: Walks::default(),
             overviews: Walks::default(),
+            configured: Configured::default(),
         };
         let app = Arc::new(app);
         let http = Http { bound, app, early: listeners.early };
@@ -193,7 +201,12 @@ impl Server {
     /// What changes the server while it runs.
     pub fn control(&self) -> Control {
         let Http { app, .. } = &self.http;
-        Control { live: Arc::clone(&app.live), address: self.http_addr(), insecure: app.config.insecure }
+        Control {
+            live: Arc::clone(&app.live),
+            configured: app.configured.clone(),
+            address: self.http_addr(),
+            insecure: app.config.insecure,
+        }
     }
 
     /// Shows at `/metrics` what somebody else counts, such as an engine. The first one given counts.

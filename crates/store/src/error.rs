@@ -49,6 +49,30 @@ pub enum Error {
         /// The message.
         id: MessageId,
     },
+    /// Nobody holds the message: no lease can be ended.
+    #[error("message {id} is not leased; nobody holds it")]
+    NotLeased {
+        /// The message.
+        id: MessageId,
+    },
+    /// Somebody holds the message by another take than the one that was named.
+    #[error(
+        "message {id} was handed out again since: its takes are {takes} now; look who holds it, then try again"
+    )]
+    LeaseChanged {
+        /// The message.
+        id: MessageId,
+        /// How often it has been handed out by now.
+        takes: u32,
+    },
+    /// The token was used in this queue for a message with another body or key. Nothing was put.
+    #[error(
+        "the token stands for message {id}, which was put with another body or key; use a new token for a new message"
+    )]
+    IdempotencyMismatch {
+        /// The message that it stands for; it may be gone.
+        id: MessageId,
+    },
     /// The queue has as many pending messages as it may have.
     #[error("queue '{queue}' is full: it holds {limit} pending messages; try again later")]
     QueueFull {
@@ -188,6 +212,9 @@ impl Error {
             Error::Leased { .. } => "leased",
             Error::Dead { .. } => "dead",
             Error::NotDead { .. } => "not_dead",
+            Error::NotLeased { .. } => "not_leased",
+            Error::LeaseChanged { .. } => "lease_changed",
+            Error::IdempotencyMismatch { .. } => "idempotency_mismatch",
             Error::QueueFull { .. } => "queue_full",
             Error::TooManyQueues { .. } => "too_many_queues",
             Error::TooManyLeased { .. } => "too_many_leased",

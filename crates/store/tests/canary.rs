@@ -11,14 +11,17 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dwell_model::{
-    Cursor, DEFAULT_PRIORITY, LeaseToken, Limits, Message, MessageId, QueueName, Receipt, State, StateKind,
-    Timestamp,
+    Cursor, DEFAULT_PRIORITY, LeaseToken, Limits, Message, MessageId, QueueName, Receipt, Setting,
+    SettingChange, Standing, State, StateKind, Timestamp,
 };
-use dwell_store::conformance::scenario::{change, inspect, key, lease, restart, settle, store, token, wait};
+use dwell_store::conformance::scenario::{
+    cap, change, expire, inspect, key, lease, restart, retention, settle, store, token, wait,
+};
 use dwell_store::conformance::{Factory, Harness, model, run};
 use dwell_store::{
-    Action, Cancelled, Delivery, Forecast, OnConflict, Page, Put, PutAnswer, Rescheduled, Result, Selection,
-    Settle, Settled, Store, Swept, Take, Target, When, delegate_store,
+    Action, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, OnConflict, Page, Put, PutAnswer,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    delegate_store,
 };
 use dwell_time::{Clock, ManualClock};
 
@@ -50,6 +53,14 @@ enum Fault {
     IgnoresExtend,
     /// A forecast leaves out what is due at the very instant.
     ForecastsTooFew,
+    /// Says that a lease was ended, and leaves its holder be.
+    EndsNoLease,
+    /// Keeps one dead message more than it may.
+    KeepsOneDeadTooMany,
+    /// Keeps dead messages a millisecond longer than it may.
+    KeepsTheDeadTooLong,
+    /// Grants one lease more than its queue may have.
+    PassesMaxLeased,
     /// A restart loses everything.
     ForgetsOverRestart,
 }
@@ -91,8 +102,39 @@ impl Broken {
         message
     }
 
+    /// A limit that is passed by one.
+    fn passed(&self, change: SettingChange) -> SettingChange {
+        let SettingChange::Set(setting) = change else { return change };
+        SettingChange::Set(match (self.fault, setting) {
+            (Fault::KeepsOneDeadTooMany, Setting::DeadMax(most)) => Setting::DeadMax(most + 1),
+            (Fault::KeepsTheDeadTooLong, Setting::DeadTtlMs(ms)) if ms > 0 => Setting::DeadTtlMs(ms + 1),
+            (Fault::PassesMaxLeased, Setting::MaxLeased(most)) if most > 0 => Setting::MaxLeased(most + 1),
+            (_, setting) => setting,
+        })
+    }
+
+    /// What is shown of it is what was asked for.
+    fn hidden(&self, mut stats: QueueStats) -> QueueStats {
+        let hidden: Vec<Setting> = stats
+            .own
+            .iter()
+            .filter_map(|setting| match (self.fault, setting) {
+                (Fault::KeepsOneDeadTooMany, Setting::DeadMax(most)) => Some(Setting::DeadMax(most - 1)),
+                (Fault::KeepsTheDeadTooLong, Setting::DeadTtlMs(ms)) => Some(Setting::DeadTtlMs(ms - 1)),
+                (Fault::PassesMaxLeased, Setting::MaxLeased(most)) => Some(Setting::MaxLeased(most - 1)),
+                _ => None,
+            })
+            .collect();
+        for setting in hidden {
+            stats.own.change(SettingChange::Set(setting));
+            stats.settings = stats.own.over(&self.sound.limits().defaults);
+        }
+        stats
+    }
+
     async fn is_held(&self, receipt: &Receipt) -> bool {
-        let found = self.sound.get(receipt.queue.clone(), vec![Target::Id(receipt.id)]).await.pop().unwrap();
+        let found =
+            self.sound.get(receipt.queue.clone(), vec![Target::Id(receipt.id)], false).await.pop().unwrap();
         let lease = found.map(|message| message.standing.state);
         matches!(lease, Ok(State::Leased(lease)) if lease.token == receipt.token)
     }
@@ -103,7 +145,9 @@ impl Broken {
         for queue in take.queues.iter().filter(|_| take.max > 0) {
             let page = self.sound.list(queue.clone(), StateKind::Scheduled, None, 1).await.ok()?;
             if let Some(message) = page.messages.into_iter().find(|message| message.standing.due == soon) {
-                return self.sound.take_id(queue.clone(), message.id, take.lease_ms, take.bound).await.ok();
+                let Take { lease_ms, bound, ref holder, .. } = *take;
+                let terms = LeaseTerms { lease_ms, bound, holder: holder.clone() };
+                return self.sound.take_id(queue.clone(), message.id, terms).await.ok();
             }
         }
         None
@@ -124,7 +168,7 @@ impl Store for Broken {
             }
             if self.has(Fault::LosesKeyOnReplace) && put.on_conflict == OnConflict::Replace {
                 let target = put.key.clone().map(Target::Key);
-                let found = self.sound.get(put.queue.clone(), target.into_iter().collect()).await;
+                let found = self.sound.get(put.queue.clone(), target.into_iter().collect(), false).await;
                 if found.iter().any(|answer| answer.is_ok()) {
                     // The answer is right, and the key is gone with the next look.
                     let answer = self.sound.put(vec![put.clone()]).await.pop().unwrap();
@@ -156,14 +200,8 @@ impl Store for Broken {
         Ok(taken.into_iter().map(|delivery| self.delivered(delivery)).collect())
     }
 
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
-    ) -> Result<Delivery> {
-        self.sound.take_id(queue, id, lease_ms, bound).await.map(|delivery| self.delivered(delivery))
+    async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
+        self.sound.take_id(queue, id, terms).await.map(|delivery| self.delivered(delivery))
     }
 
     async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
@@ -207,8 +245,8 @@ impl Store for Broken {
         self.sound.reschedule(queue, moves.collect()).await
     }
 
-    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
-        let answers = self.sound.get(queue, targets).await;
+    async fn get(&self, queue: QueueName, targets: Vec<Target>, dead: bool) -> Vec<Result<Message>> {
+        let answers = self.sound.get(queue, targets, dead).await;
         answers.into_iter().map(|answer| answer.map(|message| self.shown(message))).collect()
     }
 
@@ -222,6 +260,40 @@ impl Store for Broken {
         let page = self.sound.list(queue, state, after, max).await?;
         let messages = page.messages.into_iter().map(|message| self.shown(message));
         Ok(Page { messages: messages.collect(), unread: page.unread, next: page.next })
+    }
+
+    async fn expire_lease(&self, queue: QueueName, leases: Vec<LeaseRef>) -> Vec<Result<Settled>> {
+        if !self.has(Fault::EndsNoLease) {
+            return self.sound.expire_lease(queue, leases).await;
+        }
+        let mut answers = Vec::new();
+        for LeaseRef { id, takes } in leases {
+            let found = self.sound.get(queue.clone(), vec![Target::Id(id)], false).await.pop().unwrap();
+            let standing = found.map(|message| message.standing);
+            answers.push(match standing {
+                Ok(Standing { state: State::Leased(_), counts, .. }) if counts.takes == takes => {
+                    Ok(Settled::Ready)
+                }
+                _ => {
+                    self.sound.expire_lease(queue.clone(), vec![LeaseRef { id, takes }]).await.pop().unwrap()
+                }
+            });
+        }
+        answers
+    }
+
+    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
+        let changes = changes.into_iter().map(|change| self.passed(change)).collect();
+        self.sound.configure(queue, changes).await.map(|stats| self.hidden(stats))
+    }
+
+    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
+        self.sound.stats(queue).await.map(|stats| self.hidden(stats))
+    }
+
+    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        let queues = self.sound.queues(after, max).await?;
+        Ok(queues.into_iter().map(|stats| self.hidden(stats)).collect())
     }
 
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
@@ -240,8 +312,8 @@ impl Store for Broken {
     // `peek` is the default of the trait, which calls the broken `list`.
     delegate_store! {
         self.sound;
-        own: put take take_id settle cancel reschedule get list peek forecast revive;
-        forward: locate stats queues ready configure discard purge delete_queue;
+        own: put take take_id settle expire_lease cancel reschedule get list peek stats queues configure forecast revive;
+        forward: locate ready deaths discard purge delete_queue;
     }
 }
 
@@ -279,6 +351,10 @@ impl Harness for BrokenHarness {
 
     fn durable(&self) -> bool {
         self.broken.has(Fault::ForgetsOverRestart)
+    }
+
+    fn close(&mut self) {
+        self.restart();
     }
 
     fn restart(&mut self) {
@@ -329,6 +405,26 @@ fn a_key_lost_on_replace_is_noticed() {
 #[test]
 fn an_attempt_that_is_not_spent_is_noticed() {
     noticed(Fault::RetriesForEver, lease::a_message_is_dead_when_its_attempts_are_spent);
+}
+
+#[test]
+fn an_ended_lease_whose_receipt_still_works_is_noticed() {
+    noticed(Fault::EndsNoLease, expire::an_ended_lease_is_as_one_that_ran_out);
+}
+
+#[test]
+fn one_dead_message_too_many_is_noticed() {
+    noticed(Fault::KeepsOneDeadTooMany, retention::each_death_beyond_the_most_discards_the_oldest);
+}
+
+#[test]
+fn a_dead_message_that_stays_a_millisecond_too_long_is_noticed() {
+    noticed(Fault::KeepsTheDeadTooLong, retention::a_dead_message_is_gone_when_its_time_is_over);
+}
+
+#[test]
+fn a_lease_beyond_the_cap_of_its_queue_is_noticed() {
+    noticed(Fault::PassesMaxLeased, cap::at_its_max_leased_a_queue_is_as_if_paused_and_others_do_not_notice);
 }
 
 #[test]

@@ -65,8 +65,8 @@ impl Store for Flaky {
     delegate_store! {
         self.inner;
         own: settle;
-        forward: put take take_id cancel reschedule get locate list peek stats forecast queues ready configure;
-        forward: revive discard purge delete_queue;
+        forward: put take take_id expire_lease cancel reschedule get locate list peek stats forecast queues;
+        forward: ready configure revive deaths discard purge delete_queue;
     }
 }
 
@@ -109,7 +109,9 @@ fn a_put_says_what_its_setters_say() {
         assert_eq!((message.standing.priority, message.standing.expires), (3, Some(at(60_000))));
         assert_eq!(orders.get("order-7").await.unwrap().id, put.id, "a text is a key");
 
-        let repeated = orders.put("another").idempotency_key("once").await.unwrap();
+        let another = orders.put("another").key("order-7").idempotency_key("once").await;
+        assert_eq!(another, Err(Error::IdempotencyMismatch { id: put.id }));
+        let repeated = orders.put("body").key("order-7").idempotency_key("once").await.unwrap();
         assert_eq!(repeated.id, put.id);
     });
 }
@@ -326,6 +328,39 @@ fn a_job_is_settled_in_each_way() {
         let revived = orders.take_id(dead.id).lease(Duration::from_secs(1)).await.unwrap();
         assert_eq!(revived.lease_until, at(1_010));
         revived.ack().await.unwrap();
+    });
+}
+
+#[test]
+fn who_holds_a_job_is_seen_and_its_lease_can_be_ended() {
+    let Stage { orders, .. } = stage();
+    block_on(async {
+        let put = orders.put("body").key("order-7").await.unwrap();
+        let job = orders.take().holder("worker 7").await.unwrap().unwrap();
+        let standing = orders.get(put.id).await.unwrap().standing;
+        assert_eq!(standing.holder.unwrap().as_str(), "worker 7");
+        assert_eq!(
+            orders.expire_lease(put.id, standing.counts.takes + 1).await.unwrap_err().code(),
+            "lease_changed"
+        );
+        assert_eq!(orders.expire_lease(put.id, standing.counts.takes).await, Ok(Settled::Ready));
+        assert_eq!(job.ack().await, Err(Error::LeaseLost));
+        assert_eq!(
+            orders.expire_lease(put.id, standing.counts.takes).await,
+            Err(Error::NotLeased { id: put.id })
+        );
+
+        let too_long = "h".repeat(129);
+        assert_eq!(orders.take().holder(too_long.as_str()).await.unwrap_err().code(), "invalid_holder");
+        assert_eq!(orders.take_id(put.id).holder("").await.unwrap_err().code(), "invalid_holder");
+        let job = orders.take_id(put.id).holder("by hand").await.unwrap();
+        assert_eq!(job.message.standing.holder.as_ref().unwrap().as_str(), "by hand");
+
+        job.bury("for good").await.unwrap();
+        assert_eq!(orders.get("order-7").await.unwrap_err().code(), "message_not_found");
+        assert_eq!(orders.get_dead("order-7").await.unwrap().id, put.id);
+        assert_eq!(orders.blocking().get_dead("order-7").unwrap().id, put.id);
+        assert_eq!(orders.get_dead("").await.unwrap_err().code(), "invalid_key");
     });
 }
 

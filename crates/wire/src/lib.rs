@@ -12,13 +12,14 @@
 //!   `refusals`: what the table is made of; [`Path`]: a route's path with its names filled in
 //! - [`Verb`], [`Asks`]: scopes
 //! - [`CODES`]: each code that a refusal may have, with its status; [`Problem`]: a refusal on its way
-//! - `message`, `put`, `settle`, `change`, `queue`, `forecast`, `server`: what is asked and answered in JSON, a kind of operations each;
+//! - `message`, `put`, `settle`, `change`, `queue`, `forecast`, `deaths`, `server`: what is asked and answered in JSON, a kind of operations each;
 //!   `text`: durations and bytes in it; [`Unreadable`]: an answer of which no value of a store can be made
 //! - `schema` (feature of that name): what all of that looks like, for OpenAPI
 
 mod asks;
 mod change;
 mod codes;
+mod deaths;
 mod forecast;
 mod message;
 mod parameters;
@@ -41,6 +42,7 @@ pub use change::{
     WhenFields,
 };
 pub use codes::{CODES, Code, lookup};
+pub use deaths::{DeathCounts, Deaths, DiscardCounts, QueueDeaths};
 pub use forecast::{Census, Forecast, Overview, Recent, Series, TopQueue};
 pub use message::{Counts, Delivery, Found, Message, Page, Taken, lease_until};
 pub use parameters::{PATH_PARAMETERS, Parameter};
@@ -52,6 +54,6 @@ pub use queue::{
 };
 pub use routes::{Answer, Operation, ROUTES, Request, Route};
 pub use server::{Limits, Me, ServerInfo};
-pub use settle::{SettleItem, Settled};
+pub use settle::{LeaseItem, SettleItem, Settled};
 pub use text::Base64;
 pub use unreadable::Unreadable;

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use dwell_model::{
-    AttemptLimit, Cursor, Death, DeathReason, Headers, Key, Lease, LeaseToken, MessageId, Number, QueueName,
-    Receipt, Standing, State, StateKind, Timestamp,
+    AttemptLimit, Cursor, Death, DeathReason, Headers, Holder, Key, Lease, LeaseToken, MessageId, Number,
+    QueueName, Receipt, Standing, State, StateKind, Timestamp,
 };
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
@@ -77,6 +77,12 @@ pub struct Message<'a> {
     /// Until when it is held, by the store's wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_until: Option<Timestamp>,
+    /// When its lease was granted or last extended, by the store's wall clock as it was then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_granted: Option<Timestamp>,
+    /// Who holds it, if the take said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<Cow<'a, Holder>>,
     /// Why it is dead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_reason: Option<DeathReason>,
@@ -99,9 +105,10 @@ impl<'a> Message<'a> {
             Ok(text) => (Some(text.into()), None),
             Err(_) => (None, Some(Base64((&*message.body).into()))),
         };
-        let death = match standing.state {
-            State::Dead(death) => Some(death),
-            _ => None,
+        let (lease, death) = match standing.state {
+            State::Leased(lease) => (Some(lease), None),
+            State::Dead(death) => (None, Some(death)),
+            State::Scheduled | State::Ready => (None, None),
         };
         let dwell_model::Counts { takes, lapses, releases, buries, revives } = standing.counts;
         Message {
@@ -123,7 +130,9 @@ impl<'a> Message<'a> {
             attempt: standing.attempt(),
             max_attempts: message.max_attempts,
             lease_ms: message.lease_ms,
-            lease_until: lease_until(message),
+            lease_until: lease.map(|lease| lease.deadline),
+            lease_granted: lease.map(|lease| lease.granted_at()),
+            holder: standing.holder.as_ref().map(Cow::Borrowed),
             dead_reason: death.map(|death| death.reason),
             dead_at: death.map(|death| death.at),
             last_error: standing.last_error.as_deref().map(Cow::Borrowed),
@@ -153,15 +162,17 @@ impl<'a> Message<'a> {
         self.body_text.as_deref()
     }
 
-    /// The message of the store. Of a lease, an answer shows when it ends: its token, which is its holder's alone, and its length
-    /// are 0. That the message has lost its key to another one is not shown either.
+    /// The message of the store. Of a lease, an answer shows from when to when it lasts and who holds it: its token, which is its
+    /// holder's alone, is 0, and so is its length where a server does not say when it was granted. That the message has lost its
+    /// key to another one is not shown either.
     ///
     /// # Errors
     /// If it is in a state that some field must tell more of, and that field is missing.
     pub fn into_message(self) -> Result<dwell_model::Message, Unreadable> {
-        let hidden = |deadline| Lease {
+        let granted = self.lease_granted;
+        let hidden = |deadline: Timestamp| Lease {
             token: LeaseToken(0),
-            lease_ms: 0,
+            lease_ms: granted.map_or(0, |granted| deadline.ms_since(granted)),
             deadline_mono_ms: 0,
             deadline,
             bound: false,
@@ -208,6 +219,7 @@ impl<'a> Message<'a> {
                 keyless: false,
                 counts: dwell_model::Counts { takes, lapses, releases, buries, revives },
                 last_error: self.last_error.map(|error| error.as_ref().into()),
+                holder: self.holder.map(Cow::into_owned),
             },
         })
     }
@@ -292,7 +304,7 @@ pub struct Delivery<'a> {
     pub taken_at: Timestamp,
     /// How late that was, in milliseconds.
     pub lateness_ms: u64,
-    /// The message. The lease's end is said once, by the delivery.
+    /// The message. From when to when the lease lasts is said once, by the delivery.
     #[serde(flatten)]
     pub message: Message<'a>,
 }
@@ -304,7 +316,11 @@ impl<'a> From<&'a dwell_store::Delivery> for Delivery<'a> {
             lease_until: delivery.lease_until,
             taken_at: delivery.taken_at,
             lateness_ms: delivery.lateness_ms,
-            message: Message { lease_until: None, ..Message::of(&delivery.message, true) },
+            message: Message {
+                lease_until: None,
+                lease_granted: None,
+                ..Message::of(&delivery.message, true)
+            },
         }
     }
 }

@@ -66,6 +66,8 @@ pub(crate) const EXPIRES: Parameter =
 pub(crate) const MAX_ATTEMPTS: Parameter =
     parameter("max_attempts", "How often it may be handed out", ATTEMPTS);
 pub(crate) const LEASE: Parameter = parameter("lease", "How long it is leased", DURATION);
+pub(crate) const HOLDER: Parameter =
+    parameter("holder", "Who takes, for people to see with the lease", named!("Holder"));
 pub(crate) const MAX: Parameter = parameter(
     "max",
     "At most so many; `limits.batch` is the most",
@@ -84,6 +86,8 @@ pub(crate) const QUEUES: Parameter = parameter(
     concat!(r#"{"type":"array","minItems":1,"items":"#, named!("QueueName"), "}"),
 );
 pub(crate) const BODY: Parameter = parameter("body", "Whether bodies are shown", FLAG);
+pub(crate) const WITH_DEAD: Parameter =
+    parameter("dead", "Where no live message has the key, the youngest of the dead that had it", FLAG);
 pub(crate) const STATE: Parameter = parameter(
     "state",
     "Messages in this state",

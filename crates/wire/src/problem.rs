@@ -41,6 +41,9 @@ pub struct Facts<'a> {
     /// The message that stands in the way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<MessageId>,
+    /// How often the message has been handed out by now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub takes: Option<u32>,
     /// The limit that was passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
@@ -92,7 +95,9 @@ impl Facts<'static> {
             | Invalid::BatchTooLarge { len, limit } => {
                 Facts { len: Some(*len as u64), limit: Some(*limit as u64), ..none }
             }
-            Invalid::InvalidToken { limit, .. } => Facts { limit: Some(*limit as u64), ..none },
+            Invalid::InvalidToken { limit, .. } | Invalid::InvalidHolder { limit, .. } => {
+                Facts { limit: Some(*limit as u64), ..none }
+            }
             Invalid::InvalidSetting { setting, reason } => {
                 Facts { setting: Some((*setting).into()), reason: owned(reason), ..none }
             }
@@ -109,9 +114,13 @@ impl Facts<'static> {
             Error::UnknownQueue { queue } | Error::MessageNotFound { queue } => {
                 Facts { queue: Some(queue.clone()), ..none }
             }
-            Error::KeyTaken { id } | Error::Leased { id } | Error::Dead { id } | Error::NotDead { id } => {
-                Facts { id: Some(*id), ..none }
-            }
+            Error::KeyTaken { id }
+            | Error::Leased { id }
+            | Error::Dead { id }
+            | Error::NotDead { id }
+            | Error::NotLeased { id }
+            | Error::IdempotencyMismatch { id } => Facts { id: Some(*id), ..none },
+            Error::LeaseChanged { id, takes } => Facts { id: Some(*id), takes: Some(*takes), ..none },
             Error::QueueFull { queue, limit } => {
                 Facts { queue: Some(queue.clone()), limit: Some(*limit), ..none }
             }
@@ -177,7 +186,7 @@ impl Problem<'_> {
 
     /// The error that the facts are those of; `None` where one of them is missing.
     fn error_of_store(&self) -> Option<Error> {
-        let Facts { id, limit, len, level, levels, ms, expires, due, .. } = self.facts;
+        let Facts { id, takes, limit, len, level, levels, ms, expires, due, .. } = self.facts;
         let queue = || self.facts.queue.clone();
         let reason = || self.facts.reason.as_deref().map(Box::<str>::from);
         let setting = || {
@@ -193,6 +202,9 @@ impl Problem<'_> {
             "leased" => Error::Leased { id: id? },
             "dead" => Error::Dead { id: id? },
             "not_dead" => Error::NotDead { id: id? },
+            "not_leased" => Error::NotLeased { id: id? },
+            "lease_changed" => Error::LeaseChanged { id: id?, takes: takes? },
+            "idempotency_mismatch" => Error::IdempotencyMismatch { id: id? },
             "queue_full" => Error::QueueFull { queue: queue()?, limit: limit? },
             "too_many_queues" => Error::TooManyQueues { limit: size(limit)? },
             "too_many_leased" => Error::TooManyLeased { limit: size(limit)? },
@@ -248,6 +260,9 @@ mod tests {
             Error::Leased { id },
             Error::Dead { id },
             Error::NotDead { id },
+            Error::NotLeased { id },
+            Error::LeaseChanged { id, takes: 7 },
+            Error::IdempotencyMismatch { id },
             Error::QueueFull { queue: queue.clone(), limit: 1 },
             Error::TooManyQueues { limit: 1 },
             Error::TooManyLeased { limit: 2 },

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use dwell_model::{
-    AttemptLimit, Backoff, OwnSettings, Pause, QueueName, Setting, SettingChange, SettingName, Settings,
-    Timestamp,
+    AttemptLimit, Backoff, LapseBackoff, OnExpiry, OwnSettings, Pause, QueueName, Setting, SettingChange,
+    SettingName, Settings, Timestamp,
 };
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
@@ -83,6 +83,17 @@ fn value(settings: &Settings, name: SettingName) -> Result<Setting, Unreadable> 
         SettingName::Levels => Setting::Levels(settings.levels.clone()),
         SettingName::Spread => Setting::Spread(settings.spread),
         SettingName::TokenTtl => Setting::TokenMs(settings.token_ms),
+        SettingName::DeadTtl => {
+            Setting::DeadTtlMs(settings.dead_ttl_ms.ok_or(Unreadable("dead_ttl is no limit"))?)
+        }
+        SettingName::DeadMax => {
+            Setting::DeadMax(settings.dead_max.ok_or(Unreadable("dead_max is no limit"))?)
+        }
+        SettingName::OnExpiry => Setting::OnExpiry(settings.on_expiry),
+        SettingName::MaxLeased => {
+            Setting::MaxLeased(settings.max_leased.ok_or(Unreadable("max_leased is no limit"))?)
+        }
+        SettingName::LapseBackoff => Setting::LapseBackoff(settings.lapse_backoff),
     })
 }
 
@@ -143,6 +154,22 @@ pub struct QueueSettings {
     #[serde(rename = "token_ttl", with = "text::duration")]
     #[cfg_attr(feature = "schema", schemars(with = "schema::Duration"))]
     pub token_ms: u64,
+    /// How long a message stays dead; null until somebody removes it.
+    #[serde(rename = "dead_ttl", default, with = "text::option_duration")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
+    pub dead_ttl_ms: Option<u64>,
+    /// The most dead messages, past which the oldest deaths are discarded; null for no limit.
+    #[serde(default)]
+    pub dead_max: Option<u64>,
+    /// What becomes of a message that expires.
+    #[serde(default)]
+    pub on_expiry: OnExpiry,
+    /// The most messages that are leased at a time; null for no limit but the server's.
+    #[serde(default)]
+    pub max_leased: Option<u64>,
+    /// From which lapse of a lease on a message waits for the backoff.
+    #[serde(default)]
+    pub lapse_backoff: LapseBackoff,
 }
 
 impl From<&Settings> for QueueSettings {
@@ -156,6 +183,11 @@ impl From<&Settings> for QueueSettings {
             levels: settings.levels.clone(),
             spread: settings.spread,
             token_ms: settings.token_ms,
+            dead_ttl_ms: settings.dead_ttl_ms,
+            dead_max: settings.dead_max,
+            on_expiry: settings.on_expiry,
+            max_leased: settings.max_leased,
+            lapse_backoff: settings.lapse_backoff,
         }
     }
 }
@@ -177,6 +209,11 @@ impl TryFrom<QueueSettings> for Settings {
             levels: settings.levels,
             spread: settings.spread,
             token_ms: settings.token_ms,
+            dead_ttl_ms: settings.dead_ttl_ms,
+            dead_max: settings.dead_max,
+            on_expiry: settings.on_expiry,
+            max_leased: settings.max_leased,
+            lapse_backoff: settings.lapse_backoff,
         })
     }
 }

@@ -53,13 +53,20 @@ pub(crate) const PUT: &[&str] = &[
     "headers_too_large",
     "body_too_large",
     "key_taken",
+    "idempotency_mismatch",
     "leased",
     "queue_full",
     "too_many_queues",
     "exhausted",
     "shutting_down",
 ];
-pub(crate) const TAKE: &[&str] =
-    &["overloaded", "too_many_leased", "too_many_waiting", "too_many_queues", "invalid_setting"];
+pub(crate) const TAKE: &[&str] = &[
+    "overloaded",
+    "too_many_leased",
+    "too_many_waiting",
+    "too_many_queues",
+    "invalid_setting",
+    "invalid_holder",
+];
 pub(crate) const DEAD: &[&str] = &["unknown_queue", "message_not_found", "not_dead", "key_taken"];
 pub(crate) const BATCH: &[&str] = &["batch_too_large", "conflicting_fields"];

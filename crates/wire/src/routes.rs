@@ -175,6 +175,7 @@ routes! {
     /// Get many messages; changes nothing
     GetMany "get_many": POST "/v1/queues/{queue}/messages:get", InQueue(MAY_LOOK) => {
         tag: "look",
+        query: &[WITH_DEAD],
         request: Request::Items("Target"),
         answers: &[(200, Answer::Each("Found"))],
         errors: &[SCOPED, STORE, QUEUE, SENT, JSON, BATCH],
@@ -210,7 +211,7 @@ routes! {
     /// Take this very message
     TakeOne "take_one": POST "/v1/queues/{queue}/messages/{id}/take", InQueue(MAY_TAKE) => {
         tag: "take",
-        query: &[LEASE],
+        query: &[LEASE, HOLDER],
         request: Request::JsonOrQuery("LeaseFields"),
         answers: &[(200, Answer::JsonOrRaw("Delivery"))],
         errors: &[SCOPED, STORE, CHANGE, QUEUE, ID, SENT, JSON, DURATIONS, TAKE, STANDING, &["key_taken"]],
@@ -250,7 +251,7 @@ routes! {
     /// The live message that has the key
     GetKey "get_key": GET "/v1/queues/{queue}/keys/{key}", InQueue(MAY_LOOK) => {
         tag: "look",
-        query: &[BODY],
+        query: &[WITH_DEAD, BODY],
         answers: &[(200, Answer::JsonOrRaw("Message"))],
         errors: &[SCOPED, STORE, QUEUE, WITH_KEY, FOUND],
     }
@@ -279,7 +280,7 @@ routes! {
     /// Take due messages of a queue
     Take "take": POST "/v1/queues/{queue}/take", InQueue(MAY_TAKE) => {
         tag: "take",
-        query: &[MAX, MAX_BYTES, WAIT, LEASE],
+        query: &[MAX, MAX_BYTES, WAIT, LEASE, HOLDER],
         answers: &[(200, Answer::JsonOrRaw("Taken")), (204, Answer::Nothing)],
         errors: &[
             SCOPED, STORE, CHANGE, QUEUE, SENT, DURATIONS, TAKE,
@@ -289,7 +290,7 @@ routes! {
     /// Take due messages of several queues
     TakeFrom "take_from": POST "/v1/take", InEach(MAY_TAKE) => {
         tag: "take",
-        query: &[QUEUES, MAX, MAX_BYTES, WAIT, LEASE],
+        query: &[QUEUES, MAX, MAX_BYTES, WAIT, LEASE, HOLDER],
         requires: &["queue"],
         answers: &[(200, Answer::JsonOrRaw("Taken")), (204, Answer::Nothing)],
         errors: &[
@@ -321,6 +322,13 @@ routes! {
         request: Request::Items("SettleItem"),
         answers: &[(200, Answer::Each("Settled"))],
         errors: &[SCOPED, STORE, CHANGE, SENT, JSON, BATCH],
+    }
+    /// End leases as if their deadlines were now
+    ExpireLeases "expire_leases": POST "/v1/queues/{queue}/leases:expire", InQueue(MAY_MANAGE) => {
+        tag: "settle",
+        request: Request::Items("LeaseItem"),
+        answers: &[(200, Answer::Each("Settled"))],
+        errors: &[SCOPED, STORE, CHANGE, QUEUE, SENT, JSON, BATCH, &["not_leased", "lease_changed"]],
     }
     /// Bring dead messages back
     ReviveMany "revive_many": POST "/v1/queues/{queue}/dead/revive", InQueue(MAY_MANAGE) => {
@@ -417,6 +425,12 @@ routes! {
     Overview "overview": GET "/v1/overview", Everywhere(MAY_COUNT_ALL) => {
         tag: "queues",
         answers: &[(200, Answer::Json("Overview"))],
+        errors: &[SCOPED, STORE],
+    }
+    /// What has died and was discarded since the server started, by queue and reason
+    Deaths "deaths": GET "/v1/deaths", Everywhere(MAY_COUNT_ALL) => {
+        tag: "queues",
+        answers: &[(200, Answer::Json("Deaths"))],
         errors: &[SCOPED, STORE],
     }
     /// Version, limits and default settings

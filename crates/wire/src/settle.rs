@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-#[cfg(feature = "schema")]
-use dwell_model::Receipt;
 use dwell_model::{DeathReason, Timestamp};
-use dwell_store::{Action, Settle};
+#[cfg(feature = "schema")]
+use dwell_model::{MessageId, Receipt};
+use dwell_store::{Action, LeaseRef, Settle};
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "schema")]
@@ -72,6 +72,24 @@ impl<'a> From<&'a Settle> for SettleItem<'a> {
             },
             Action::Extend { lease_ms } => SettleItem { lease_ms: *lease_ms, ..bare("extend") },
         }
+    }
+}
+
+/// One item of a batch of leases that are to end.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct LeaseItem<'a> {
+    /// The message.
+    #[cfg_attr(feature = "schema", schemars(with = "MessageId"))]
+    pub id: Cow<'a, str>,
+    /// `counts.takes` of the message as it was shown: a later lease is not meant.
+    pub takes: u32,
+}
+
+impl From<&LeaseRef> for LeaseItem<'static> {
+    fn from(lease: &LeaseRef) -> LeaseItem<'static> {
+        LeaseItem { id: lease.id.to_string().into(), takes: lease.takes }
     }
 }
 

@@ -4,6 +4,10 @@ use clap::Args;
 use dwell_model::{Key, MessageId, QueueName};
 use dwell_store::{Selection, Target};
 
+use crate::access::Server;
+use crate::command::{Context, only};
+use crate::exit::Failure;
+
 /// A message by id or key.
 #[derive(Debug, Args)]
 pub(crate) struct TargetArgs {
@@ -34,8 +38,11 @@ pub(crate) struct DeadArgs {
     /// The queue
     pub(crate) queue: QueueName,
     /// These messages
-    #[arg(required_unless_present_any = ["oldest", "all"], value_name = "ID")]
+    #[arg(required_unless_present_any = ["oldest", "all", "key"], value_name = "ID")]
     ids: Vec<MessageId>,
+    /// The youngest of those that had this key, where no live message has it
+    #[arg(long, conflicts_with_all = ["ids", "oldest", "all"], value_name = "KEY")]
+    key: Option<Key>,
     /// So many of those that have been dead longest
     #[arg(long, conflicts_with_all = ["ids", "all"], value_name = "COUNT")]
     oldest: Option<u64>,
@@ -45,12 +52,18 @@ pub(crate) struct DeadArgs {
 }
 
 impl DeadArgs {
-    /// What was asked for.
-    pub(crate) fn selection(&self) -> Selection {
-        match (self.oldest, self.all) {
+    /// What was asked for. A key is looked up first: what is done is done to the message with the id that is found, and said.
+    pub(crate) fn selection(&self, context: &Context, client: &Server) -> Result<Selection, Failure> {
+        if let Some(key) = &self.key {
+            let target = Target::Key(key.clone());
+            let found = only(client.get(self.queue.clone(), vec![target], true))?;
+            context.output.remark(&format!("the message with this key is {}", found.id));
+            return Ok(Selection::Ids(vec![found.id]));
+        }
+        Ok(match (self.oldest, self.all) {
             (_, true) => Selection::All,
             (Some(count), false) => Selection::Oldest(count),
             (None, false) => Selection::Ids(self.ids.clone()),
-        }
+        })
     }
 }

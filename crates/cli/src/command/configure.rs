@@ -1,7 +1,9 @@
 //! `dwell configure`
 
 use clap::{Args, ValueEnum};
-use dwell_model::{AttemptLimit, Backoff, QueueName, Setting, SettingChange, SettingName};
+use dwell_model::{
+    AttemptLimit, Backoff, LapseBackoff, OnExpiry, QueueName, Setting, SettingChange, SettingName,
+};
 use dwell_store::Error;
 use pollster::block_on;
 
@@ -52,6 +54,21 @@ pub(crate) struct Configure {
     /// How long a put's token is remembered
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
     token_ttl: Option<u64>,
+    /// How long a message stays dead before it is discarded
+    #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
+    dead_ttl: Option<u64>,
+    /// The most dead messages; past it the oldest deaths are discarded
+    #[arg(long, value_name = "COUNT")]
+    dead_max: Option<u64>,
+    /// What becomes of a message that expires
+    #[arg(long, value_enum, value_name = "WHAT")]
+    on_expiry: Option<ExpiryName>,
+    /// The most messages that are leased at a time; at it the queue is as if paused
+    #[arg(long, value_name = "COUNT")]
+    max_leased: Option<u64>,
+    /// From which lapse of its lease on a message waits for the backoff
+    #[arg(long, value_enum, value_name = "LAPSE")]
+    lapse_backoff: Option<LapseName>,
     /// Follow the server's default again in this; may be repeated
     #[arg(long, value_enum, value_name = "SETTING")]
     reset: Vec<ResetName>,
@@ -62,6 +79,43 @@ struct Levels(Vec<u64>);
 
 fn levels(text: &str) -> Result<Levels, dwell_model::Invalid> {
     text.split_whitespace().map(duration_ms).collect::<Result<_, _>>().map(Levels)
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ExpiryName {
+    /// It is dead
+    Dead,
+    /// It is gone, and counted
+    Drop,
+}
+
+impl From<ExpiryName> for OnExpiry {
+    fn from(name: ExpiryName) -> OnExpiry {
+        match name {
+            ExpiryName::Dead => OnExpiry::Dead,
+            ExpiryName::Drop => OnExpiry::Drop,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LapseName {
+    /// It is ready at once
+    Never,
+    /// From the second attempt spent on
+    Second,
+    /// After each
+    First,
+}
+
+impl From<LapseName> for LapseBackoff {
+    fn from(name: LapseName) -> LapseBackoff {
+        match name {
+            LapseName::Never => LapseBackoff::Never,
+            LapseName::Second => LapseBackoff::Second,
+            LapseName::First => LapseBackoff::First,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -75,6 +129,11 @@ enum ResetName {
     Levels,
     Spread,
     TokenTtl,
+    DeadTtl,
+    DeadMax,
+    OnExpiry,
+    MaxLeased,
+    LapseBackoff,
 }
 
 impl From<ResetName> for SettingName {
@@ -88,6 +147,11 @@ impl From<ResetName> for SettingName {
             ResetName::Levels => SettingName::Levels,
             ResetName::Spread => SettingName::Spread,
             ResetName::TokenTtl => SettingName::TokenTtl,
+            ResetName::DeadTtl => SettingName::DeadTtl,
+            ResetName::DeadMax => SettingName::DeadMax,
+            ResetName::OnExpiry => SettingName::OnExpiry,
+            ResetName::MaxLeased => SettingName::MaxLeased,
+            ResetName::LapseBackoff => SettingName::LapseBackoff,
         }
     }
 }
@@ -103,6 +167,11 @@ impl Configure {
         values.extend(self.levels.map(|levels| Setting::Levels(levels.0)));
         values.extend(self.spread.map(Setting::Spread));
         values.extend(self.token_ttl.map(Setting::TokenMs));
+        values.extend(self.dead_ttl.map(Setting::DeadTtlMs));
+        values.extend(self.dead_max.map(Setting::DeadMax));
+        values.extend(self.on_expiry.map(|what| Setting::OnExpiry(what.into())));
+        values.extend(self.max_leased.map(Setting::MaxLeased));
+        values.extend(self.lapse_backoff.map(|from| Setting::LapseBackoff(from.into())));
         let mut changes: Vec<SettingChange> = values.into_iter().map(SettingChange::Set).collect();
         for name in self.reset {
             let name = SettingName::from(name);

@@ -18,7 +18,9 @@ pub(crate) struct Discard {
 
 impl Discard {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let swept = context.client()?.discard(self.which.queue.clone(), self.which.selection())?;
+        let client = context.client()?;
+        let selection = self.which.selection(context, &client)?;
+        let swept = client.discard(self.which.queue, selection)?;
         context.show_swept(&swept, "discarded")
     }
 }

@@ -14,6 +14,7 @@ use crate::human;
 #[command(after_help = "Examples:
   dwell get orders 0197c5e2-…
   dwell get orders --key order-7
+  dwell get orders --key order-7 --dead
   dwell get --number 17
   dwell get orders --key order-7 --raw > body")]
 pub(crate) struct Get {
@@ -25,6 +26,9 @@ pub(crate) struct Get {
     /// The live message that has this key
     #[arg(long, conflicts_with = "id")]
     key: Option<Key>,
+    /// Where no live message has the key, the youngest of the dead that had it
+    #[arg(long, requires = "key")]
+    dead: bool,
     /// The message with this number, in whatever queue
     #[arg(long, conflicts_with_all = ["id", "key"])]
     number: Option<Number>,
@@ -38,8 +42,10 @@ impl Get {
         let client = context.client()?;
         let message = match (self.number, self.queue, self.id, self.key) {
             (Some(number), ..) => block_on(client.store().get_number(number))?,
-            (None, Some(queue), Some(id), _) => only(client.get(queue, vec![Target::Id(id)]))?,
-            (None, Some(queue), None, Some(key)) => only(client.get(queue, vec![Target::Key(key)]))?,
+            (None, Some(queue), Some(id), _) => only(client.get(queue, vec![Target::Id(id)], false))?,
+            (None, Some(queue), None, Some(key)) => {
+                only(client.get(queue, vec![Target::Key(key)], self.dead))?
+            }
             _ => {
                 return Err(Failure::usage(
                     "name the message: QUEUE ID, QUEUE --key KEY, or --number NUMBER",

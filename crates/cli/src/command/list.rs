@@ -2,8 +2,9 @@
 
 use std::fmt::Display;
 
+use anstyle::Style;
 use clap::{Args, ValueEnum};
-use dwell_model::{MessageId, QueueName, StateKind};
+use dwell_model::{MessageId, QueueName, StateKind, Timestamp};
 use dwell_wire::Message;
 use pollster::block_on;
 
@@ -111,6 +112,11 @@ impl List {
             return Ok(());
         }
         let style = state_style(self.state.into());
+        if matches!(self.state, ListState::Leased) {
+            let rows: Vec<Vec<Cell>> = messages.iter().map(|message| leased(message, style)).collect();
+            let heading = ["id", "until", "granted", "takes", "holder", "key"];
+            return context.output.print(|out| table::write(out, &heading, &rows));
+        }
         let rows: Vec<Vec<Cell>> = messages
             .iter()
             .map(|message| {
@@ -128,4 +134,18 @@ impl List {
         let heading = ["id", "due", "attempt", "key", "", "body"];
         context.output.print(|out| table::write(out, &heading, &rows))
     }
+}
+
+/// What an operator needs who may end the lease: until when, since when, by which take, by whom.
+fn leased(message: &Message<'_>, style: Style) -> Vec<Cell> {
+    let at =
+        |at: Option<Timestamp>| Cell::text(at.map_or(String::new(), |at| instant(at).to_string()), PLAIN);
+    vec![
+        Cell::text(message.id, style),
+        at(message.lease_until),
+        at(message.lease_granted),
+        Cell::count(message.counts.takes.into(), PLAIN),
+        Cell::text(message.holder.as_ref().map_or("", |holder| holder.as_str()), STRONG),
+        Cell::text(message.key.as_ref().map_or("", |key| key.as_str()), FAINT),
+    ]
 }

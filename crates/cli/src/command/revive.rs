@@ -9,6 +9,7 @@ use crate::args::{DeadArgs, WhenArgs};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell revive orders 0197c5e2-…
+  dwell revive orders --key order-7
   dwell revive orders --oldest 10 --delay 5m
   dwell revive orders --all")]
 pub(crate) struct Revive {
@@ -20,8 +21,9 @@ pub(crate) struct Revive {
 
 impl Revive {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let selection = self.which.selection();
-        let swept = context.client()?.revive(self.which.queue, selection, self.when.when())?;
+        let client = context.client()?;
+        let selection = self.which.selection(context, &client)?;
+        let swept = client.revive(self.which.queue, selection, self.when.when())?;
         context.show_swept(&swept, "revived")
     }
 }

@@ -150,6 +150,7 @@ impl Serve {
             .await
             .map_err(|refused| can_not_start(refused.error.code(), refused))?;
         let server = Server::new(Arc::clone(&opened.store), listeners, loaded.configuration.server.clone());
+        server.control().keep_queues(&queues);
         let redisson = loaded.configuration.redisson.as_ref();
         let movers = movers::start(redisson, context.output).await?;
         let _troubles = opened.engine.clone().map(troubles::Watch::begin);

@@ -38,13 +38,14 @@ fn human(out: &mut dyn Write, queue: &QueueStats) -> io::Result<()> {
     for (name, value) in rows(&queue.settings) {
         let own = queue.own.iter().any(|own| own == name);
         let (style, note) = if own { (STRONG, "its own") } else { (FAINT, "default") };
-        writeln!(out, "{FAINT}{name:12}{FAINT:#}  {style}{value}{style:#}  {FAINT}{note}{FAINT:#}")?;
+        writeln!(out, "{FAINT}{name:13}{FAINT:#}  {style}{value}{style:#}  {FAINT}{note}{FAINT:#}")?;
     }
     Ok(())
 }
 
-fn rows(settings: &QueueSettings) -> [(&'static str, String); 8] {
+fn rows(settings: &QueueSettings) -> [(&'static str, String); 13] {
     let backoff = &settings.backoff;
+    let or_none = |limit: Option<u64>| limit.map_or("none".to_owned(), |limit| limit.to_string());
     let levels: Vec<String> = settings.levels.iter().copied().map(format_duration_ms).collect();
     [
         ("lease", format_duration_ms(settings.lease_ms)),
@@ -65,10 +66,15 @@ fn rows(settings: &QueueSettings) -> [(&'static str, String); 8] {
                 backoff.jitter_percent
             ),
         ),
-        ("max_pending", settings.max_pending.map_or("none".to_owned(), |limit| limit.to_string())),
+        ("max_pending", or_none(settings.max_pending)),
         ("pause", settings.pause.clone()),
         ("levels", if levels.is_empty() { "none".to_owned() } else { levels.join(" ") }),
         ("spread", settings.spread.to_string()),
         ("token_ttl", format_duration_ms(settings.token_ms)),
+        ("dead_ttl", settings.dead_ttl_ms.map_or("none".to_owned(), format_duration_ms)),
+        ("dead_max", or_none(settings.dead_max)),
+        ("on_expiry", settings.on_expiry.as_str().to_owned()),
+        ("max_leased", or_none(settings.max_leased)),
+        ("lapse_backoff", settings.lapse_backoff.as_str().to_owned()),
     ]
 }

@@ -1,7 +1,7 @@
 //! `dwell take`
 
 use clap::Args;
-use dwell_model::{QueueName, format_duration_ms};
+use dwell_model::{Holder, QueueName, format_duration_ms};
 use dwell_store::{Action, Delivery, Settle};
 
 use super::{Context, Outcome};
@@ -37,6 +37,9 @@ pub(crate) struct Take {
     /// How long the messages are held; without it the message's, else the queue's
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
     lease: Option<u64>,
+    /// Who takes, for people to see with the leases
+    #[arg(long, value_name = "NAME")]
+    holder: Option<Holder>,
     /// Ack each message once it was printed
     #[arg(long)]
     ack: bool,
@@ -53,6 +56,7 @@ impl Take {
             max_bytes: self.max_bytes,
             wait_ms: self.wait,
             lease_ms: self.lease,
+            holder: self.holder.clone(),
             ..dwell_store::Take::from_all(self.queues.clone())
         };
         let deliveries = client.take(take)?;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use dwell_model::{Message, StateKind, Timestamp};
 use dwell_store::{
-    Action, Cancelled, Delivery, Error as StoreError, OnConflict, Put, PutAnswer, Settle, Store, Target,
+    Action, Cancelled, Delivery, Error as StoreError, LeaseTerms, OnConflict, Put, PutAnswer, Settle, Store,
+    Target,
 };
 
 use super::runner::run_by_hand;
@@ -173,7 +174,7 @@ impl Schedules {
         if change(stored).is_none() {
             return Ok(false);
         }
-        let held = match self.store.take_id(queue(), message.id, Some(LEASE_MS), false).await {
+        let held = match self.store.take_id(queue(), message.id, LeaseTerms::of_ms(LEASE_MS)).await {
             Ok(held) => held,
             Err(StoreError::Leased { .. } | StoreError::MessageNotFound { .. }) => {
                 return Err(Error::ScheduleBusy { name: name.into() });
@@ -211,7 +212,8 @@ impl Schedules {
     /// The standing message of a schedule, in any state.
     async fn standing(&self, name: &str) -> Result<(Message, Stored)> {
         let unknown = || Error::UnknownSchedule { name: name.into() };
-        let got = self.store.get(queue(), vec![Target::Key(key(name)?)]).await.pop().ok_or_else(unknown)?;
+        let got =
+            self.store.get(queue(), vec![Target::Key(key(name)?)], false).await.pop().ok_or_else(unknown)?;
         match got {
             Ok(message) => {
                 let stored = Stored::read(&message)?.ok_or_else(unknown)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell_model::MessageId;
-use dwell_store::{Action, BoxFuture, Delivery, Error as StoreError, Settle, Settled, Take};
+use dwell_store::{Action, BoxFuture, Delivery, Error as StoreError, LeaseTerms, Settle, Settled, Take};
 use tokio::sync::{mpsc, watch};
 
 use super::handling;
@@ -156,7 +156,8 @@ impl LaneTask {
                 let (store, queue) = (Arc::clone(&self.shared.store), self.spec.queue.clone());
                 let (lease_ms, is_session) = (self.spec.lease_ms, self.shared.is_session);
                 let call = Box::pin(async move {
-                    store.take_id(queue, id, Some(lease_ms), is_session).await.map(|delivery| vec![delivery])
+                    let terms = LeaseTerms { bound: is_session, ..LeaseTerms::of_ms(lease_ms) };
+                    store.take_id(queue, id, terms).await.map(|delivery| vec![delivery])
                 });
                 self.taking = Some(Taking { asked_ms: now_ms, call, id: Some(id) });
             }

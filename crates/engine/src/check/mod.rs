@@ -185,7 +185,7 @@ fn check_in_portions(
             report.live += 1;
             let entry = &found.entry;
             let home = Home { file: *number, ordinal: found.ordinal };
-            let hash = entry.live_key().map(|key| key_hash(named.directory, &entry.queue, key));
+            let hash = entry.own_key().map(|key| key_hash(named.directory, &entry.queue, key));
             portions.add(home, entry.number, hash);
         });
         if report.flaws.read(verified).is_some() {

@@ -33,8 +33,9 @@ use crate::sealed;
 const PIECES: usize = 2;
 /// or out of so many blocks what it hands over.
 const BLOCKS: usize = 48;
-/// So many windows are kept for sweeps: one of the oldest sweep, which the others do not displace, and one for all others,
-const SWEEPS: usize = 2;
+/// So many windows are kept for sweeps: one of the oldest sweep, which the others do not displace, one for all others, and one for
+/// what is past its retention,
+const SWEEPS: usize = 3;
 /// and for peeks.
 const PEEKS: usize = 1;
 
@@ -207,7 +208,7 @@ fn dead_lanes(file: &ColdFile, queue: &QueueName) -> Vec<LaneAt> {
 }
 
 /// When an entry died that is dead, or over.
-fn died(found: &Found) -> Option<Died> {
+pub(super) fn died(found: &Found) -> Option<Died> {
     let at = match found.entry.standing.state {
         State::Dead(death) => Some(death.at),
         State::Scheduled | State::Ready | State::Leased(_) => found.entry.standing.expires,
@@ -329,17 +330,19 @@ impl ColdSet {
 
     /// Reads some more; false if nothing is left to be read.
     fn read_piece(&mut self, scan: &mut Scan) -> sealed::Result<bool> {
-        let Some(at) = scan.lanes.last().copied() else { return Ok(false) };
         let is_full = scan.oldest.len() >= self.graves;
-        if let Some((first, last)) = self.deaths.get(&at) {
+        // What need not be read costs nothing.
+        let at = loop {
+            let Some(at) = scan.lanes.last().copied() else { return Ok(false) };
+            let Some((first, last)) = self.deaths.get(&at) else { break at };
             let is_past = scan.after.is_some_and(|(after, _)| *last < after);
             let is_later = is_full && scan.oldest.peek().is_some_and(|((latest, _), _)| first > latest);
-            if is_past || is_later {
-                scan.has_more |= is_later;
-                scan.lanes.pop();
-                return Ok(true);
+            if !is_past && !is_later {
+                break at;
             }
-        }
+            scan.has_more |= is_later;
+            scan.lanes.pop();
+        };
         let (range, file) = (self.lane(at).range(), &self.files[&at.file]);
         let (from, lane) = (scan.at.max(range.start), at.lane as usize);
         let is_dead = self.lane(at).state == LaneState::Dead;

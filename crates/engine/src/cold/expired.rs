@@ -16,6 +16,10 @@
 //! behind them, so a place that can be read again is reached even if those before it stay unreadable. Chunks that were set aside
 //! are forgotten with their file.
 //!
+//! Where a queue drops what expires, its entries are handed over instead, to be recorded as gone: their numbers are needed for that, and
+//! so their blocks are read, a few at a time. What cannot be read then dies. A replay leaves them where they are, since the journal
+//! has the records; what it has left is looked at again when it is through.
+//!
 //! # Ground rules
 //! 1. An entry that is over is out too: what looks for pending entries passes it over as it does what is gone.
 //! 2. What lies before a file's progress and is cold is over. So an entry that is cold again is over at once if its time
@@ -25,11 +29,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use dwell_model::{Now, QueueName, Timestamp};
+use dwell_store::core::{Expired, Expiring};
 use dwell_store::{Error, Result};
 
-use super::ColdSet;
 use super::file::ColdFile;
+use super::{ColdSet, Spot};
 use crate::due::LaneState;
+use crate::journal::segment::Place;
 use crate::sealed::ReadError;
 
 /// What was set aside waits so long at first before it is tried again, and so long at most.
@@ -38,8 +44,20 @@ const LONGEST_WAIT_MS: u64 = 60_000;
 /// After so many reads that failed in one call nothing more is tried in it: the medium may be gone.
 const FAILURES: usize = 16;
 
-/// How many have died of which queues.
-type Died = Vec<(QueueName, u64)>;
+/// So many entries are handed over by one call, since each may lie in a block of its own.
+const HANDED_OVER: usize = 256;
+
+/// What becomes of the entries of a queue that expire.
+type Rule<'a> = &'a dyn Fn(&QueueName) -> Expiring;
+
+/// What has become of the entries of a file that have expired.
+#[derive(Debug, Default)]
+struct Fates {
+    /// How many have died of which lanes.
+    died: BTreeMap<usize, u64>,
+    /// Those that are to be handed over.
+    going: Vec<u32>,
+}
 
 /// Where a file's expiries go on: what lies before this was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -93,6 +111,8 @@ impl Aside {
 /// What one call may still look at.
 struct Purse {
     pairs: usize,
+    /// So many entries may be handed over.
+    going: usize,
     /// The same of what was set aside, to find out whether it can be read again.
     retried: usize,
     failures: usize,
@@ -100,7 +120,12 @@ struct Purse {
 
 impl Purse {
     fn new(pairs: usize) -> Purse {
-        Purse { pairs, retried: pairs, failures: 0 }
+        Purse { pairs, going: HANDED_OVER, retried: pairs, failures: 0 }
+    }
+
+    /// Whether nothing more is to be looked at.
+    fn is_empty(&self) -> bool {
+        self.pairs == 0 || self.going == 0
     }
 
     /// Whether nothing more is to be read that might fail.
@@ -144,14 +169,16 @@ impl ColdFile {
     }
 
     /// Goes on with the expiries, as far as their time has come; those that were looked at are not looked at again.
-    /// Says how many have died of which lanes.
-    fn expire(&mut self, now: Now, purse: &mut Purse) -> BTreeMap<usize, u64> {
-        let (mut died, over_by) = (BTreeMap::new(), self.over_by(now));
+    /// Says what has become of them.
+    fn expire(&mut self, now: Now, purse: &mut Purse, rule: Rule<'_>) -> Fates {
+        let (mut fates, over_by) = (Fates::default(), self.over_by(now));
+        let lanes = self.file.lanes().iter();
+        let rules: Vec<Expiring> = lanes.map(|lane| rule(&lane.queue)).collect();
         while let Some(from) = self.file.expiry_chunk_from(self.expired_to.chunk) {
             let from = if self.expired_to.pair > 0 { self.next_expiry.unwrap_or(from) } else { from };
             self.set_next_expiry(Some(from));
-            if from > over_by || purse.pairs == 0 {
-                return died;
+            if from > over_by || purse.is_empty() {
+                return fates;
             }
             let chunk = self.expired_to.chunk;
             let next = Progress { chunk: chunk + 1, pair: 0 };
@@ -160,24 +187,44 @@ impl ColdFile {
                 continue;
             };
             let seen = self.expired_to.pair as usize;
-            let over = pairs[seen..].iter().take_while(|(at, _)| *at <= over_by).take(purse.pairs);
+            let over = pairs[seen..].iter().take_while(|(at, _)| *at <= over_by);
             let mut pair = seen;
-            for (_, ordinal) in over {
+            for (at, ordinal) in over {
+                if purse.is_empty() {
+                    break;
+                }
                 pair += 1;
-                if let Some(lane) = self.die(*ordinal) {
-                    *died.entry(lane).or_default() += 1;
+                purse.pairs -= 1;
+                // What had expired when the file was ripened died by that.
+                let rule = if *at <= self.ripe { Expiring::Die } else { rules[self.file.lane_of(*ordinal)] };
+                match rule {
+                    Expiring::Die => {
+                        if let Some(lane) = self.die(*ordinal) {
+                            *fates.died.entry(lane).or_default() += 1;
+                        }
+                    }
+                    Expiring::Go if self.is_pending(*ordinal) => {
+                        purse.going -= 1;
+                        fates.going.push(*ordinal);
+                    }
+                    Expiring::Go => {}
+                    Expiring::Stay => self.has_left |= self.is_pending(*ordinal),
                 }
             }
-            purse.pairs -= pair - seen;
             if let Some((at, _)) = pairs.get(pair) {
                 self.expired_to.pair = u32::try_from(pair).expect("a chunk has few pairs");
                 self.set_next_expiry(Some(*at));
-                return died;
+                return fates;
             }
             self.expired_to = next;
         }
         self.next_expiry = None;
-        died
+        fates
+    }
+
+    /// Whether an entry is cold, and neither dead nor over.
+    fn is_pending(&self, ordinal: u32) -> bool {
+        !self.out.has(ordinal) && !self.was_dead(ordinal)
     }
 
     /// A chunk, unless it can not be read: then it is set aside.
@@ -240,7 +287,13 @@ impl ColdFile {
 
 impl ColdSet {
     /// See [`Cold::expire`](dwell_store::core::Cold::expire).
-    pub(super) fn expire_some(&mut self, now: Now, most: usize, died: &mut Died) -> bool {
+    pub(super) fn expire_some(
+        &mut self,
+        now: Now,
+        most: usize,
+        rule: Rule<'_>,
+        into: &mut Expired<Place>,
+    ) -> bool {
         let has_fresh = self.next_expiry.is_some_and(|next| next <= now.wall);
         let has_again = self.again_ms.is_some_and(|again| again <= now.mono_ms);
         if !has_fresh && !has_again {
@@ -256,7 +309,16 @@ impl ColdSet {
             is_through = stopped.is_none() || purse.has_failed();
             self.retry_from = stopped.unwrap_or_default();
         }
-        self.look_at_fresh(now, &mut purse, died) && is_through
+        self.look_at_fresh(now, &mut purse, rule, into) && is_through
+    }
+
+    /// After a replay: what it has left, since its queue drops what expires, is looked at again.
+    pub(crate) fn look_again_at_left(&mut self) {
+        for file in self.files.values_mut().filter(|file| file.has_left) {
+            file.has_left = false;
+            file.look_again_from(0);
+        }
+        self.find_next_expiry();
     }
 
     /// Tries what was set aside of these files again, from a chunk of a file on and then what lies before. Says with which it
@@ -297,15 +359,21 @@ impl ColdSet {
     }
 
     /// See [`Cold::expire_unread`](dwell_store::core::Cold::expire_unread).
-    pub(super) fn expire_aside(&mut self, queue: &QueueName, now: Now, died: &mut Died) -> Result<()> {
+    pub(super) fn expire_aside(
+        &mut self,
+        queue: &QueueName,
+        now: Now,
+        rule: Rule<'_>,
+        into: &mut Expired<Place>,
+    ) -> Result<()> {
         if self.again_ms.is_none() {
             return Ok(());
         }
-        let mut purse = Purse::new(usize::MAX);
+        let mut purse = Purse { going: usize::MAX, ..Purse::new(usize::MAX) };
         let meant = self.files.iter().filter(|(_, file)| file.has_aside(queue, now));
         let meant: Vec<u32> = meant.map(|(number, _)| *number).collect();
         self.try_aside(&meant, (0, 0), now, &mut purse);
-        self.look_at_fresh(now, &mut purse, died);
+        self.look_at_fresh(now, &mut purse, rule, into);
         let Some(file) = self.files.values().find(|file| file.has_aside(queue, now)) else { return Ok(()) };
         let reason = file.aside.as_ref().map_or("", |aside| &*aside.reason);
         Err(Error::Unavailable {
@@ -314,23 +382,60 @@ impl ColdSet {
     }
 
     /// Looks at the files of which something expires that was not looked at; says whether that was all.
-    fn look_at_fresh(&mut self, now: Now, purse: &mut Purse, died: &mut Died) -> bool {
+    fn look_at_fresh(
+        &mut self,
+        now: Now,
+        purse: &mut Purse,
+        rule: Rule<'_>,
+        into: &mut Expired<Place>,
+    ) -> bool {
         let is_fresh = |file: &ColdFile| file.next_expiry.is_some_and(|next| next <= now.wall);
         let fresh = self.files.iter().filter(|(_, file)| is_fresh(file)).map(|(number, _)| *number);
         for number in fresh.collect::<Vec<u32>>() {
-            if purse.pairs == 0 {
+            if purse.is_empty() {
                 break;
             }
             let file = self.files.get_mut(&number).expect("it was just there");
-            let of_lanes = file.expire(now, purse);
-            for (lane, count) in of_lanes {
+            let Fates { mut died, going } = file.expire(now, purse, rule);
+            self.let_go(number, &going, &mut died, into);
+            for (lane, count) in died {
                 let queue = self.files[&number].file.lanes()[lane].queue.clone();
                 self.have_died(&queue, number, lane);
-                died.push((queue, count));
+                into.died.push((queue, count));
             }
         }
         self.find_next_expiry();
         self.next_expiry.is_none_or(|next| next > now.wall)
+    }
+
+    /// Hands over entries of a file that are to be gone. If they cannot be read they die.
+    fn let_go(
+        &mut self,
+        number: u32,
+        going: &[u32],
+        died: &mut BTreeMap<usize, u64>,
+        into: &mut Expired<Place>,
+    ) {
+        if going.is_empty() {
+            return;
+        }
+        let mut spots: Vec<Spot> =
+            going.iter().map(|ordinal| Spot { file: number, ordinal: *ordinal }).collect();
+        spots.sort_unstable();
+        match self.read_all(&spots) {
+            Ok(found) => {
+                let handed = self.handed;
+                self.hand_over(found, &mut into.gone);
+                // They do not come into memory.
+                self.handed = handed;
+            }
+            Err(_) => {
+                let file = self.files.get_mut(&number).expect("it was just there");
+                for lane in going.iter().filter_map(|ordinal| file.die(*ordinal)) {
+                    *died.entry(lane).or_default() += 1;
+                }
+            }
+        }
     }
 
     /// When something is to be looked at next, of the files that there are now.

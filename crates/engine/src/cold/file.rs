@@ -80,6 +80,8 @@ pub(crate) struct ColdFile {
     pub(super) expired_to: Progress,
     /// No cold entry expires before this, but for those set aside.
     pub(super) next_expiry: Option<Timestamp>,
+    /// Whether entries have expired that a replay has left where they are.
+    pub(super) has_left: bool,
     /// What of it could not be read when it expired.
     pub(super) aside: Option<Box<Aside>>,
     /// If it is coarse, and its bodies may be written again: from when to when its scheduled entries are due that have not
@@ -117,6 +119,7 @@ impl ColdFile {
             lanes,
             expired_to: Progress::default(),
             next_expiry: None,
+            has_left: false,
             aside: None,
             coarse,
         };

@@ -38,10 +38,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_model::{
-    AttemptLimit, Key, Message, MessageId, Now, Number, QueueName, Standing, State, StateKind, Timestamp,
+    Key, Message, MessageId, Now, Number, QueueName, Rules, Settings, Standing, State, StateKind, Timestamp,
     as_of,
 };
-use dwell_store::core::{Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Reader, Which};
+use dwell_store::core::{
+    Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, Expired, Expiring, HandedOver, Reader, Which,
+};
 use dwell_store::{Error, Forecast, Result};
 
 use crate::checkpoint::FileState;
@@ -570,6 +572,32 @@ impl ColdSet {
         Ok(None)
     }
 
+    /// Where the youngest dead message lies that had this key, of those that died after `after`: a block is read for each dead message
+    /// that had it.
+    fn dead_key_home(
+        &mut self,
+        queue: &QueueName,
+        key: &Key,
+        after: Option<Died>,
+    ) -> sealed::Result<Option<Spot>> {
+        let hash = key_hash(self.directory, queue, key);
+        let mut youngest: Option<(Died, Spot)> = None;
+        for run in self.keys.clone() {
+            for number in run.find(hash)? {
+                let Some(spot) = self.home(number)? else { continue };
+                let file = &self.files[&spot.file];
+                if !file.over.has(spot.ordinal) && !file.was_dead(spot.ordinal) {
+                    continue;
+                }
+                let found = self.blocks.entry(file, spot.ordinal)?;
+                let had_it = found.entry.queue == *queue && found.entry.own_key() == Some(key);
+                let died = dead::died(found).filter(|died| had_it && Some(*died) > after);
+                youngest = youngest.max(died.map(|died| (died, spot)));
+            }
+        }
+        Ok(youngest.map(|(_, spot)| spot))
+    }
+
     fn key_home(&mut self, queue: &QueueName, key: &Key) -> sealed::Result<Option<Spot>> {
         let hash = key_hash(self.directory, queue, key);
         for run in self.keys.clone() {
@@ -622,8 +650,9 @@ fn cold_message(
 /// Where a message stands that nobody holds, once its expiry has come.
 pub(crate) fn expired(standing: &Standing) -> Standing {
     let wall = standing.expires.expect("what is over has an expiry");
-    // The limit of attempts is one on leases that run out.
-    as_of(standing, Now { wall, mono_ms: 0 }, AttemptLimit::Unlimited)
+    // The limit of attempts is one on leases that run out, and what is over has died: whatever its queue says of later ones.
+    let (id, settings) = (MessageId::new(wall, 0, 0, 0), Settings::default());
+    as_of(standing, Now { wall, mono_ms: 0 }, Rules::of(id, None, &settings)).expect("nothing drops it")
 }
 
 /// A message as an entry tells it.
@@ -699,12 +728,34 @@ impl Cold<Place> for ColdSet {
         self.tell(found)
     }
 
-    fn expire(&mut self, now: Now, most: usize, died: &mut Vec<(QueueName, u64)>) -> bool {
-        self.expire_some(now, most, died)
+    fn dead_by_key(
+        &mut self,
+        queue: &QueueName,
+        key: &Key,
+        after: Option<Died>,
+    ) -> Result<Option<ColdMessage<Place>>> {
+        let found = self.dead_key_home(queue, key, after).and_then(|spot| self.hand_over_one(spot));
+        self.tell(found)
     }
 
-    fn expire_unread(&mut self, queue: &QueueName, now: Now, died: &mut Vec<(QueueName, u64)>) -> Result<()> {
-        self.expire_aside(queue, now, died)
+    fn expire(
+        &mut self,
+        now: Now,
+        most: usize,
+        expiring: &dyn Fn(&QueueName) -> Expiring,
+        into: &mut Expired<Place>,
+    ) -> bool {
+        self.expire_some(now, most, expiring, into)
+    }
+
+    fn expire_unread(
+        &mut self,
+        queue: &QueueName,
+        now: Now,
+        expiring: &dyn Fn(&QueueName) -> Expiring,
+        into: &mut Expired<Place>,
+    ) -> Result<()> {
+        self.expire_aside(queue, now, expiring, into)
     }
 
     fn page(

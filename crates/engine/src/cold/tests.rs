@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dwell_model::{
     Counts, Death, DeathReason, Headers, MessageId, Number, QueueName, Standing, State, Timestamp,
 };
-use dwell_store::core::{Cold, ColdHead, CopyAt, Died, HandedOver, Reader, Which};
+use dwell_store::core::{Cold, ColdHead, CopyAt, Died, Expired, Expiring, HandedOver, Reader, Which};
 use proptest::prelude::*;
 
 use super::*;
@@ -170,6 +170,7 @@ impl Beside {
                 keyless: false,
                 counts: Counts::default(),
                 last_error: None,
+                holder: None,
             };
             let entry = Entry {
                 id: MessageId::new(due, 0, 1, number),
@@ -573,6 +574,7 @@ fn a_file_that_goes_is_forgotten_by_all_of_its_queues() {
                     keyless: false,
                     counts: Counts::default(),
                     last_error: None,
+                    holder: None,
                 },
                 ready_since: Timestamp::MIN,
             };
@@ -881,9 +883,10 @@ fn expiring(chunks: &[i64]) -> Beside {
 
 /// How many die by a call that looks at `most` expiries, so many milliseconds after their time, and whether these were all.
 fn expire(beside: &mut Beside, mono_ms: u64, most: usize) -> (u64, bool) {
-    let mut died = Vec::new();
-    let is_done = beside.cold.expire(Now { wall: at(1_000), mono_ms }, most, &mut died);
-    (died.into_iter().map(|(_, count)| count).sum(), is_done)
+    let mut expired = Expired::default();
+    let now = Now { wall: at(1_000), mono_ms };
+    let is_done = beside.cold.expire(now, most, &|_| Expiring::Die, &mut expired);
+    (expired.died.into_iter().map(|(_, count)| count).sum(), is_done)
 }
 
 /// Crash story: 1. sixteen places of a file are rotten. 2. What expires in other files was set aside untried. 3. Each time that
@@ -908,7 +911,7 @@ fn a_queue_that_has_nothing_left_in_a_file_needs_none_of_its_expiries() {
     beside.disk.unreadable_at(&path, 0, beside.cold.files()[&1].file.size());
     let expire_unread = |beside: &mut Beside, queue: &str, wall: i64| {
         let now = Now { wall: at(wall), mono_ms: 0 };
-        beside.cold.expire_unread(&queue.parse().unwrap(), now, &mut Vec::new())
+        beside.cold.expire_unread(&queue.parse().unwrap(), now, &|_| Expiring::Die, &mut Expired::default())
     };
     assert_eq!(expire_unread(&mut beside, "q", 999), Ok(()), "its time has not come");
     assert_eq!(expire(&mut beside, 0, usize::MAX), (0, true));

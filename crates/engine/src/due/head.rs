@@ -77,7 +77,8 @@ pub(super) fn put(out: &mut Vec<u8>, before: &mut Before, shard: u16, entry: &En
         standing,
         ready_since,
     } = entry;
-    let Standing { state, due, priority: _, attempts, expires, keyless, counts, last_error } = standing;
+    let Standing { state, due, priority: _, attempts, expires, keyless, counts, last_error, holder: _ } =
+        standing;
     let Counts { takes, lapses, releases, buries, revives } = *counts;
     let this = Before::after(entry);
     put_zigzag(out, this.due - before.due);
@@ -176,6 +177,7 @@ pub(super) fn read(
         keyless: false,
         counts: Counts::default(),
         last_error: None,
+        holder: None,
     };
     let (mut key, mut headers, mut lease_ms, mut max_attempts) = (None, Headers::default(), None, None);
     let (mut died_of, mut died_at, mut ready_since) = (None, None, Timestamp::MIN);

@@ -39,6 +39,7 @@ fn standing(state: State, due: Timestamp, priority: u32) -> Standing {
         keyless: false,
         counts: Counts::default(),
         last_error: None,
+        holder: None,
     }
 }
 

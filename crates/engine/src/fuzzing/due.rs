@@ -102,6 +102,7 @@ fn entry(input: &mut Input<'_>, nth: u64) -> (Entry, Bytes) {
         keyless: false,
         counts: Counts::default(),
         last_error: None,
+        holder: None,
     };
     let mut entry = Entry {
         id,

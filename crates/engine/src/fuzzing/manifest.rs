@@ -81,6 +81,7 @@ pub(super) fn seeds() -> Vec<Seed> {
                 keyless: false,
                 counts: Counts::default(),
                 last_error: None,
+                holder: None,
             },
         }],
     };

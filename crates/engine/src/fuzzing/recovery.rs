@@ -70,7 +70,7 @@ fn use_all(store: &mut Driven) {
             drop(store.run(engine.settle(settles)));
             let targets: Vec<Target> =
                 store.dump().into_iter().flatten().map(|message| Target::Id(message.id)).collect();
-            drop(store.run(engine.get(queue.clone(), targets.clone())));
+            drop(store.run(engine.get(queue.clone(), targets.clone(), false)));
             let moves = targets.into_iter().step_by(2).map(|target| (target, When::AfterMs(1_000))).collect();
             drop(store.run(engine.reschedule(queue.clone(), moves)));
             drop(store.run(engine.revive(queue.clone(), Selection::All, When::Level(1))));

@@ -35,8 +35,8 @@ impl Carry {
 
     pub(crate) fn see_put(&mut self, record: &PutRecord) {
         self.next_number = self.next_number.max(record.number.get() + 1);
-        if let Some((_, until)) = &record.token {
-            self.tokens_until = self.tokens_until.max(*until);
+        if let Some(token) = &record.token {
+            self.tokens_until = self.tokens_until.max(token.until);
         }
     }
 
@@ -50,7 +50,7 @@ impl Carry {
                 }
             }
             Record::Deleted { queue } => drop(self.settings.remove(queue)),
-            Record::Answered { until, .. } => self.tokens_until = self.tokens_until.max(*until),
+            Record::Answered { token, .. } => self.tokens_until = self.tokens_until.max(token.until),
             Record::Revived { .. } => self.revived = true,
             Record::Stands { .. }
             | Record::Gone { .. }

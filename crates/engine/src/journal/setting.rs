@@ -10,8 +10,13 @@
 //! | 6 | levels | how many, then each in ms |
 //! | 7 | spread | partitions |
 //! | 8 | token_ttl | milliseconds |
+//! | 9 | dead_ttl | milliseconds |
+//! | 10 | dead_max | messages |
+//! | 11 | on_expiry | 0 dead, 1 drop |
+//! | 12 | max_leased | messages |
+//! | 13 | lapse_backoff | 0 never, 1 from the first lapse on, 2 from the second |
 
-use dwell_model::{Backoff, Pause, Setting, SettingChange, SettingName, Timestamp};
+use dwell_model::{Backoff, LapseBackoff, OnExpiry, Pause, Setting, SettingChange, SettingName, Timestamp};
 
 use super::record::{attempts_from_int, attempts_to_int, malformed, put_instant};
 use super::wire::{Cursor, Read, Unreadable, put_varint};
@@ -32,14 +37,21 @@ pub(super) fn put_change(out: &mut Vec<u8>, change: &SettingChange, now: Timesta
 
 fn put_value(out: &mut Vec<u8>, setting: &Setting, now: Timestamp) {
     match setting {
-        Setting::LeaseMs(ms) | Setting::TokenMs(ms) => put_varint(out, *ms),
+        Setting::LeaseMs(ms) | Setting::TokenMs(ms) | Setting::DeadTtlMs(ms) => put_varint(out, *ms),
         Setting::MaxAttempts(limit) => put_varint(out, attempts_to_int(*limit)),
         Setting::Backoff(Backoff { base_ms, factor_percent, cap_ms, jitter_percent }) => {
             for value in [*base_ms, u64::from(*factor_percent), *cap_ms, u64::from(*jitter_percent)] {
                 put_varint(out, value);
             }
         }
-        Setting::MaxPending(messages) => put_varint(out, *messages),
+        Setting::MaxPending(messages) | Setting::DeadMax(messages) | Setting::MaxLeased(messages) => {
+            put_varint(out, *messages);
+        }
+        Setting::OnExpiry(OnExpiry::Dead) => out.push(0),
+        Setting::OnExpiry(OnExpiry::Drop) => out.push(1),
+        Setting::LapseBackoff(LapseBackoff::Never) => out.push(0),
+        Setting::LapseBackoff(LapseBackoff::First) => out.push(1),
+        Setting::LapseBackoff(LapseBackoff::Second) => out.push(2),
         Setting::Pause(Pause::Running) => out.push(0),
         Setting::Pause(Pause::Indefinite) => out.push(1),
         Setting::Pause(Pause::Until(end)) => {
@@ -99,5 +111,19 @@ fn read_value(cursor: &mut Cursor<'_>, name: SettingName, now: Timestamp) -> Rea
         }
         SettingName::Spread => Setting::Spread(u16::try_from(cursor.varint()?).map_err(out_of_range)?),
         SettingName::TokenTtl => Setting::TokenMs(cursor.varint()?),
+        SettingName::DeadTtl => Setting::DeadTtlMs(cursor.varint()?),
+        SettingName::DeadMax => Setting::DeadMax(cursor.varint()?),
+        SettingName::OnExpiry => Setting::OnExpiry(match cursor.byte()? {
+            0 => OnExpiry::Dead,
+            1 => OnExpiry::Drop,
+            _ => return Err(malformed("what becomes of what expires")),
+        }),
+        SettingName::MaxLeased => Setting::MaxLeased(cursor.varint()?),
+        SettingName::LapseBackoff => Setting::LapseBackoff(match cursor.byte()? {
+            0 => LapseBackoff::Never,
+            1 => LapseBackoff::First,
+            2 => LapseBackoff::Second,
+            _ => return Err(malformed("a backoff after lapses")),
+        }),
     })
 }

@@ -506,7 +506,7 @@ impl Job {
                     {
                         self.expired.push((number, at));
                     }
-                    if let (Some(key), None) = (entry.live_key(), moved) {
+                    if let (Some(key), None) = (entry.own_key(), moved) {
                         self.key_hashes.push((key_hash(self.desk.directory, &entry.queue, key), number));
                     }
                     if !self.to_be_held.is_empty() && self.to_be_held.contains_key(&number) {

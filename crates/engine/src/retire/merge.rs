@@ -123,7 +123,7 @@ impl Kept for Number {
     }
 
     fn pair_of(entry: &Entry, _: Home, directory: u64) -> Option<(u64, Number)> {
-        let key = entry.live_key()?;
+        let key = entry.own_key()?;
         Some((key_hash(directory, &entry.queue, key), entry.number))
     }
 

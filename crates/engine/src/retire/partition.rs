@@ -111,6 +111,7 @@ mod tests {
                 keyless: false,
                 counts: Counts::default(),
                 last_error: None,
+                holder: None,
             };
             let message = Message {
                 id: MessageId::new(at(*due), 0, 1, number),

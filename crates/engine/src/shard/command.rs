@@ -8,8 +8,8 @@ use dwell_model::{
 };
 use dwell_store::core::{Peek, Sweep, WaiterId};
 use dwell_store::{
-    Cancelled, Delivery, Error, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
-    Settle, Settled, Swept, Take, Target, When, contained,
+    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Swept, Take, Target, When, contained,
 };
 
 use super::ahead::Reading;
@@ -77,14 +77,19 @@ pub(crate) enum Command {
     TakeId {
         queue: QueueName,
         id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
+        terms: LeaseTerms,
         reply: Reply<Result<Handed>>,
     },
     Settle(Vec<Settle>, Reply<Vec<Result<Settled>>>),
+    ExpireLease(QueueName, Vec<LeaseRef>, Reply<Vec<Result<Settled>>>),
     Cancel(QueueName, Vec<Target>, Reply<Vec<Result<Cancelled>>>),
     Reschedule(QueueName, Vec<(Target, When)>, Reply<Vec<Result<Rescheduled>>>),
-    Get(QueueName, Vec<Target>, Reply<Vec<Result<Message<Place>>>>),
+    Get {
+        queue: QueueName,
+        targets: Vec<Target>,
+        dead: bool,
+        reply: Reply<Vec<Result<Message<Place>>>>,
+    },
     Locate(Vec<Number>, Reply<Located>),
     Peek(QueueName, StateKind, Reply<Result<Option<Message<Place>>>>),
     /// The rest of a peek at the oldest of many dead messages.
@@ -104,6 +109,7 @@ pub(crate) enum Command {
     Configure(QueueName, Vec<SettingChange>, Reply<Result<QueueStats>>),
     Revive(QueueName, Selection, When, Reply<Result<Swept>>),
     Discard(QueueName, Selection, Reply<Result<Swept>>),
+    Deaths(Reply<Result<Vec<QueueDeaths>>>),
     /// The rest of a revive or a discard of many.
     GoOn(Box<Sweep>, Reply<Result<Swept>>),
     Purge(QueueName, Reply<Result<u64>>),
@@ -273,9 +279,10 @@ impl Command {
             Command::Settle(settles, _) => any(settles.iter().map(|settle| &settle.receipt.queue), holds),
             Command::TakeId { queue, .. }
             | Command::List { queue, .. }
+            | Command::ExpireLease(queue, ..)
             | Command::Cancel(queue, ..)
             | Command::Reschedule(queue, ..)
-            | Command::Get(queue, ..)
+            | Command::Get { queue, .. }
             | Command::Peek(queue, ..)
             | Command::Stats(queue, _)
             | Command::Forecast(queue, ..)
@@ -290,6 +297,7 @@ impl Command {
             | Command::Locate(..)
             | Command::ForecastPage(..)
             | Command::Queues(..)
+            | Command::Deaths(_)
             | Command::Snapshot(_)
             | Command::Close(_) => false,
         }
@@ -304,10 +312,12 @@ impl Command {
             }
             Command::Take { take, .. } => take.max <= FEW,
             Command::Settle(items, _) => items.len() <= FEW,
-            Command::Cancel(_, items, _) | Command::Get(_, items, _) => items.len() <= FEW,
+            Command::Cancel(_, items, _) | Command::Get { targets: items, .. } => items.len() <= FEW,
+            Command::ExpireLease(_, items, _) => items.len() <= FEW,
             Command::Reschedule(_, items, _) => items.len() <= FEW,
             Command::Locate(items, _) => items.len() <= FEW,
             Command::TakeId { .. } | Command::Peek(..) | Command::PeekOn(..) | Command::Stats(..) => true,
+            Command::Deaths(_) => true,
             Command::Forget(_)
             | Command::GiveBack(_)
             | Command::Unread(_)
@@ -342,9 +352,10 @@ impl Command {
             Command::Take { reply, .. } | Command::TakeId { reply, .. } => one(reply, error),
             Command::Forget(_) | Command::GiveBack(_) | Command::Unread(_) => {}
             Command::Settle(items, reply) => each(reply, items.len(), error),
+            Command::ExpireLease(_, items, reply) => each(reply, items.len(), error),
             Command::Cancel(_, items, reply) => each(reply, items.len(), error),
             Command::Reschedule(_, items, reply) => each(reply, items.len(), error),
-            Command::Get(_, items, reply) => each(reply, items.len(), error),
+            Command::Get { targets, reply, .. } => each(reply, targets.len(), error),
             Command::Locate(items, reply) => each(reply, items.len(), error),
             Command::List { reply, .. } => one(reply, error),
             Command::Peek(_, _, reply) | Command::PeekOn(_, reply) => one(reply, error),
@@ -352,6 +363,7 @@ impl Command {
             Command::Forecast(_, _, reply) => one(reply, error),
             Command::ForecastPage(_, _, _, reply) => one(reply, error),
             Command::Queues(_, _, reply) => one(reply, error),
+            Command::Deaths(reply) => one(reply, error),
             Command::Revive(_, _, _, reply) | Command::Discard(_, _, reply) => one(reply, error),
             Command::GoOn(sweep, reply) => one(reply, &sweep.interrupted(error.clone())),
             Command::Purge(_, reply) | Command::DeleteQueue(_, reply) => one(reply, error),

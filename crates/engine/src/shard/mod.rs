@@ -265,6 +265,10 @@ impl Shard {
             // Where nothing is cold nothing is seen to, and so the files would name what has expired for ever.
             wake.by_wall(expires.saturating_after(EXPIRY_MS));
         }
+        if let Some(end) = self.step.core().next_retention() {
+            // Not for each of many that died one after the other.
+            wake.by_wall(end.saturating_after(EXPIRY_MS));
+        }
         if let Some(mono_ms) = self.retirement.next_wake(&self.step) {
             wake.by_mono(mono_ms);
         }

@@ -85,6 +85,7 @@ impl Step {
 
     /// Begins service.
     pub(crate) fn opened(&mut self, now: Now, batch: &mut Batch) {
+        self.cold.look_again_at_left();
         self.core.opened(now, &mut Told { batch, cold: &mut self.cold });
     }
 
@@ -254,18 +255,23 @@ impl Step {
                 command.refuse(&super::overloaded());
                 return Stepped::Quiet;
             }
-            Command::TakeId { queue, id, lease_ms, bound, reply } => {
-                let taken = core.take_id(&queue, id, lease_ms, bound, now, batch);
+            Command::TakeId { queue, id, terms, reply } => {
+                let taken = core.take_id(&queue, id, terms, now, batch);
                 Effect::Deliver(reply, taken.map(|delivery| vec![delivery].into()))
             }
             Command::Settle(settles, reply) => Effect::change(reply, core.settle(settles, now, batch)),
+            Command::ExpireLease(queue, leases, reply) => {
+                Effect::change(reply, core.expire_lease(&queue, leases, now, batch))
+            }
             Command::Cancel(queue, targets, reply) => {
                 Effect::change(reply, core.cancel(&queue, targets, now, batch))
             }
             Command::Reschedule(queue, moves, reply) => {
                 Effect::change(reply, core.reschedule(&queue, moves, now, batch))
             }
-            Command::Get(queue, targets, reply) => Effect::look(reply, core.get(&queue, targets, now, batch)),
+            Command::Get { queue, targets, dead, reply } => {
+                Effect::look(reply, core.get(&queue, targets, dead, now, batch))
+            }
             Command::Locate(numbers, reply) => Effect::look(reply, core.locate(numbers, batch)),
             Command::List { queue, state, after, max, reply } => {
                 let page = core.list(&queue, state, after, max, now, batch);
@@ -318,6 +324,7 @@ impl Step {
             Command::Discard(queue, which, reply) => {
                 return swept(core.discard(&queue, which, now, batch), reply);
             }
+            Command::Deaths(reply) => Effect::look(reply, Ok(core.deaths())),
             Command::GoOn(sweep, reply) => return swept(core.go_on(sweep, now, batch), reply),
             Command::Purge(queue, reply) => Effect::change(reply, core.purge(&queue, now, batch)),
             Command::DeleteQueue(queue, reply) => {

@@ -64,12 +64,12 @@ fn dead_messages_that_had_a_key_cost_its_next_owner_nothing() {
     let engine = store.engine.clone();
     let before = reads(&store);
     let target = Target::Key("key".parse().unwrap());
-    let found = store.run(engine.get(queue("q"), vec![target.clone()])).pop().unwrap();
+    let found = store.run(engine.get(queue("q"), vec![target.clone()], false)).pop().unwrap();
     assert_eq!(found.unwrap_err().code(), "message_not_found");
     let spent = reads(&store) - before;
     assert!(spent <= 8, "{spent} reads for a key that 300 dead messages had");
     let put = store.put(Put::new(queue("q"), "next").key("key".parse().unwrap())).unwrap();
-    let found = store.run(engine.get(queue("q"), vec![target.clone()])).pop().unwrap().unwrap();
+    let found = store.run(engine.get(queue("q"), vec![target.clone()], false)).pop().unwrap().unwrap();
     assert_eq!(found.id, put.id);
     // One of them that is revived has the key again.
     store.run(engine.cancel(queue("q"), vec![Target::Id(put.id)])).pop().unwrap().unwrap();
@@ -79,7 +79,7 @@ fn dead_messages_that_had_a_key_cost_its_next_owner_nothing() {
     put_far(&mut store, "far", 1_000);
     let mut store = again(store);
     let engine = store.engine.clone();
-    let found = store.run(engine.get(queue("q"), vec![target])).pop().unwrap().unwrap();
+    let found = store.run(engine.get(queue("q"), vec![target], false)).pop().unwrap().unwrap();
     assert_eq!(found.body, format!("{:0600}", 0));
 }
 

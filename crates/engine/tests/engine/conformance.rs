@@ -84,6 +84,11 @@ impl<H: Home> Harness for EngineHarness<H> {
         true
     }
 
+    fn close(&mut self) {
+        self.engine.take().unwrap().close().unwrap();
+        self.engine = Some(open(&mut self.home, &self.clock, self.limits.clone(), self.memory_limit));
+    }
+
     fn restart(&mut self) {
         self.home.kill();
         self.engine = None;

@@ -15,8 +15,8 @@ use std::ops::RangeInclusive;
 use dwell_engine::Options;
 use dwell_engine::disk::{Crash, MemoryDisk};
 use dwell_model::{
-    AttemptLimit, Command, Message, MessageId, Now, Number, OwnSettings, Pause, QueueName, Setting,
-    SettingChange, Settings, State,
+    Command, Message, MessageId, Now, Number, OwnSettings, Pause, QueueName, Rules, Setting, SettingChange,
+    Settings, State,
 };
 use dwell_store::{Action, Put, Settle, Store, Take};
 use dwell_testkit::Random;
@@ -249,9 +249,9 @@ fn as_of(shown: &Shown, now: Now) -> Shown {
 
 /// A message as it stands once the process that it was bound to is gone, and time has passed.
 fn reopened(message: &Message, now: Now) -> Message {
-    let limit = message.max_attempts.unwrap_or(Settings::default().max_attempts);
-    let limit: AttemptLimit = limit;
-    let unbound = dwell_model::apply(&message.standing, &Command::Unbind, now, limit).unwrap().next.unwrap();
+    let settings = Settings::default();
+    let rules = Rules::of(message.id, message.max_attempts, &settings);
+    let unbound = dwell_model::apply(&message.standing, &Command::Unbind, now, rules).unwrap().next.unwrap();
     Message { standing: unbound, ..message.clone() }
 }
 

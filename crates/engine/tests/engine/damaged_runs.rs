@@ -45,7 +45,7 @@ fn longest(disk: &MemoryDisk, kind: &str) -> PathBuf {
 
 fn by_key(store: &mut Driven, number: usize) -> dwell_store::Result<Message> {
     let engine = store.engine.clone();
-    store.run(engine.get(queue("far"), vec![Target::Key(key(number))])).pop().unwrap()
+    store.run(engine.get(queue("far"), vec![Target::Key(key(number))], false)).pop().unwrap()
 }
 
 /// All messages are found by key, by number and by id, and nobody gets the key of another.

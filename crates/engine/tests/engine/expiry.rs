@@ -406,7 +406,7 @@ fn what_has_expired_is_found_by_its_id_and_its_key_is_free() {
     store.advance(2 * HOUR_MS);
     assert_eq!(counts(&mut store, "q"), (0, 1));
     let engine = store.engine.clone();
-    let by_id = store.run(engine.get(queue("q"), vec![Target::Id(old.id)])).pop().unwrap().unwrap();
+    let by_id = store.run(engine.get(queue("q"), vec![Target::Id(old.id)], false)).pop().unwrap().unwrap();
     assert_eq!(by_id.standing.state.kind(), StateKind::Dead);
     assert_eq!(by_id.standing.expires, Some(expires));
     store.put(Put { key: key(), ..Put::new(queue("q"), "new").after_ms(DAY_MS) }).unwrap();

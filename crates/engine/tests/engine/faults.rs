@@ -533,7 +533,7 @@ fn the_segment_that_is_written_needs_no_opening() {
     assert!(store.engine.counters().due_files > 6, "{:?}", store.engine.counters());
     let engine = store.engine.clone();
     for id in ids {
-        store.run(engine.get(queue("q"), vec![dwell_store::Target::Id(id)])).pop().unwrap().unwrap();
+        store.run(engine.get(queue("q"), vec![dwell_store::Target::Id(id)], false)).pop().unwrap().unwrap();
     }
     store.disk.fail(Fault { calls: Calls::Opens, after: 0, times: u64::MAX, error: ErrorKind::Other });
     store.put(Put::new(queue("q"), "written")).unwrap();

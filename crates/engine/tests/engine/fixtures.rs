@@ -158,7 +158,8 @@ fn every_format_that_was_released_is_read_as_it_was_meant() {
         let expected = fs::read_to_string(from.join("expected.txt")).unwrap();
         assert_eq!(describe(&mut store), expected, "{name}");
         // What is remembered besides: tokens, and which numbers were given.
-        let put = Put::new(queue("orders"), "again").token("token-1".parse().unwrap());
+        let put = Put::new(queue("orders"), "all attributes, ünïcode").key("заказ 7".parse().unwrap());
+        let put = put.token("token-1".parse().unwrap());
         let highest = store.numbers().into_iter().max().unwrap();
         assert!(store.put(put).unwrap().number < highest);
         assert!(store.put(Put::new(queue("orders"), "new")).unwrap().number > highest);

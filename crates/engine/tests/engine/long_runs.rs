@@ -22,7 +22,7 @@ fn key(number: usize) -> Key {
 fn assert_all_there(store: &mut Driven) {
     let engine = store.engine.clone();
     for number in 0..COUNT {
-        let found = store.run(engine.get(queue("far"), vec![Target::Key(key(number))])).pop().unwrap();
+        let found = store.run(engine.get(queue("far"), vec![Target::Key(key(number))], false)).pop().unwrap();
         assert_eq!(found.unwrap().body, format!("body {number}"));
     }
 }

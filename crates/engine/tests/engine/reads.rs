@@ -66,7 +66,7 @@ fn a_message_as_it_was_put_is_found_by_its_id_without_the_runs() {
     let engine = store.engine.clone();
     let before = reads(&store);
     for (number, id) in ids.iter().enumerate() {
-        let found = store.run(engine.get(queue("q"), vec![Target::Id(*id)])).pop().unwrap().unwrap();
+        let found = store.run(engine.get(queue("q"), vec![Target::Id(*id)], false)).pop().unwrap().unwrap();
         assert_eq!(found.body, format!("{number:0100}"));
     }
     // Their blocks are few. Only what was moved to a file of many others is looked up, with a read of its own.
@@ -83,7 +83,7 @@ fn a_message_as_it_was_put_is_found_by_its_id_without_the_runs() {
     let mut store = again(store);
     let engine = store.engine.clone();
     let asked = [ids[3], ids[4], ids[5]].map(Target::Id).to_vec();
-    let found = store.run(engine.get(queue("q"), asked));
+    let found = store.run(engine.get(queue("q"), asked, false));
     assert_eq!(found.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
 }
 

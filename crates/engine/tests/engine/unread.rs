@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use dwell_engine::Options;
 use dwell_engine::disk::{Calls, Disk as _, Fault, MemoryDisk};
 use dwell_model::{AttemptLimit, StateKind};
-use dwell_store::{Action, Put, Settle, Store, Take, Target};
+use dwell_store::{Action, LeaseTerms, Put, Settle, Store, Take, Target};
 use dwell_time::ManualClock;
 
 use crate::support::{Driven, dir, options, queue, start};
@@ -42,7 +42,7 @@ fn a_body_that_can_not_be_read_is_an_attempt_and_holds_nobody_up() {
     let taken = store.take(Take::from(queue("q")).max(10)).unwrap();
     assert_eq!(taken.iter().map(|taken| &taken.message.body[..]).collect::<Vec<_>>(), [b"the second body"]);
     store.settle(Settle { receipt: taken[0].receipt.clone(), action: Action::Ack }).unwrap();
-    let get = || engine.get(queue("q"), vec![Target::Id(damaged.id)]);
+    let get = || engine.get(queue("q"), vec![Target::Id(damaged.id)], false);
     assert_eq!(store.run(get()).pop().unwrap().unwrap_err().code(), "unavailable");
     let counts = store.run(engine.stats(queue("q"))).unwrap().counts;
     assert_eq!((counts.scheduled, counts.leased), (1, 0), "it waits for its next attempt");
@@ -85,9 +85,9 @@ fn a_read_that_fails_once_costs_an_attempt_and_no_more() {
     let put = store.put(Put::new(queue("q"), "a body")).unwrap();
     store.disk.fail(Fault { calls: Calls::Reads, after: 0, times: 1, error: ErrorKind::Other });
     let engine = store.engine.clone();
-    let refused = store.run(engine.take_id(queue("q"), put.id, Some(60_000), false)).unwrap_err();
+    let refused = store.run(engine.take_id(queue("q"), put.id, LeaseTerms::of_ms(60_000))).unwrap_err();
     assert_eq!(refused.code(), "unavailable");
-    let taken = store.run(engine.take_id(queue("q"), put.id, Some(60_000), false)).unwrap();
+    let taken = store.run(engine.take_id(queue("q"), put.id, LeaseTerms::of_ms(60_000))).unwrap();
     assert_eq!((taken.message.standing.attempt(), &taken.message.body[..]), (2, &b"a body"[..]));
 }
 
@@ -109,7 +109,7 @@ fn a_place_that_can_not_be_read_fails_the_body_that_lies_there_and_none_beside_i
     let puts: Vec<_> = store.run(engine.put(puts.collect())).into_iter().map(Result::unwrap).collect();
     unreadable(&store.disk, body_of(7).as_bytes());
     let ids = puts.iter().map(|put| Target::Id(put.id)).collect();
-    let got = store.run(engine.get(queue("q"), ids));
+    let got = store.run(engine.get(queue("q"), ids, false));
     assert!(got.iter().enumerate().all(|(i, got)| got.is_ok() == (i != 7)), "{got:?}");
     let taken = store.take(Take::from(queue("q")).max(20)).unwrap();
     assert_eq!(taken.len(), 19);
@@ -195,7 +195,7 @@ fn a_damaged_body_is_taken_along_and_keeps_no_other_message_in_memory() {
     assert!(before < 10, "the journal is let go: {before}");
     // It is damaged for good, and still says so; everything else is whole.
     store.disk.heal_rot(|_| true);
-    let found = store.run(engine.get(queue("far"), vec![Target::Id(damaged.id)])).pop().unwrap();
+    let found = store.run(engine.get(queue("far"), vec![Target::Id(damaged.id)], false)).pop().unwrap();
     assert_eq!(found.unwrap_err().code(), "unavailable");
     let mut seen = 0;
     store.advance(86_400_000);
@@ -255,7 +255,7 @@ fn a_sector_that_can_not_be_read_is_taken_along_and_keeps_no_other_message_in_me
     assert!(counters.checkpoints > 10 && counters.resident < 100, "{counters:?}");
     assert!(counters.segments < 10, "the journal is let go: {}", counters.segments);
     assert_eq!(counters.damaged, 1, "it is told");
-    let found = store.run(engine.get(queue("far"), vec![Target::Id(bad.id)])).pop().unwrap();
+    let found = store.run(engine.get(queue("far"), vec![Target::Id(bad.id)], false)).pop().unwrap();
     assert_eq!(found.unwrap_err().code(), "unavailable");
     store.advance(86_400_000);
     let mut seen = 0;
@@ -283,6 +283,6 @@ fn a_sector_that_can_be_read_again_in_time_has_lost_nothing() {
         put_again(&mut store, &far(&format!("body {i}")));
     }
     assert_eq!(engine.counters().damaged, 0);
-    let found = store.run(engine.get(queue("far"), vec![Target::Id(slow.id)])).pop().unwrap();
+    let found = store.run(engine.get(queue("far"), vec![Target::Id(slow.id)], false)).pop().unwrap();
     assert_eq!(found.unwrap().body, "a body like no other");
 }

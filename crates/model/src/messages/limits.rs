@@ -20,7 +20,7 @@ pub struct Limits {
     /// The most queues at a time; past it a put to a new name is refused, retryably.
     pub queues: usize,
     /// The most put tokens remembered at a time: past it a put with a new one is refused, retryably. An embedded store
-    /// takes about 64 bytes of memory for each; one that others share has no such limit. 16 million by default, or
+    /// takes about 72 bytes of memory for each; one that others share has no such limit. 16 million by default, or
     /// 26,000 puts a second at a `token_ms` of ten minutes.
     pub put_tokens: usize,
     /// The most put tokens of one queue remembered at a time, so that one producer leaves room to the other queues. Stores

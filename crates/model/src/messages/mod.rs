@@ -18,10 +18,11 @@ pub use headers::Headers;
 pub use id::{MessageId, Number};
 pub use limits::Limits;
 pub use message::{DEFAULT_PRIORITY, Message};
-pub use name::{Key, PutToken, QueueName};
+pub use name::{Holder, Key, PutToken, QueueName};
 pub use receipt::{LeaseToken, Receipt};
 pub use settings::{
-    AttemptLimit, Backoff, OwnSettings, Pause, Setting, SettingChange, SettingName, Settings,
+    AttemptLimit, Backoff, LapseBackoff, OnExpiry, OwnSettings, Pause, Setting, SettingChange, SettingName,
+    Settings,
 };
 pub use standing::{Counts, Death, DeathReason, Lease, Standing, State, StateKind};
-pub use transition::{Command, Effects, Grant, Refusal, Transition, apply, as_of, is_acked, taken};
+pub use transition::{Command, Effects, Grant, Refusal, Rules, Transition, apply, as_of, is_acked, taken};

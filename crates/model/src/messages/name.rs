@@ -1,4 +1,4 @@
-//! The names a message goes by: its queue, its key, the token of its put.
+//! The names a message goes by: its queue, its key, the token of its put, and who holds it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -91,6 +91,30 @@ impl PutToken {
     }
 }
 
+/// Who holds a message, as its take said: 1–128 bytes of UTF-8 without control characters. Shown to people, and compared
+/// with nothing.
+///
+/// Cloning is cheap.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Holder(Arc<str>);
+
+impl Holder {
+    /// The longest holder, in bytes.
+    pub const MAX_LEN: usize = 128;
+
+    /// Checks `holder`.
+    ///
+    /// # Errors
+    /// [`Invalid::InvalidHolder`] if it is empty, too long, or has control characters.
+    pub fn new(holder: &str) -> Result<Holder, Invalid> {
+        if (1..=Holder::MAX_LEN).contains(&holder.len()) && !holder.chars().any(char::is_control) {
+            Ok(Holder(holder.into()))
+        } else {
+            Err(Invalid::InvalidHolder { text: excerpt(holder), limit: Holder::MAX_LEN })
+        }
+    }
+}
+
 macro_rules! text_newtype {
     ($name:ident) => {
         impl $name {
@@ -155,6 +179,7 @@ macro_rules! text_newtype {
 text_newtype!(QueueName);
 text_newtype!(Key);
 text_newtype!(PutToken);
+text_newtype!(Holder);
 
 #[cfg(test)]
 mod tests {
@@ -171,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_tokens_have_bounds() {
+    fn keys_tokens_and_holders_have_bounds() {
         assert!(Key::new("заказ 7").is_ok());
         assert!(Key::new("").is_err());
         assert!(Key::new(&"k".repeat(513)).is_err());
@@ -179,5 +204,10 @@ mod tests {
         assert!(PutToken::new("two words").is_err());
         assert!(PutToken::new("").is_err());
         assert!(PutToken::new(&"t".repeat(257)).is_err());
+        assert!(Holder::new("worker 7 на хосте").is_ok());
+        assert!(Holder::new(&"h".repeat(128)).is_ok());
+        for bad in ["", "a\nb", "\u{7f}", &"h".repeat(129)] {
+            assert_eq!(Holder::new(bad).unwrap_err().code(), "invalid_holder", "{bad}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::{Invalid, Timestamp};
+use crate::{Invalid, MessageId, Timestamp};
 
 /// How often a message may be handed out before it is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +78,92 @@ impl Backoff {
         let off = (most_off * u128::from(random)) >> 32;
         (delay - off) as u64
     }
+
+    /// The delay in milliseconds after the lease of message `id` ran out as attempt `attempt` (from 1). Its jitter is
+    /// a hash of the two, so that whoever notices the lapse, and however late, comes to the same instant.
+    pub fn lapse_delay_ms(&self, id: MessageId, attempt: u32) -> u64 {
+        self.delay_ms(attempt, lapse_jitter(id, attempt))
+    }
+}
+
+/// Of the 16 bytes of the id and the 4 of the attempt, big-endian.
+fn lapse_jitter(id: MessageId, attempt: u32) -> u32 {
+    let bytes = id.as_bits().to_be_bytes().into_iter().chain(attempt.to_be_bytes());
+    one_at_a_time(bytes)
+}
+
+/// Bob Jenkins's one-at-a-time hash: additions, shifts and exclusive-ors of 32 bits, which a script of Redis and SQL do as
+/// exactly.
+fn one_at_a_time(bytes: impl Iterator<Item = u8>) -> u32 {
+    let mixed = bytes.fold(0_u32, |hash, byte| {
+        let hash = hash.wrapping_add(u32::from(byte));
+        let hash = hash.wrapping_add(hash << 10);
+        hash ^ (hash >> 6)
+    });
+    let mixed = mixed.wrapping_add(mixed << 3);
+    let mixed = mixed ^ (mixed >> 11);
+    mixed.wrapping_add(mixed << 15)
+}
+
+/// From which lapse of a lease on a message waits for the queue's backoff, and is not ready at once with the earliest due
+/// of its queue.
+///
+/// Attempts are counted, not lapses: one that a consumer spent by a retry counts too, and a revive starts anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LapseBackoff {
+    /// It is ready at once, however often its lease runs out: as with beanstalkd and SQS.
+    #[default]
+    Never,
+    /// From the second attempt spent on: one lapse may be a deploy, two are a message that hurts.
+    Second,
+    /// After each.
+    First,
+}
+
+impl LapseBackoff {
+    /// All three.
+    pub const ALL: [LapseBackoff; 3] = [LapseBackoff::Never, LapseBackoff::Second, LapseBackoff::First];
+
+    /// The word that JSON and configuration use: `never`, `second`, `first`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            LapseBackoff::Never => "never",
+            LapseBackoff::Second => "second",
+            LapseBackoff::First => "first",
+        }
+    }
+
+    /// Whether a message waits whose lease has run out, with so many attempts spent, this one included.
+    pub const fn applies(self, spent: u32) -> bool {
+        match self {
+            LapseBackoff::Never => false,
+            LapseBackoff::Second => spent >= 2,
+            LapseBackoff::First => spent >= 1,
+        }
+    }
+}
+
+/// What becomes of a message whose expiry comes while nobody holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OnExpiry {
+    /// It is dead.
+    #[default]
+    Dead,
+    /// It is gone: nothing is left of it but a count.
+    Drop,
+}
+
+impl OnExpiry {
+    /// Both.
+    pub const ALL: [OnExpiry; 2] = [OnExpiry::Dead, OnExpiry::Drop];
+
+    /// The word that JSON and configuration use: `dead`, `drop`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            OnExpiry::Dead => "dead",
+            OnExpiry::Drop => "drop",
+        }
+    }
 }
 
 /// Whether a queue hands messages out.
@@ -121,6 +207,30 @@ pub struct Settings {
     pub spread: u16,
     /// How long a put's token is remembered, in milliseconds.
     pub token_ms: u64,
+    /// How long a message stays dead, in milliseconds from its death on; `None` until somebody removes it.
+    pub dead_ttl_ms: Option<u64>,
+    /// The most dead messages; past it the oldest deaths are discarded. `None` for no limit. Where a queue is spread over
+    /// partitions, each keeps its share of them, rounded up ([`Settings::dead_share`]).
+    pub dead_max: Option<u64>,
+    /// What becomes of a message that expires.
+    pub on_expiry: OnExpiry,
+    /// The most messages of the queue that are leased at a time; at it the queue is as if paused. `None` for no limit but the
+    /// store's.
+    pub max_leased: Option<u64>,
+    /// From which lapse of a lease on a message waits for `backoff`.
+    pub lapse_backoff: LapseBackoff,
+}
+
+impl Settings {
+    /// How many dead messages one of so many partitions keeps, rounded up; `None` for no limit.
+    pub fn dead_share(&self, partitions: u16) -> Option<u64> {
+        self.dead_max.map(|most| most.div_ceil(u64::from(partitions.max(1))))
+    }
+
+    /// Whether the time of a message is over that died at `death`: it is gone.
+    pub fn is_past_retention(&self, death: Timestamp, now: Timestamp) -> bool {
+        self.dead_ttl_ms.is_some_and(|ttl_ms| death.saturating_after(ttl_ms) <= now)
+    }
 }
 
 impl Default for Settings {
@@ -134,6 +244,11 @@ impl Default for Settings {
             levels: Vec::new(),
             spread: 1,
             token_ms: 600_000,
+            dead_ttl_ms: None,
+            dead_max: None,
+            on_expiry: OnExpiry::Dead,
+            max_leased: None,
+            lapse_backoff: LapseBackoff::Never,
         }
     }
 }
@@ -157,6 +272,16 @@ pub enum Setting {
     Spread(u16),
     /// See [`Settings::token_ms`].
     TokenMs(u64),
+    /// See [`Settings::dead_ttl_ms`].
+    DeadTtlMs(u64),
+    /// See [`Settings::dead_max`].
+    DeadMax(u64),
+    /// See [`Settings::on_expiry`].
+    OnExpiry(OnExpiry),
+    /// See [`Settings::max_leased`].
+    MaxLeased(u64),
+    /// See [`Settings::lapse_backoff`].
+    LapseBackoff(LapseBackoff),
 }
 
 /// The name of a setting.
@@ -179,11 +304,21 @@ pub enum SettingName {
     Spread = 7,
     /// `token_ttl`
     TokenTtl = 8,
+    /// `dead_ttl`
+    DeadTtl = 9,
+    /// `dead_max`
+    DeadMax = 10,
+    /// `on_expiry`
+    OnExpiry = 11,
+    /// `max_leased`
+    MaxLeased = 12,
+    /// `lapse_backoff`
+    LapseBackoff = 13,
 }
 
 impl SettingName {
     /// All of them, in the order of their numbers.
-    pub const ALL: [SettingName; 8] = [
+    pub const ALL: [SettingName; 13] = [
         SettingName::Lease,
         SettingName::MaxAttempts,
         SettingName::Backoff,
@@ -192,6 +327,11 @@ impl SettingName {
         SettingName::Levels,
         SettingName::Spread,
         SettingName::TokenTtl,
+        SettingName::DeadTtl,
+        SettingName::DeadMax,
+        SettingName::OnExpiry,
+        SettingName::MaxLeased,
+        SettingName::LapseBackoff,
     ];
 
     /// The word that JSON, configuration and errors use.
@@ -205,6 +345,11 @@ impl SettingName {
             SettingName::Levels => "levels",
             SettingName::Spread => "spread",
             SettingName::TokenTtl => "token_ttl",
+            SettingName::DeadTtl => "dead_ttl",
+            SettingName::DeadMax => "dead_max",
+            SettingName::OnExpiry => "on_expiry",
+            SettingName::MaxLeased => "max_leased",
+            SettingName::LapseBackoff => "lapse_backoff",
         }
     }
 }
@@ -248,6 +393,10 @@ impl Setting {
     /// The longest base and cap of a backoff, in milliseconds: a retry that names no delay ends before the year 9999 for
     /// thousands of years to come, and so is not refused for it.
     pub const MAX_BACKOFF_MS: u64 = 1_000 * 365 * 86_400_000;
+    /// The longest time that messages may be kept dead, in milliseconds: 1,000 years of 365 days.
+    pub const MAX_DEAD_TTL_MS: u64 = Setting::MAX_BACKOFF_MS;
+    /// The highest limit of dead or leased messages, which a double of another language still holds exactly.
+    pub const MAX_COUNT: u64 = (1 << 53) - 1;
     /// The most delay levels in one table.
     pub const MAX_LEVELS: usize = 100;
     /// The widest spread.
@@ -264,6 +413,11 @@ impl Setting {
             Setting::Levels(_) => SettingName::Levels,
             Setting::Spread(_) => SettingName::Spread,
             Setting::TokenMs(_) => SettingName::TokenTtl,
+            Setting::DeadTtlMs(_) => SettingName::DeadTtl,
+            Setting::DeadMax(_) => SettingName::DeadMax,
+            Setting::OnExpiry(_) => SettingName::OnExpiry,
+            Setting::MaxLeased(_) => SettingName::MaxLeased,
+            Setting::LapseBackoff(_) => SettingName::LapseBackoff,
         }
     }
 
@@ -300,6 +454,18 @@ impl Setting {
             }
             Setting::TokenMs(ms) if *ms > 7 * 86_400_000 => {
                 refuse(format!("a token is remembered for at most 7 days, not {ms} ms"))
+            }
+            Setting::DeadTtlMs(ms) if !(1..=Setting::MAX_DEAD_TTL_MS).contains(ms) => {
+                refuse(format!("messages stay dead for 1 ms to 1,000 years of 365 days, not {ms} ms"))
+            }
+            Setting::DeadMax(most) if *most > Setting::MAX_COUNT => {
+                refuse(format!("at most {} messages stay dead, not {most}", Setting::MAX_COUNT))
+            }
+            Setting::MaxLeased(0) => refuse(
+                "at least 1 message may be leased, not 0; pause the queue to hand nothing out".to_owned(),
+            ),
+            Setting::MaxLeased(most) if *most > Setting::MAX_COUNT => {
+                refuse(format!("at most {} messages may be leased, not {most}", Setting::MAX_COUNT))
             }
             _ => Ok(()),
         }
@@ -365,6 +531,11 @@ impl OwnSettings {
                 Setting::Levels(levels) => settings.levels = levels,
                 Setting::Spread(spread) => settings.spread = spread,
                 Setting::TokenMs(ms) => settings.token_ms = ms,
+                Setting::DeadTtlMs(ms) => settings.dead_ttl_ms = Some(ms),
+                Setting::DeadMax(most) => settings.dead_max = Some(most),
+                Setting::OnExpiry(what) => settings.on_expiry = what,
+                Setting::MaxLeased(most) => settings.max_leased = Some(most),
+                Setting::LapseBackoff(from) => settings.lapse_backoff = from,
             }
         }
         settings
@@ -426,6 +597,58 @@ mod tests {
         assert_eq!(pause().as_of(end, Pause::Indefinite), runs);
         let other = SettingChange::Set(Setting::LeaseMs(5));
         assert_eq!(other.clone().as_of(end, Pause::Running), other);
+    }
+
+    /// Every store comes to the same: Redis and PostgreSQL have these pairs in their tests.
+    #[test]
+    fn the_jitter_after_a_lapse_is_a_hash_of_id_and_attempt() {
+        let id = |n: u64| MessageId::new(Timestamp::from_ms(1_795_000_000_123).unwrap(), 0, 1, n);
+        let backoff =
+            Backoff { base_ms: 1_000_000, factor_percent: 100, cap_ms: 1_000_000, jitter_percent: 100 };
+        let delays: Vec<u64> = (0..1_000).map(|n| backoff.lapse_delay_ms(id(n), 1)).collect();
+        assert!(delays.iter().all(|ms| *ms <= 1_000_000));
+        for tenth in 0..10 {
+            let here = delays.iter().filter(|ms| **ms / 100_001 == tenth).count();
+            assert!((60..=140).contains(&here), "{here} of 1,000 in tenth {tenth}");
+        }
+        assert_ne!(backoff.lapse_delay_ms(id(7), 1), backoff.lapse_delay_ms(id(7), 2));
+        assert_eq!(backoff.lapse_delay_ms(id(7), 2), backoff.lapse_delay_ms(id(7), 2));
+        // As published with the function.
+        let hash = |bytes: &[u8]| one_at_a_time(bytes.iter().copied());
+        let fox = b"The quick brown fox jumps over the lazy dog";
+        assert_eq!((hash(b"a"), hash(fox)), (0xca2e_9442, 0x519e_91f5));
+    }
+
+    #[test]
+    fn retention_and_caps_have_bounds() {
+        let refused = [
+            Setting::DeadTtlMs(0),
+            Setting::DeadTtlMs(Setting::MAX_DEAD_TTL_MS + 1),
+            Setting::DeadMax(Setting::MAX_COUNT + 1),
+            Setting::MaxLeased(0),
+            Setting::MaxLeased(Setting::MAX_COUNT + 1),
+        ];
+        for setting in refused {
+            let refused = setting.check().unwrap_err();
+            assert_eq!(refused.code(), "invalid_setting");
+            assert!(refused.to_string().contains(setting.name().as_str()), "{refused}");
+        }
+        for setting in [
+            Setting::DeadTtlMs(1),
+            Setting::DeadTtlMs(Setting::MAX_DEAD_TTL_MS),
+            Setting::DeadMax(0),
+            Setting::DeadMax(Setting::MAX_COUNT),
+            Setting::MaxLeased(1),
+        ] {
+            assert_eq!(setting.check(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn each_partition_keeps_its_share_of_the_dead_rounded_up() {
+        let settings = |dead_max| Settings { dead_max, ..Settings::default() };
+        assert_eq!([1, 2, 3, 5].map(|n| settings(Some(4)).dead_share(n)), [4, 2, 2, 1].map(Some));
+        assert_eq!((settings(Some(0)).dead_share(3), settings(None).dead_share(3)), (Some(0), None));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{LeaseToken, Now, Timestamp};
+use crate::{Holder, LeaseToken, Now, Timestamp};
 
 /// The mutable part of a message. [`apply`](crate::apply) alone decides how it changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Standing {
     pub counts: Counts,
     /// The error of its last failed attempt, or the reason it was buried with.
     pub last_error: Option<Arc<str>>,
+    /// Who holds it, if its take said so; `None` unless it is leased.
+    pub holder: Option<Holder>,
 }
 
 /// The four states.
@@ -120,6 +122,12 @@ impl Lease {
         Lease { deadline_mono_ms: now.mono_ms.saturating_add(left_ms), ..self }
     }
 
+    /// When it was granted or last extended, by the wall clock as it was then. An extension grants anew.
+    pub fn granted_at(&self) -> Timestamp {
+        let lease_ms = i64::try_from(self.lease_ms).unwrap_or(i64::MAX);
+        Timestamp::from_ms(self.deadline.as_ms().saturating_sub(lease_ms)).unwrap_or(Timestamp::MIN)
+    }
+
     /// Whether its deadline has passed.
     pub const fn has_lapsed(&self, now: Now) -> bool {
         self.deadline_mono_ms <= now.mono_ms
@@ -185,6 +193,7 @@ impl Standing {
             keyless: false,
             counts: Counts::default(),
             last_error: None,
+            holder: None,
         }
     }
 

@@ -9,7 +9,28 @@
 
 use std::sync::Arc;
 
-use crate::{AttemptLimit, Death, DeathReason, Lease, LeaseToken, Now, Standing, State, Timestamp};
+use crate::{
+    AttemptLimit, Death, DeathReason, Holder, Lease, LeaseToken, MessageId, Now, OnExpiry, Settings,
+    Standing, State, Timestamp,
+};
+
+/// What a message's own attributes and its queue's settings say of what becomes of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules<'a> {
+    /// The message: the jitter of its backoff after a lapse depends on it.
+    pub id: MessageId,
+    /// How often it may be handed out.
+    pub max_attempts: AttemptLimit,
+    /// The settings in force for its queue.
+    pub settings: &'a Settings,
+}
+
+impl<'a> Rules<'a> {
+    /// Those of a message with this limit of attempts of its own, if it has one, over its queue's.
+    pub fn of(id: MessageId, own_limit: Option<AttemptLimit>, settings: &'a Settings) -> Rules<'a> {
+        Rules { id, max_attempts: own_limit.unwrap_or(settings.max_attempts), settings }
+    }
+}
 
 /// What may be done to one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +81,11 @@ pub enum Command {
     },
     /// The process that a lease was bound to is gone: the lease has run out, whatever its deadline.
     Unbind,
+    /// An operator ends the lease: it has run out, whatever its deadline.
+    ExpireLease {
+        /// How often the message had been handed out when the operator saw who holds it: a later lease is not meant.
+        takes: u32,
+    },
     /// Remove it before it is handed out.
     Cancel,
     /// Move its instant.
@@ -75,7 +101,7 @@ pub enum Command {
 }
 
 /// The lease that a take asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// A token never issued before.
     pub token: LeaseToken,
@@ -83,6 +109,8 @@ pub struct Grant {
     pub lease_ms: u64,
     /// Whether the lease ends with the process.
     pub bound: bool,
+    /// Who holds the message then, if the take says so.
+    pub holder: Option<Holder>,
 }
 
 /// What a command made of a message.
@@ -103,6 +131,8 @@ pub struct Effects {
     pub frees_key: bool,
     /// It has come back among the live messages: its key, if it has one, must be free and is its own again.
     pub claims_key: bool,
+    /// It has expired and is gone, since its queue drops what expires.
+    pub dropped: bool,
 }
 
 /// Why a command was refused. Nothing has changed.
@@ -118,27 +148,32 @@ pub enum Refusal {
     NotDead,
     /// It is not ready.
     NotReady,
+    /// Nobody holds it.
+    NotLeased,
+    /// Somebody holds it, by another take than was named.
+    LeaseChanged,
+    /// It has expired, and its queue drops what expires: it is not there.
+    Gone,
     /// Its expiry does not lie after the new instant.
     ExpiresBeforeDue,
     /// The new instant lies past the year 9999.
     DueOutOfRange,
 }
 
-/// Where a message stands as of `now`: due reached, lease run out, expired.
-pub fn as_of(standing: &Standing, now: Now, max_attempts: AttemptLimit) -> Standing {
-    passed(standing.clone(), now, max_attempts)
+/// Where a message stands as of `now`: due reached, lease run out, expired; `None` if it is gone by that.
+pub fn as_of(standing: &Standing, now: Now, rules: Rules<'_>) -> Option<Standing> {
+    passed(standing.clone(), now, rules)
 }
 
 /// The same of a standing that is not needed any more as it was.
-fn passed(mut next: Standing, now: Now, max_attempts: AttemptLimit) -> Standing {
+fn passed(mut next: Standing, now: Now, rules: Rules<'_>) -> Option<Standing> {
     if let State::Leased(lease) = next.state
         && lease.has_lapsed(now)
     {
         // The deadline, not the moment of noticing: a death has one instant, whenever it is first looked at.
-        lapse(&mut next, lease.deadline, max_attempts);
+        lapse(&mut next, lease.deadline, rules);
     }
-    settle_time(&mut next, now);
-    next
+    settled_by_time(next, now, rules)
 }
 
 /// Applies `command` to a message at `now`.
@@ -149,11 +184,11 @@ pub fn apply(
     standing: &Standing,
     command: &Command,
     now: Now,
-    max_attempts: AttemptLimit,
+    rules: Rules<'_>,
 ) -> Result<Transition, Refusal> {
-    let before = as_of(standing, now, max_attempts);
+    let before = as_of(standing, now, rules).ok_or(Refusal::Gone)?;
     let next = match command {
-        Command::Take(grant) => Some(taken(before, grant, now, max_attempts)?),
+        Command::Take(grant) => Some(taken(before, grant, now, rules)?),
         Command::TakeById(grant) => take_by_id(before, grant, now)?,
         Command::Ack(token) => {
             held(&before, *token)?;
@@ -165,7 +200,7 @@ pub fn apply(
             let due = now.wall.after(*after_ms).map_err(|_| Refusal::DueOutOfRange)?;
             next.priority = priority.unwrap_or(next.priority);
             next.last_error = error.clone().or(next.last_error);
-            spend_attempt(&mut next, now.wall, max_attempts);
+            spend_attempt(&mut next, now.wall, rules.max_attempts);
             if next.state == State::Scheduled {
                 next.due = due;
             }
@@ -208,10 +243,19 @@ pub fn apply(
         Command::Unbind => match before.state {
             State::Leased(lease) if lease.bound => {
                 let mut next = before;
-                lapse(&mut next, now.wall, max_attempts);
+                lapse(&mut next, now.wall, rules);
                 Some(next)
             }
             _ => Some(before),
+        },
+        Command::ExpireLease { takes } => match before.state {
+            State::Leased(_) if before.counts.takes == *takes => {
+                let mut next = before;
+                lapse(&mut next, now.wall, rules);
+                Some(next)
+            }
+            State::Leased(_) => return Err(Refusal::LeaseChanged),
+            State::Scheduled | State::Ready | State::Dead(_) => return Err(Refusal::NotLeased),
         },
         Command::Cancel => match before.state {
             State::Scheduled | State::Ready => None,
@@ -241,7 +285,7 @@ pub fn apply(
             _ => Some(Standing { keyless: true, ..before }),
         },
     };
-    Ok(transition(standing, next, now))
+    Ok(transition(standing, next, now, rules))
 }
 
 /// Whether an ack under `token` at `now` ends a message that is held under `lease`: what [`apply`] makes of
@@ -255,13 +299,8 @@ pub fn is_acked(lease: &Lease, token: LeaseToken, now: Now) -> bool {
 ///
 /// # Errors
 /// A [`Refusal`], as from there.
-pub fn taken(
-    standing: Standing,
-    grant: &Grant,
-    now: Now,
-    max_attempts: AttemptLimit,
-) -> Result<Standing, Refusal> {
-    let before = passed(standing, now, max_attempts);
+pub fn taken(standing: Standing, grant: &Grant, now: Now, rules: Rules<'_>) -> Result<Standing, Refusal> {
+    let before = passed(standing, now, rules).ok_or(Refusal::Gone)?;
     match before.state {
         State::Ready => Ok(granted(before, grant, now)),
         State::Scheduled => Err(Refusal::NotReady),
@@ -299,6 +338,7 @@ fn brought_forward(mut standing: Standing, now: Now) -> Standing {
 fn granted(mut standing: Standing, grant: &Grant, now: Now) -> Standing {
     standing.state = State::Leased(Lease::granted(grant.token, grant.lease_ms, grant.bound, now));
     standing.counts.takes = standing.counts.takes.saturating_add(1);
+    standing.holder = grant.holder.clone();
     standing
 }
 
@@ -321,10 +361,17 @@ fn revived(mut standing: Standing, due: Timestamp, now: Now) -> Standing {
     standing
 }
 
-fn lapse(standing: &mut Standing, at: Timestamp, max_attempts: AttemptLimit) {
+/// A lease has run out at `at`: its deadline, unless it was ended before.
+fn lapse(standing: &mut Standing, at: Timestamp, rules: Rules<'_>) {
     standing.counts.lapses = standing.counts.lapses.saturating_add(1);
-    spend_attempt(standing, at, max_attempts);
-    if standing.state == State::Scheduled {
+    spend_attempt(standing, at, rules.max_attempts);
+    if standing.state != State::Scheduled {
+        return;
+    }
+    if rules.settings.lapse_backoff.applies(standing.attempts) {
+        let delay_ms = rules.settings.backoff.lapse_delay_ms(rules.id, standing.attempts);
+        standing.due = at.saturating_after(delay_ms);
+    } else {
         standing.state = State::Ready;
     }
 }
@@ -339,8 +386,9 @@ fn spend_attempt(standing: &mut Standing, at: Timestamp, max_attempts: AttemptLi
     };
 }
 
-/// What the wall clock alone brings about for a message that nobody holds.
-fn settle_time(standing: &mut Standing, now: Now) {
+/// What the wall clock alone brings about for a message that nobody holds; `None` if it has expired, and its queue drops
+/// what does.
+fn settled_by_time(mut standing: Standing, now: Now, rules: Rules<'_>) -> Option<Standing> {
     if standing.state == State::Scheduled && standing.due <= now.wall {
         standing.state = State::Ready;
     }
@@ -349,16 +397,23 @@ fn settle_time(standing: &mut Standing, now: Now) {
         && unheld
         && expires <= now.wall
     {
-        standing.state = State::Dead(Death { reason: DeathReason::Expired, at: expires });
+        match rules.settings.on_expiry {
+            OnExpiry::Dead => {
+                standing.state = State::Dead(Death { reason: DeathReason::Expired, at: expires });
+            }
+            OnExpiry::Drop => return None,
+        }
     }
+    if !matches!(standing.state, State::Leased(_)) {
+        standing.holder = None;
+    }
+    Some(standing)
 }
 
 /// Lets time act on the result, and says what the store has to do: judged against what is stored.
-fn transition(stored: &Standing, next: Option<Standing>, now: Now) -> Transition {
-    let next = next.map(|mut next| {
-        settle_time(&mut next, now);
-        next
-    });
+fn transition(stored: &Standing, next: Option<Standing>, now: Now, rules: Rules<'_>) -> Transition {
+    let was_there = next.is_some();
+    let next = next.and_then(|next| settled_by_time(next, now, rules));
     let live = |standing: &Standing| !matches!(standing.state, State::Dead(_)) && !standing.keyless;
     let was_live = live(stored);
     let is_live = next.as_ref().is_some_and(live);
@@ -367,6 +422,7 @@ fn transition(stored: &Standing, next: Option<Standing>, now: Now) -> Transition
             && next.as_ref().is_some_and(|next| next.state == State::Ready),
         frees_key: was_live && !is_live,
         claims_key: !was_live && is_live,
+        dropped: was_there && next.is_none(),
     };
     Transition { next, effects }
 }

@@ -271,22 +271,29 @@ impl Inner {
     /// Frees the leases that were bound to a process which has ended; where Redis is away, whoever tidies up next tries again.
     /// Where somebody else's data is in the way they run out at their deadlines.
     pub(super) async fn free_bound(&self, process: &[u8]) -> Result<()> {
-        self.free(process, Fields::new().with("process", process), Patience::Usual).await
+        self.free(process, Fields::new().with("process", process), Patience::Usual, false).await
+    }
+
+    /// Releases what is bound to this process, which ends in order: no attempt is spent.
+    pub(super) async fn release_bound(&self) -> Result<()> {
+        let process = &self.wire.process[..];
+        self.free(process, Fields::new().with("process", process), Patience::Usual, true).await
     }
 
     /// The same, of one that was silent for too long, unless it is heard of by now.
     pub(super) async fn free_silent(&self, process: &[u8]) -> Result<()> {
         let named = Fields::new().with("process", process).with("silent", SILENT_MS);
-        self.free(process, named, Patience::Once).await
+        self.free(process, named, Patience::Once, false).await
     }
 
-    async fn free(&self, process: &[u8], named: Fields, patience: Patience) -> Result<()> {
+    async fn free(&self, process: &[u8], named: Fields, patience: Patience, releases: bool) -> Result<()> {
         let reply = self.wire.directory(Script::Bound, named.clone()).await?;
         let parts = reply.get("parts").items().iter();
         let parts = parts.filter_map(|entry| entry.text().and_then(Partition::of_entry));
         let freed = parts.map(|at| async move {
             loop {
                 let freed = Fields::new().with("process", process).with("max", 64_u32);
+                let freed = freed.flag("release", releases);
                 let freed = self.ask_within(&at, Script::Unbind, freed, patience).await;
                 match freed.map_err(super::dead::failed) {
                     Ok(freed) if freed.reply.get("left").is_set() => {}

@@ -93,8 +93,13 @@ impl Pace {
 
 impl Inner {
     /// See [`Store::get`](dwell_store::Store::get).
-    pub(super) async fn get(&self, queue: &QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
-        let found = spreading!(self, queue, |spread| self.find(queue, spread, &targets).await);
+    pub(super) async fn get(
+        &self,
+        queue: &QueueName,
+        targets: Vec<Target>,
+        dead: bool,
+    ) -> Vec<Result<Message>> {
+        let found = spreading!(self, queue, |spread| self.find(queue, spread, &targets, dead).await);
         let (found, bare) = match found {
             Ok(found) => found,
             Err(error) => return vec![Err(error); targets.len()],
@@ -112,6 +117,7 @@ impl Inner {
         queue: &QueueName,
         spread: u16,
         targets: &[Target],
+        dead: bool,
     ) -> std::result::Result<(Vec<Option<Result<Message>>>, bool), Fault> {
         let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, target) in targets.iter().enumerate() {
@@ -126,7 +132,7 @@ impl Inner {
             while !left.is_empty() {
                 let chunk = &left[..left.len().min(CHUNK)];
                 let items: Vec<_> = chunk.iter().map(|index| named(&targets[*index])).collect();
-                let arguments = Fields::new().with("items", items).with("bytes", BODIES);
+                let arguments = Fields::new().with("items", items).with("bytes", BODIES).flag("dead", dead);
                 let answered = self.on(&at, spread, Script::Get, arguments).await?;
                 bare &= answered.reply.get("bare").is_set();
                 // The first one is answered whatever its size.
@@ -522,25 +528,28 @@ pub(super) enum Patience {
     Brief,
 }
 
-/// What lies at a place of a list: a message, or why it cannot be read.
+/// What lies at a place of a list: a message, or why it cannot be read; or a dead message whose time is over, which is not shown.
 pub(super) struct Listed {
     pub(super) at: Cursor,
-    pub(super) message: Result<Message>,
+    pub(super) message: Option<Result<Message>>,
 }
 
 impl Listed {
     /// Reads an item of `list.lua`. One that cannot be read has its place all the same; where even that is nobody's of ours,
     /// the list cannot go on behind it.
     fn read(queue: &QueueName, item: &Reply, now: Timestamp) -> Result<Listed> {
+        let place = || Some(Cursor { due: instant(item.at(2))?, id: id(item.at(3))? });
+        if item.at(0).text() == Some("past") {
+            return place().map(|at| Listed { at, message: None }).ok_or_else(|| unreadable(queue));
+        }
         if let Some(error) = foreign_item(item) {
-            let place = || Some(Cursor { due: instant(item.at(2))?, id: id(item.at(3))? });
-            return place().map(|at| Listed { at, message: Err(error.clone()) }).ok_or(error);
+            return place().map(|at| Listed { at, message: Some(Err(error.clone())) }).ok_or(error);
         }
         match shown(queue, item, now) {
             Ok(shown) => Ok(Listed::from(shown.message)),
             Err(error) => {
                 let at = place_of_record(item).ok_or_else(|| error.clone())?;
-                Ok(Listed { at, message: Err(error) })
+                Ok(Listed { at, message: Some(Err(error)) })
             }
         }
     }
@@ -548,7 +557,7 @@ impl Listed {
 
 impl From<Message> for Listed {
     fn from(message: Message) -> Listed {
-        Listed { at: Cursor { due: message.standing.due, id: message.id }, message: Ok(message) }
+        Listed { at: Cursor { due: message.standing.due, id: message.id }, message: Some(Ok(message)) }
     }
 }
 
@@ -575,7 +584,7 @@ impl Merged {
             self.listed.truncate(self.listed.partition_point(|listed| listed.at < cut));
         }
         let lengths =
-            self.listed.iter().map(|listed| listed.message.as_ref().map_or(0, |one| one.body.len()));
+            self.listed.iter().map(|listed| listed.message.iter().flatten().map(|one| one.body.len()).sum());
         let fits = fitting(lengths, self.max);
         if let Some(first) = self.listed.get(fits) {
             (self.cut, self.more) = (Some(first.at), true);
@@ -600,8 +609,9 @@ impl Merged {
         let (mut messages, mut unread) = (Vec::with_capacity(self.listed.len()), Vec::new());
         for Listed { at, message } in self.listed {
             match message {
-                Ok(message) => messages.push(message),
-                Err(error) => unread.push((at.id, error)),
+                Some(Ok(message)) => messages.push(message),
+                Some(Err(error)) => unread.push((at.id, error)),
+                None => {}
             }
         }
         Page { messages, unread, next }
@@ -635,7 +645,7 @@ mod tests {
     fn unread(number: u64) -> Listed {
         let due = Timestamp::from_ms(number as i64).unwrap();
         let id = id_of(&id_put_with(due, 0, number)).unwrap();
-        Listed { at: Cursor { due, id }, message: Err(Error::Closed) }
+        Listed { at: Cursor { due, id }, message: Some(Err(Error::Closed)) }
     }
 
     fn message(number: u64, length: usize) -> Listed {
@@ -650,6 +660,7 @@ mod tests {
             keyless: false,
             counts: Counts::default(),
             last_error: None,
+            holder: None,
         };
         Listed::from(Message {
             id: at.id,

@@ -71,7 +71,7 @@ pub(super) const FRESH_BODY: usize = 1_024;
 pub(super) const HELD: u8 = 4;
 
 /// A partition's keys, and their types.
-pub(super) const PARTITION: [(&str, &str); 23] = [
+pub(super) const PARTITION: [(&str, &str); 24] = [
     ("m", "hash"),
     ("f", "zset"),
     ("N", "hash"),
@@ -90,6 +90,7 @@ pub(super) const PARTITION: [(&str, &str); 23] = [
     ("g", "zset"),
     ("h", "zset"),
     ("k", "hash"),
+    ("K", "zset"),
     ("t", "hash"),
     ("T", "zset"),
     ("a", "hash"),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_model::{
-    AttemptLimit, Counts, Cursor, DEFAULT_PRIORITY, Death, DeathReason, Headers, Key, Lease, LeaseToken,
-    Message, MessageId, Number, QueueName, Standing, State, Timestamp,
+    AttemptLimit, Counts, Cursor, DEFAULT_PRIORITY, Death, DeathReason, Headers, Holder, Key, Lease,
+    LeaseToken, Message, MessageId, Number, QueueName, Standing, State, Timestamp,
 };
 use dwell_store::Error;
 
@@ -66,6 +66,7 @@ fn read_held(queue: &QueueName, record: &Bytes) -> Option<Shown> {
         keyless: false,
         counts: Counts { takes: 1, ..Counts::default() },
         last_error: None,
+        holder: None,
     };
     let message = Message {
         id,
@@ -117,6 +118,7 @@ fn read(queue: &QueueName, reply: &Reply, now: Timestamp) -> Option<Shown> {
             revives: count("v"),
         },
         last_error: record.get("e").text().map(Arc::from),
+        holder: record.get("o").text().map(Holder::new).transpose().ok()?,
     };
     let message = Message {
         id,

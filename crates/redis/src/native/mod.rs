@@ -10,8 +10,8 @@
 //! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing that
 //! - `directory`: what the queues have in common: names, numbers; `lost`: when it has lost some of that; `bound`: the
 //!   processes, and leases bound to them
-//! - `put`, `take`, `settle`, `change`, `inspect`, `forecast`, `configure`, `dead`, `purge`: a call each, with its kin; `walk`:
-//!   lists of leased ones
+//! - `put`, `take`, `settle`, `expire`, `change`, `inspect`, `forecast`, `configure`, `dead`, `purge`: a call each, with its kin;
+//!   `walk`: lists of leased ones; `retention`, `deaths`: what stays dead, and what was counted of it
 //! - `waiting`, `timer`, `returns`: takes that wait, what asks for them and wakes them, what their callers did not
 //!   stay for
 //! - `open`: what a Redis must be, and what runs besides the calls
@@ -21,7 +21,9 @@ mod change;
 mod configure;
 mod confirm;
 mod dead;
+mod deaths;
 mod directory;
+mod expire;
 mod forecast;
 mod inspect;
 mod layout;
@@ -33,6 +35,7 @@ mod partition;
 mod purge;
 mod put;
 mod recent;
+mod retention;
 mod returns;
 mod scripts;
 mod settings;
@@ -55,14 +58,15 @@ use dwell_model::{
     Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp,
 };
 use dwell_store::{
-    Cancelled, Delivery, Error, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
-    Settle, Settled, Store, Swept, Take, Target, When,
+    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
 };
 use dwell_time::Clock;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
 use bound::Bound;
+use deaths::Deaths;
 use directory::{Entered, Numbers, Pace};
 use layout::Partition;
 use lost::Used;
@@ -162,7 +166,11 @@ struct Inner {
     bare: Mutex<HashSet<QueueName>>,
     /// Partitions where something was set aside, to be cleared away.
     trash: Mutex<HashSet<Partition>>,
-    /// When all queues are to be looked through for that, on the clock that patience goes by.
+    /// Partitions with dead messages past their queue's retention, more than calls discard by the way.
+    retaining: Mutex<HashSet<Partition>>,
+    /// What has died and was discarded, as scripts have told this process.
+    deaths: Mutex<Deaths>,
+    /// When all queues are to be looked through for those, on the clock that patience goes by.
     look_ms: AtomicU64,
     leased: tokio::sync::Mutex<Leased>,
     /// How often they were counted.
@@ -171,6 +179,8 @@ struct Inner {
     /// Leases that have ended since they were looked at last.
     ended: AtomicU64,
     takes: AtomicU64,
+    /// How many scripts were called on partitions.
+    calls: AtomicU64,
     waiters: Waiters,
     walks: Mutex<Walks>,
     /// The policy of a server that was set to evict since the store was opened.
@@ -278,22 +288,21 @@ impl Store for RedisStore {
         waiting::take(&self.inner, &self.runtime, take).await
     }
 
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
-    ) -> Result<Delivery> {
-        if let Some(refusal) = self.inner.refuses(bound) {
+    async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
+        if let Some(refusal) = self.inner.refuses(terms.bound) {
             return Err(refusal);
         }
-        waiting::take_id(&self.inner, &self.runtime, queue, id, lease_ms, bound).await
+        waiting::take_id(&self.inner, &self.runtime, queue, id, terms).await
     }
 
     async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
         let inner = Arc::clone(&self.inner);
         self.each(settles.len(), async move { inner.settle(settles).await }).await
+    }
+
+    async fn expire_lease(&self, queue: QueueName, leases: Vec<LeaseRef>) -> Vec<Result<Settled>> {
+        let inner = Arc::clone(&self.inner);
+        self.each(leases.len(), async move { inner.expire_lease(&queue, leases).await }).await
     }
 
     async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
@@ -306,11 +315,11 @@ impl Store for RedisStore {
         self.each(moves.len(), async move { inner.reschedule(&queue, moves).await }).await
     }
 
-    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+    async fn get(&self, queue: QueueName, targets: Vec<Target>, dead: bool) -> Vec<Result<Message>> {
         let inner = Arc::clone(&self.inner);
         let items = targets.len();
         // It is large, and would be moved twice.
-        self.read_each(items, Box::pin(async move { inner.get(&queue, targets).await })).await
+        self.read_each(items, Box::pin(async move { inner.get(&queue, targets, dead).await })).await
     }
 
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
@@ -342,6 +351,13 @@ impl Store for RedisStore {
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
         let inner = Arc::clone(&self.inner);
         self.read(async move { inner.queues(after, max).await }).await?
+    }
+
+    async fn deaths(&self) -> Result<Vec<QueueDeaths>> {
+        if let Some(refusal) = self.inner.refuses(false) {
+            return Err(refusal);
+        }
+        Ok(wire::locked(&self.inner.deaths).all())
     }
 
     async fn ready(&self) -> Result<()> {

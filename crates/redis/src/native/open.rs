@@ -94,11 +94,11 @@ impl RedisStore {
     }
 
     /// Says that this process is about to end: takes that wait are answered with nothing, calls that begin from here on with
-    /// [`Error::Closed`], what callers did not stay for goes back, and leases bound to this process end now and not when it has
-    /// been silent for long. Calls under way come to their end, and other processes go on. False if it was said before: then
+    /// [`Error::Closed`], what callers did not stay for goes back, and messages that are bound to this process are released now, which
+    /// spends no attempt. Calls under way come to their end, and other processes go on. False if it was said before: then
     /// nothing is done.
     ///
-    /// Without it, all of that happens a little later. It gives up after two seconds.
+    /// Without it, bound leases have run out once this process has been silent for long. It gives up after two seconds.
     pub async fn leave(&self) -> bool {
         if self.inner.has_left.swap(true, Ordering::Relaxed) {
             return false;
@@ -107,7 +107,7 @@ impl RedisStore {
         let inner = Arc::clone(&self.inner);
         let left = async move {
             inner.pay_all_returns().await;
-            inner.free_bound(&inner.wire.process).await
+            inner.release_bound().await
         };
         // Redis is away: others see that this process is gone.
         let _ = self.runtime.spawn(async move { tokio::time::timeout(LEAVING, left).await }).await;
@@ -179,12 +179,15 @@ impl RedisStore {
             queue_count: AtomicU64::new(u64::MAX),
             bare: Default::default(),
             trash: Default::default(),
+            retaining: Default::default(),
+            deaths: Default::default(),
             look_ms: AtomicU64::new(0),
             leased: Default::default(),
             lease_counts: Default::default(),
             held_up: Default::default(),
             ended: AtomicU64::new(0),
             takes: AtomicU64::new(1),
+            calls: AtomicU64::new(1),
             waiters: Default::default(),
             walks: Default::default(),
             evicting: Default::default(),
@@ -278,7 +281,14 @@ impl Inner {
         // What it can not be asked now is asked at the next beat.
         let find_lost = async { drop(self.find_lost().await) };
         let leave_unbound = async { drop(self.leave_unbound().await) };
-        tokio::join!(self.clear_trash(), clear_blocks, self.retire_bare(), find_lost, leave_unbound);
+        tokio::join!(
+            self.clear_trash(),
+            self.retain_all(),
+            clear_blocks,
+            self.retire_bare(),
+            find_lost,
+            leave_unbound
+        );
     }
 
     /// Frees what is bound to processes that are gone. Those that can not be freed now are at a later beat.

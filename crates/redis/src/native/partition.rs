@@ -160,12 +160,16 @@ impl Inner {
         let (mut lapsed, mut rounds) = (0_u64, 0);
         loop {
             let arguments = arguments.clone().maybe("ended", Some(lapsed).filter(|ended| *ended > 0));
-            let arguments = arguments.flag("late", rounds >= ROUNDS);
+            let arguments = arguments.flag("late", rounds >= ROUNDS).with("c", &self.name_of_call()[..]);
             let counts = self.lease_counts();
             let reply = self.wire.call(at, script, arguments, patience, lane).await?;
             if let Some(ended) = reply.get("lapsed").uint().filter(|ended| *ended > 0) {
                 lapsed += ended;
                 self.leases_ended(&at.queue, ended, counts);
+            }
+            locked(&self.deaths).note(&at.queue, &reply);
+            if reply.get("retain").is_set() {
+                locked(&self.retaining).insert(at.clone());
             }
             if let Some(given_up) = reply.get("given_up").uint() {
                 self.given_up.fetch_max(given_up, Ordering::Relaxed);
@@ -187,6 +191,15 @@ impl Inner {
             let now = instant(reply.get("now")).ok_or_else(|| unreadable(&at.queue))?;
             return Ok(Answered { reply, now, lapsed });
         }
+    }
+
+    /// A name that no other call has, of this process or another.
+    fn name_of_call(&self) -> [u8; 14] {
+        let mut name = [0; 14];
+        name[..8].copy_from_slice(&self.wire.process);
+        // 48 bits: no process lives that long.
+        name[8..].copy_from_slice(&self.calls.fetch_add(1, Ordering::Relaxed).to_be_bytes()[2..]);
+        name
     }
 
     /// Lets go of a queue that has nothing any more: at once where the number of queues is near its limit, else when

@@ -80,8 +80,8 @@ impl Inner {
         Ok(Dropped { done, has_spread })
     }
 
-    /// Looks through all queues for what was set aside by processes that have ended since; when this process has just begun,
-    /// and then every hour.
+    /// Looks through all queues for what was set aside by processes that have ended since, and for dead messages past their queues'
+    /// retention; when this process has just begun, and then every hour.
     pub(super) async fn find_trash(&self) -> Result<()> {
         let now_ms = self.wire.mono_ms();
         if now_ms < self.look_ms.load(Ordering::Relaxed) {

@@ -177,11 +177,12 @@ impl Inner {
         };
         let home = Partition::new(&at.queue, of_token(token, spread));
         if home != *at {
-            let asked = Fields::new().with("t", token.as_str()).flag("bad", true);
+            let asked =
+                Fields::new().with("t", token.as_str()).with("g", digest(&item.put)).flag("bad", true);
             let asked = Fields::new().with("items", vec![asked]).flag("past", true);
             let reply = self.put_items(&home, spread, asked).await?;
             let known = reply.0.get("items").at(0);
-            if known.at(0).text() == Some("ok") {
+            if is_known(known) {
                 let answer = self.outcome(&home, item, known, reply.1);
                 return Ok(answer);
             }
@@ -189,7 +190,8 @@ impl Inner {
         let outcome = self.put_there(at, spread, &[item]).await?.pop();
         let outcome = outcome.ok_or_else(|| unreadable(&at.queue))?;
         if let (true, Outcome::Answered(Ok(answer))) = (home != *at, &outcome) {
-            let told = Fields::new().with("t", token.as_str()).with("r", packed_answer(answer));
+            let told = Fields::new().with("t", token.as_str()).with("g", digest(&item.put));
+            let told = told.with("r", packed_answer(answer));
             let told = Fields::new().with("items", vec![told]).flag("past", true);
             // It is put, whatever becomes of this.
             let _ = self.put_items(&home, spread, told).await;
@@ -238,12 +240,15 @@ impl Inner {
         }
         let mut outcomes: Vec<Option<Outcome>> = items.iter().map(|_| None).collect();
         for (home, indexes) in homes {
-            let tokens = indexes.iter().filter_map(|index| items[*index].put.token.as_ref());
+            let puts = indexes.iter().map(|index| &items[*index].put).filter(|put| put.token.is_some());
+            let digests: Vec<_> = puts.clone().map(digest).collect();
+            let tokens = puts.filter_map(|put| put.token.as_ref());
             let tokens: Vec<_> = tokens.map(|token| Pack::from(token.as_str())).collect();
             let home = Partition::new(&at.queue, home);
-            let answered = self.ask(&home, Script::Recall, Fields::new().with("tokens", tokens)).await?;
+            let asked = Fields::new().with("tokens", tokens).with("digests", digests);
+            let answered = self.ask(&home, Script::Recall, asked).await?;
             for (index, known) in indexes.iter().zip(answered.reply.get("known").items()) {
-                if known.at(0).text() == Some("ok") {
+                if is_known(known) {
                     outcomes[*index] = Some(self.outcome(&home, items[*index], known, answered.now));
                 }
             }
@@ -426,7 +431,9 @@ fn with_numbers(fields: Fields, items: &[&Item]) -> Fields {
 
 fn packed(item: &Item) -> Pack {
     let put = &item.put;
-    let fields = Fields::new().maybe("t", put.token.as_ref().map(|token| token.as_str()));
+    let token = put.token.as_ref();
+    let fields =
+        Fields::new().maybe("t", token.map(|token| token.as_str())).maybe("g", token.map(|_| digest(put)));
     if item.invalid.is_some() {
         return fields.flag("bad", true).into();
     }
@@ -446,6 +453,16 @@ fn packed(item: &Item) -> Pack {
         .maybe("M", put.max_attempts.map(attempt_number))
         .maybe("x", put.expires.map(|expires| expires.as_ms()));
     fields.into()
+}
+
+/// The digest of a put as it is stored with its token.
+fn digest(put: &Put) -> Pack {
+    Pack::from(&put.digest().0.to_be_bytes()[..])
+}
+
+/// Whether a token is known: by the answer to its put, or as that of another put.
+fn is_known(known: &Reply) -> bool {
+    matches!(known.at(0).text(), Some("ok" | "mismatch"))
 }
 
 fn packed_answer(answer: &PutAnswer) -> Pack {
@@ -486,6 +503,7 @@ fn answer(item: &Item, reply: &Reply, now: Timestamp, limits: &Limits) -> Option
             let number = Number::new(number_of(message)).ok()?;
             Ok(PutAnswer { id: message, number, due: instant(reply.at(2))?, outcome })
         }
+        "mismatch" => Err(Error::IdempotencyMismatch { id: id(reply.at(1))? }),
         "bad" => Err(item.invalid.clone()?.into()),
         "key" => Err(Error::KeyTaken { id: id(reply.at(1))? }),
         "leased" => Err(Error::Leased { id: id(reply.at(1))? }),

@@ -175,7 +175,8 @@ mod tests {
         let store = RedisStore::open_for_test(server.address(), Limits::default(), clock).await.unwrap();
         let (store, jobs) = (Arc::new(store), QueueName::new("jobs").unwrap());
         let is_noted = async || -> bool {
-            let notes: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:w"])).unwrap();
+            let notes: Vec<String> =
+                redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:w"])).unwrap();
             !notes.is_empty()
         };
         let waiting = {

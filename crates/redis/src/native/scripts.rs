@@ -21,6 +21,7 @@ pub(super) enum Script {
     Dead,
     Drop,
     Sweep,
+    Retain,
     Retire,
     Unbind,
     Unwait,
@@ -54,7 +55,7 @@ const DIRECTORY: &str = include_str!("lua/directory.lua");
 const FAILOVER: &str = include_str!("lua/failover.lua");
 
 impl Script {
-    const ALL: [Script; 30] = [
+    const ALL: [Script; 31] = [
         Script::Check,
         Script::Put,
         Script::Take,
@@ -69,6 +70,7 @@ impl Script {
         Script::Dead,
         Script::Drop,
         Script::Sweep,
+        Script::Retain,
         Script::Retire,
         Script::Unbind,
         Script::Unwait,
@@ -103,6 +105,7 @@ impl Script {
             Script::Dead => include_str!("lua/dead.lua"),
             Script::Drop => include_str!("lua/drop.lua"),
             Script::Sweep => include_str!("lua/sweep.lua"),
+            Script::Retain => include_str!("lua/retain.lua"),
             Script::Retire => include_str!("lua/retire.lua"),
             Script::Unbind => include_str!("lua/unbind.lua"),
             Script::Unwait => include_str!("lua/unwait.lua"),
@@ -128,11 +131,11 @@ impl Script {
             Script::Check => &[],
             Script::Unwait | Script::Holds => &[BEGIN],
             Script::Unused => &[BEGIN, RECORD],
-            Script::Take => &[BEGIN, RECORD, PLACE, TIME, HEAD],
+            Script::Take => &[BEGIN, RECORD, PLACE, BACKOFF, TIME, HEAD],
             Script::Recall => &[BEGIN, TOKEN],
-            Script::Put | Script::Stats | Script::Configure => &[BEGIN, RECORD, PLACE, TIME, TOKEN],
-            Script::Settle => &[BEGIN, RECORD, PLACE, TIME, BACKOFF],
-            Script::TakeId
+            Script::Put | Script::Stats | Script::Configure => &[BEGIN, RECORD, PLACE, BACKOFF, TIME, TOKEN],
+            Script::Settle
+            | Script::TakeId
             | Script::Change
             | Script::Get
             | Script::List
@@ -140,8 +143,9 @@ impl Script {
             | Script::Dead
             | Script::Drop
             | Script::Sweep
+            | Script::Retain
             | Script::Retire
-            | Script::Unbind => &[BEGIN, RECORD, PLACE, TIME],
+            | Script::Unbind => &[BEGIN, RECORD, PLACE, BACKOFF, TIME],
             Script::Enter | Script::Numbers | Script::Known => &[DIRECTORY, FAILOVER],
             Script::Leave
             | Script::Names

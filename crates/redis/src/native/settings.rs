@@ -1,6 +1,9 @@
-//! A queue's own settings as they are stored: a table of what is its own, 0 standing for no limit.
+//! A queue's own settings as they are stored: a table of what is its own, 0 standing for no limit of attempts.
 
-use dwell_model::{Backoff, OwnSettings, Pause, Setting, SettingChange, SettingName, Settings, Timestamp};
+use dwell_model::{
+    Backoff, LapseBackoff, OnExpiry, OwnSettings, Pause, Setting, SettingChange, SettingName, Settings,
+    Timestamp,
+};
 
 use super::message::{attempt_limit, attempt_number};
 use super::pack::{Fields, Pack, Reply};
@@ -19,7 +22,16 @@ pub(super) fn defaults(settings: &Settings) -> Pack {
         Setting::Spread(settings.spread),
         Setting::TokenMs(settings.token_ms),
     ];
-    let all = all.into_iter().chain(settings.max_pending.map(Setting::MaxPending));
+    // What most stores leave as it is costs no call a byte.
+    let some = [
+        settings.max_pending.map(Setting::MaxPending),
+        settings.dead_ttl_ms.map(Setting::DeadTtlMs),
+        settings.dead_max.map(Setting::DeadMax),
+        Some(settings.on_expiry).filter(|what| *what != OnExpiry::Dead).map(Setting::OnExpiry),
+        settings.max_leased.map(Setting::MaxLeased),
+        Some(settings.lapse_backoff).filter(|from| *from != LapseBackoff::Never).map(Setting::LapseBackoff),
+    ];
+    let all = all.into_iter().chain(some.into_iter().flatten());
     packed(all.collect::<Vec<_>>().iter())
 }
 
@@ -49,6 +61,11 @@ fn packed<'a>(settings: impl Iterator<Item = &'a Setting>) -> Pack {
             Setting::Levels(levels) => fields.with("levels", levels.clone()),
             Setting::Spread(spread) => fields.with("spread", u32::from(*spread)),
             Setting::TokenMs(ms) => fields.with("token", *ms),
+            Setting::DeadTtlMs(ms) => fields.with("dead_ttl", *ms),
+            Setting::DeadMax(most) => fields.with("dead_max", *most),
+            Setting::OnExpiry(what) => fields.with("on_expiry", expiry_number(*what)),
+            Setting::MaxLeased(most) => fields.with("max_leased", *most),
+            Setting::LapseBackoff(from) => fields.with("lapse_backoff", lapse_number(*from)),
         };
     }
     fields.into()
@@ -76,12 +93,41 @@ pub(super) fn read(stored: &Reply, now: Timestamp, defaults: &Settings) -> Optio
                 field("spread").map(|value| value.uint()?.try_into().ok().map(Setting::Spread))
             }
             SettingName::TokenTtl => field("token").map(|value| value.uint().map(Setting::TokenMs)),
+            SettingName::DeadTtl => field("dead_ttl").map(|value| value.uint().map(Setting::DeadTtlMs)),
+            SettingName::DeadMax => field("dead_max").map(|value| value.uint().map(Setting::DeadMax)),
+            SettingName::OnExpiry => field("on_expiry").map(|value| {
+                let what = OnExpiry::ALL.into_iter().find(|what| value.uint() == Some(expiry_number(*what)));
+                what.map(Setting::OnExpiry)
+            }),
+            SettingName::MaxLeased => field("max_leased").map(|value| value.uint().map(Setting::MaxLeased)),
+            SettingName::LapseBackoff => field("lapse_backoff").map(|value| {
+                let mut all = LapseBackoff::ALL.into_iter();
+                let from = all.find(|from| value.uint() == Some(lapse_number(*from)));
+                from.map(Setting::LapseBackoff)
+            }),
         };
         if let Some(setting) = setting {
             own.change(SettingChange::Set(setting?).as_of(now, defaults.pause));
         }
     }
     Some(own)
+}
+
+/// How scripts know what becomes of what expires.
+fn expiry_number(what: OnExpiry) -> u64 {
+    match what {
+        OnExpiry::Dead => 0,
+        OnExpiry::Drop => 1,
+    }
+}
+
+/// From how many attempts spent on a message waits after a lapse; 0 for never.
+fn lapse_number(from: LapseBackoff) -> u64 {
+    match from {
+        LapseBackoff::Never => 0,
+        LapseBackoff::First => 1,
+        LapseBackoff::Second => 2,
+    }
 }
 
 fn backoff(table: &Reply) -> Option<Backoff> {
@@ -98,5 +144,47 @@ fn pause(value: &Reply) -> Option<Pause> {
         RUNNING => Some(Pause::Running),
         INDEFINITE => Some(Pause::Indefinite),
         end => Timestamp::from_ms(end).ok().map(Pause::Until),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dwell_model::AttemptLimit;
+
+    use super::*;
+
+    #[test]
+    fn what_is_stored_of_settings_is_read_again() {
+        let backoff = Backoff { base_ms: 1, factor_percent: 150, cap_ms: 9, jitter_percent: 3 };
+        let plain = [
+            Setting::LeaseMs(1),
+            Setting::MaxAttempts(AttemptLimit::Unlimited),
+            Setting::Backoff(backoff),
+            Setting::MaxPending(2),
+            Setting::Pause(Pause::Indefinite),
+            Setting::Levels(vec![1, 5]),
+            Setting::Spread(3),
+            Setting::TokenMs(4),
+            Setting::DeadTtlMs(Setting::MAX_DEAD_TTL_MS),
+            Setting::DeadMax(0),
+            Setting::MaxLeased(Setting::MAX_COUNT),
+        ];
+        let what = OnExpiry::ALL.map(Setting::OnExpiry);
+        let all = plain.into_iter().chain(what).chain(LapseBackoff::ALL.map(Setting::LapseBackoff));
+        for setting in all {
+            let mut own = OwnSettings::default();
+            own.change(SettingChange::Set(setting));
+            let stored = Reply::Bytes(stored(&own).expect("it has one").into());
+            assert_eq!(read(&stored, Timestamp::MIN, &Settings::default()), Some(own));
+        }
+    }
+
+    /// Scripts are told all of them at each call.
+    #[test]
+    fn defaults_of_settings_that_nobody_has_changed_cost_no_byte() {
+        let table = Reply::decode(&defaults(&Settings::default()).encoded().into()).expect("it is a table");
+        for name in ["pending", "dead_ttl", "dead_max", "on_expiry", "max_leased", "lapse_backoff"] {
+            assert_eq!(*table.get(name), Reply::Nil, "{name}");
+        }
     }
 }

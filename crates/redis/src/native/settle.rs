@@ -165,11 +165,6 @@ fn answer(settle: &Settle, reply: &Reply, now: Timestamp) -> Option<Result<Settl
         return Some(Ok(Settled::Gone));
     }
     Some(match reply.at(0).text()? {
-        "gone" => Ok(Settled::Gone),
-        "ready" => Ok(Settled::Ready),
-        "scheduled" => Ok(Settled::Scheduled(instant(reply.at(1))?)),
-        "leased" => Ok(Settled::Leased(instant(reply.at(1))?)),
-        "dead" => Ok(Settled::Dead(reason(reply.at(1).int()?)?)),
         "lost" => Err(Error::LeaseLost),
         "foreign" => Err(foreign_item(reply)?),
         "bad" => Err(check(&settle.action).err()?.into()),
@@ -180,6 +175,18 @@ fn answer(settle: &Settle, reply: &Reply, now: Timestamp) -> Option<Result<Settl
             };
             Err(out_of_range(now, asked.or(reply.at(1).uint())?))
         }
+        _ => Ok(settled(reply)?),
+    })
+}
+
+/// Where a message stands whose lease was settled, or ended.
+pub(super) fn settled(reply: &Reply) -> Option<Settled> {
+    Some(match reply.at(0).text()? {
+        "gone" => Settled::Gone,
+        "ready" => Settled::Ready,
+        "scheduled" => Settled::Scheduled(instant(reply.at(1))?),
+        "leased" => Settled::Leased(instant(reply.at(1))?),
+        "dead" => Settled::Dead(reason(reply.at(1).int()?)?),
         _ => return None,
     })
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dwell_model::{Invalid, LeaseToken, MessageId, QueueName, Receipt, Setting, State, Timestamp};
-use dwell_store::{Delivery, Error, Result, Take};
+use dwell_store::{Delivery, Error, LeaseTerms, Result, Take};
 use futures_util::future::join_all;
 
 use super::Inner;
@@ -374,7 +374,8 @@ impl Inner {
     pub(super) fn next(&self, answered: &Answered) -> Option<(Timestamp, Timestamp)> {
         let now = answered.now;
         let next = instant(answered.reply.get("next"))?;
-        match answered.reply.get("full").is_set() {
+        let is_full = answered.reply.get("full").is_set() || answered.reply.get("capped").is_set();
+        match is_full {
             true => Some((next.min(later(now, ROOM_AGAIN_MS)), now)),
             false => Some((next, now)),
         }
@@ -390,6 +391,7 @@ impl Inner {
             .with("cap", share(self.limits.leased_per_queue, spread))
             .maybe("lease", take.lease_ms)
             .maybe("bound", take.bound.then_some(&self.wire.process[..]))
+            .maybe("holder", take.holder.as_ref().map(|holder| holder.as_str()))
             .maybe("wait", Some(waiting).filter(|waiting| *waiting > 0))
             .with("process", &self.wire.process[..])
     }
@@ -399,11 +401,10 @@ impl Inner {
         &self,
         queue: &QueueName,
         message: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
+        terms: LeaseTerms,
     ) -> Result<Delivery> {
+        let LeaseTerms { lease_ms, bound, holder } = terms;
         check_lease(lease_ms)?;
-        let take = Take { lease_ms, bound, ..Take::from(queue.clone()) };
         let room = self.reserve(1).await;
         let taken = spreading!(self, queue, |spread| {
             let at = Partition::of_id(queue, message.shard(), spread);
@@ -417,8 +418,9 @@ impl Inner {
             let arguments = Fields::new()
                 .with("id", &id_bytes(message)[..])
                 .with("token", &token[..])
-                .maybe("lease", take.lease_ms)
+                .maybe("lease", lease_ms)
                 .maybe("bound", bound.then_some(&self.wire.process[..]))
+                .maybe("holder", holder.as_ref().map(|holder| holder.as_str()))
                 .with("cap", share(self.limits.leased_per_queue, spread))
                 .flag("full", room == 0);
             let answered = self.on(&at, spread, Script::TakeId, arguments).await?;
@@ -432,6 +434,10 @@ impl Inner {
                 Some("missing") => Err(Error::MessageNotFound { queue: queue.clone() }),
                 Some("leased") => Err(Error::Leased { id: named()? }),
                 Some("key") => Err(Error::KeyTaken { id: named()? }),
+                Some("own") => {
+                    let limit = refused.at(1).uint().ok_or_else(|| unreadable(queue))?;
+                    Err(Error::TooManyLeased { limit: usize::try_from(limit).unwrap_or(usize::MAX) })
+                }
                 Some("cap") => Err(Error::TooManyLeased { limit: self.limits.leased }),
                 Some("queue") => Err(Error::TooManyLeased { limit: self.limits.leased_per_queue }),
                 Some(_) => Err(unreadable(queue)),

@@ -30,7 +30,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dwell_model::{MessageId, QueueName, Receipt, Timestamp};
-use dwell_store::{Delivery, Error, Result, Take};
+use dwell_store::{Delivery, Error, LeaseTerms, Result, Take};
 use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use tokio::sync::futures::OwnedNotified;
@@ -247,12 +247,10 @@ pub(super) async fn take_id(
     runtime: &Handle,
     queue: QueueName,
     id: MessageId,
-    lease_ms: Option<u64>,
-    bound: bool,
+    terms: LeaseTerms,
 ) -> Result<Delivery> {
     let shared = Arc::clone(inner);
-    let taken =
-        serve(inner, runtime, async move { Ok(vec![shared.take_id(&queue, id, lease_ms, bound).await?]) });
+    let taken = serve(inner, runtime, async move { Ok(vec![shared.take_id(&queue, id, terms).await?]) });
     taken.await?.pop().ok_or(Error::Closed)
 }
 

@@ -133,7 +133,7 @@ impl Inner {
             let (some, behind) = left.split_at(fits);
             left = behind;
             let targets: Vec<_> = some.iter().map(|(place, _)| Target::Id(place.id)).collect();
-            let (found, has_nothing) = self.find(queue, spread, &targets).await?;
+            let (found, has_nothing) = self.find(queue, spread, &targets, false).await?;
             bare = has_nothing;
             let found = found.into_iter().zip(some).filter_map(|(message, (place, _))| match message? {
                 Ok(message) => {
@@ -141,7 +141,7 @@ impl Inner {
                         && message.standing.due == place.due;
                     is_here.then(|| Listed::from(message))
                 }
-                Err(error) => Some(Listed { at: *place, message: Err(error) }),
+                Err(error) => Some(Listed { at: *place, message: Some(Err(error)) }),
             });
             let mut merged = Merged::new(max);
             merged.add(found.collect());

@@ -65,7 +65,7 @@ async fn a_failover_loses_what_the_replica_had_not_received_and_no_more() {
         ),
     );
     // What was held before is held by whoever held it, once.
-    let torn = store.get(held(), vec![Target::Id(torn.id)]).await.pop().unwrap();
+    let torn = store.get(held(), vec![Target::Id(torn.id)], false).await.pop().unwrap();
     assert!(matches!(torn, Err(Error::MessageNotFound { .. })), "{torn:?}");
     assert_eq!(ack(&store, &kept.receipt).await, Ok(Settled::Gone));
     assert_eq!(ack(&store, &kept.receipt).await, Err(Error::LeaseLost));

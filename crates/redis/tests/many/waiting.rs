@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dwell_model::{Invalid, Limits, Timestamp};
 use dwell_redis::RedisStore;
-use dwell_store::{Action, Delivery, Error, Put, Settle, Store as _, Take};
+use dwell_store::{Action, Delivery, Error, LeaseTerms, Put, Settle, Store as _, Take};
 use dwell_testkit::redis::Server;
 use dwell_time::ManualClock;
 use tokio::task::JoinHandle;
@@ -64,7 +64,7 @@ async fn a_lease_of_one_that_was_taken_by_its_id_is_waited_for() {
     let jobs = queue("jobs");
     let id = put(&bed.store, Put::new(jobs.clone(), "m").after_ms(3_600_000)).await.unwrap().id;
     let waiting = bed.wait(Take::from(jobs.clone()), 1).await;
-    bed.store.take_id(jobs, id, Some(1_000), false).await.unwrap();
+    bed.store.take_id(jobs, id, LeaseTerms::of_ms(1_000)).await.unwrap();
     bed.clock.advance(1_000);
     let again = within("the take", waiting).await.unwrap().pop().unwrap();
     assert_eq!((again.message.id, again.lateness_ms), (id, 0));

@@ -53,7 +53,7 @@ async fn a_lost_reply_is_unknown_and_what_is_repeated_is_harmless() {
     assert!(is_unknown(&settle(&store, other.receipt.clone(), retry.clone()).await));
     assert_eq!(settle(&store, other.receipt, retry).await, Err(Error::LeaseLost), "and counted once");
     let target = Target::Id(other.message.id);
-    let kept = plain.get(queue(), vec![target.clone()]).await.pop().unwrap().unwrap();
+    let kept = plain.get(queue(), vec![target.clone()], false).await.pop().unwrap().unwrap();
     assert_eq!(kept.standing.attempt(), 1);
 
     proxy.lose_next_reply();

@@ -126,6 +126,21 @@ impl Harness for RedisHarness {
         true
     }
 
+    fn close(&mut self) {
+        let left = self.store.as_ref().map(|store| RUNTIME.block_on(store.leave()));
+        assert_eq!(left, Some(true), "it is closed once");
+        self.restart();
+    }
+
+    fn partitions(&self, spread: u16) -> u16 {
+        spread
+    }
+
+    /// Each partition has an even share, rounded up; the suite spreads a queue over four at most.
+    fn cap_slack(&self) -> u64 {
+        3
+    }
+
     fn restart(&mut self) {
         self.store = None;
         let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());

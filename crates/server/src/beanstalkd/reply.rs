@@ -67,7 +67,9 @@ impl From<&Error> for Word {
             | Error::KeyTaken { .. }
             | Error::Leased { .. }
             | Error::Dead { .. }
-            | Error::NotDead { .. } => Word::NotFound,
+            | Error::NotDead { .. }
+            | Error::NotLeased { .. }
+            | Error::LeaseChanged { .. } => Word::NotFound,
             Error::QueueFull { .. }
             | Error::TooManyQueues { .. }
             | Error::TooManyLeased { .. }

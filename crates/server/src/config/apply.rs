@@ -1,4 +1,7 @@
-//! Brings the queues' settings into a store: those that a configuration names, and no others.
+//! Brings the queues' settings into a store: those that a configuration names, and no others; when it comes into force, and again
+//! for a queue that was deleted.
+
+use std::sync::{Arc, PoisonError, RwLock};
 
 use dwell_model::{QueueName, Setting, SettingChange, SettingName};
 use dwell_store::{Error, Store};
@@ -89,4 +92,26 @@ async fn refused(
         }
     }
     ApplyError { queue: queue.clone(), error, left }
+}
+
+/// Queues that the configuration in force has settings for. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Configured(Arc<RwLock<Vec<QueueConfig>>>);
+
+impl Configured {
+    /// These are in force from now on.
+    pub(crate) fn replace(&self, queues: &[QueueConfig]) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = queues.to_vec();
+    }
+
+    /// Brings the settings of a queue in again, if the configuration has any.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) async fn restore(&self, store: &dyn Store, queue: &QueueName) -> Result<(), Error> {
+        let of_queue = |queues: &Vec<QueueConfig>| queues.iter().find(|one| one.name == *queue).cloned();
+        let found = of_queue(&self.0.read().unwrap_or_else(PoisonError::into_inner));
+        let Some(found) = found else { return Ok(()) };
+        apply_queues(store, &[], &[found]).await.map(drop).map_err(|refused| refused.error)
+    }
 }

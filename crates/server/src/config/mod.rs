@@ -23,6 +23,7 @@ mod suggest;
 mod tables;
 mod values;
 
+pub(crate) use apply::Configured;
 pub use apply::{ApplyError, apply_queues};
 pub use error::{ConfigError, ConfigErrorKind, Origin};
 pub use keys::{Value as ConfigValue, check_value, config_keys};

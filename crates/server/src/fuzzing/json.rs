@@ -25,7 +25,7 @@ pub fn json(data: &[u8]) {
     look(object(text).and_then(json::target));
     look(object(text).and_then(json::reschedule));
     look(object::<NoFieldsIn>(text));
-    look(object::<LeaseIn>(text).and_then(LeaseIn::lease_ms));
+    look(object::<LeaseIn>(text).and_then(LeaseIn::terms));
     look(object(text).and_then(json::settle));
     for action in ["ack", "retry", "release", "bury", "extend", "?"] {
         look(object::<SettleFieldsIn>(text).and_then(|fields| fields.action(action, Refusal::UnknownField)));

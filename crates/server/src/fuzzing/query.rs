@@ -13,7 +13,7 @@ pub fn query(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     look(reads(text, NoFieldsIn::from_query));
     look(reads(text, |query| json::required_when(FromQuery::from_query(query)?)));
-    look(reads(text, |query| LeaseIn::from_query(query)?.lease_ms()));
+    look(reads(text, |query| LeaseIn::from_query(query)?.terms()));
     look(reads(text, |query| PauseIn::from_query(query)?.pause(Timestamp::MAX)));
     let limit = Limits::default().batch;
     look(reads(text, |query| json::selection(FromQuery::from_query(query)?, limit)));

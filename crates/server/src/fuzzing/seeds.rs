@@ -30,7 +30,7 @@ const BODIES: &[&str] = &[
     r#"{"all":true,"delay_ms":1}"#,
     r#"{"for":"1h"}"#,
     r#"{"until":"9999-12-31T23:59:59.999Z"}"#,
-    r#"{"lease":null,"max_attempts":null,"backoff":{"base":"1s","factor_percent":200,"cap_ms":60000,"jitter_percent":20},"max_pending":5,"pause":"paused","levels":["1s","5s"],"spread":1,"token_ttl_ms":1}"#,
+    r#"{"lease":null,"max_attempts":null,"backoff":{"base":"1s","factor_percent":200,"cap_ms":60000,"jitter_percent":20},"max_pending":5,"pause":"paused","levels":["1s","5s"],"spread":1,"token_ttl_ms":1,"dead_ttl":"7d","dead_max":1000,"on_expiry":"drop","max_leased":5,"lapse_backoff":"second"}"#,
     r#"{"after":"5s","error":"no luck","priority":1}"#,
     r#"{"reason":"broken"}"#,
     r#"[{"id":"x"}]"#,

@@ -71,13 +71,22 @@ const FEW: usize = 64;
 /// needs for each.
 const ITEM_BYTES: usize = 128;
 
-/// Does all items of the request.
+/// Does all items of a request that has nothing in its query.
 pub(crate) async fn run<O: Operation>(
     app: Arc<App>,
     call: Call,
     operation: O,
 ) -> Result<Response<Body>, Problem> {
     call.no_query()?;
+    run_with_query(app, call, operation).await
+}
+
+/// Does all items of a request whose query was read.
+pub(crate) async fn run_with_query<O: Operation>(
+    app: Arc<App>,
+    call: Call,
+    operation: O,
+) -> Result<Response<Body>, Problem> {
     match call.media() {
         Media::Json => array(app, call, operation).await,
         Media::Ndjson => lines(app, call, operation).await,

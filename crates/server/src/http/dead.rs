@@ -1,4 +1,4 @@
-//! Dead messages: revive and discard, one, many, the oldest, all.
+//! Dead messages: revive and discard, one, many, the oldest, all; how many there have been.
 
 use std::sync::Arc;
 
@@ -60,4 +60,10 @@ pub(crate) async fn discard(State(app): State<Arc<App>>, call: Call) -> Result<R
     let which = json::selection(call.fields(&app).await?, limit)?;
     let done = managed.done(app.store.discard(queue, which).await, count)?;
     Ok(reply::json(StatusCode::OK, &dwell_wire::Swept::from(&done)))
+}
+
+/// `GET /v1/deaths`
+pub(crate) async fn deaths(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    call.no_query()?;
+    Ok(reply::json(StatusCode::OK, &dwell_wire::Deaths::from(app.store.deaths().await?)))
 }

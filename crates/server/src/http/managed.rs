@@ -27,12 +27,21 @@ impl Managed {
             Ok(answer) => (count(answer), None),
             Err(error) => (None, Some(Error::code(error))),
         };
+        self.say(messages, code);
+        answer
+    }
+
+    /// It has been done to so many of the messages that were named.
+    pub(super) fn done_to(self, messages: usize) {
+        self.say(Some(messages as u64), None);
+    }
+
+    fn say(self, messages: Option<u64>, code: Option<&'static str>) {
         let token = match &self.caller {
             Caller::Bearer(token) => Some(token.name.as_str()),
             Caller::Anybody | Caller::Nameless => None,
         };
         let (what, queue) = (self.what, self.queue.as_str());
         tracing::info!(target: "dwell::managed", token, what, queue, messages, code, "managed");
-        answer
     }
 }

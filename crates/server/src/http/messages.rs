@@ -26,20 +26,28 @@ const LONGEST_PREVIEW: usize = 256;
 /// `GET /v1/queues/{queue}/messages/{id}`, `GET /v1/queues/{queue}/keys/{key}`
 pub(crate) async fn get(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let (queue, target) = (call.queue()?, call.target()?);
-    let with_body = body_wanted(call.query()?)?;
-    found(&app, call.wants_raw(), queue, target, with_body).await
+    let mut query = call.query()?;
+    // An id names a dead message too.
+    let dead = matches!(target, Target::Key(_)) && query.flag("dead")?.unwrap_or(false);
+    let with_body = body_wanted(query)?;
+    found(&app, call.wants_raw(), queue, target, dead, with_body).await
 }
 
 /// `POST /v1/queues/{queue}/messages:get`: a read, for all that it is a POST.
 pub(crate) async fn get_many(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     app.check_room()?;
-    let operation = GetMany { app: Arc::clone(&app), queue: call.queue()? };
-    batch::run(app, call, operation).await
+    let mut query = call.query()?;
+    let dead = query.flag("dead")?.unwrap_or(false);
+    query.finish()?;
+    let operation = GetMany { app: Arc::clone(&app), queue: call.queue()?, dead };
+    batch::run_with_query(app, call, operation).await
 }
 
 struct GetMany {
     app: Arc<App>,
     queue: QueueName,
+    /// Whether keys name dead messages where no live one has them.
+    dead: bool,
 }
 
 impl Operation for GetMany {
@@ -61,7 +69,9 @@ impl Operation for GetMany {
         // What this sets aside is free when it returns: the answers are written down without a pause, and count then.
         match self
             .app
-            .bring(self.app.store.get(self.queue.clone(), items), |found| bytes_of(found.iter().flatten()))
+            .bring(self.app.store.get(self.queue.clone(), items, self.dead), |found| {
+                bytes_of(found.iter().flatten())
+            })
             .await
         {
             Ok((found, _held)) => found.into_iter().map(|found| Ok(FoundOut(found?))).collect(),
@@ -74,7 +84,7 @@ impl Operation for GetMany {
 pub(crate) async fn get_receipt(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let Receipt { queue, id, .. } = call.parsed("receipt")?;
     let with_body = body_wanted(call.query()?)?;
-    found(&app, call.wants_raw(), queue, Target::Id(id), with_body).await
+    found(&app, call.wants_raw(), queue, Target::Id(id), false, with_body).await
 }
 
 /// `GET /v1/numbers/{number}`
@@ -91,7 +101,7 @@ pub(crate) async fn get_number(State(app): State<Arc<App>>, call: Call) -> Resul
     })?;
     let located = located.flatten();
     match located.filter(|(queue, _)| call.require(MAY_LOOK, queue).is_ok()) {
-        Some((queue, id)) => found(&app, call.wants_raw(), queue, Target::Id(id), with_body).await,
+        Some((queue, id)) => found(&app, call.wants_raw(), queue, Target::Id(id), false, with_body).await,
         None => Err(Problem::about("message_not_found", format!("no message has the number {number}"))),
     }
 }
@@ -107,10 +117,11 @@ async fn found(
     as_raw: bool,
     queue: QueueName,
     target: Target,
+    dead: bool,
     with_body: bool,
 ) -> Result<Response<Body>, Problem> {
     app.check_room()?;
-    let get = app.store.get(queue, vec![target]);
+    let get = app.store.get(queue, vec![target], dead);
     let (mut found, held) = app.bring(get, |found| bytes_of(found.iter().flatten())).await?;
     let message = found.pop().expect("a store answers each item")?;
     if !as_raw {
@@ -174,6 +185,9 @@ pub(crate) fn raw(message: &Message) -> Response<Body> {
     }
     if let Some(until) = lease_until(message) {
         set("lease-until", &until.to_string());
+    }
+    if let Some(holder) = &standing.holder {
+        set("holder", &encoded(holder.as_str()));
     }
     if let Some(error) = &standing.last_error {
         set("last-error", &encoded(error));

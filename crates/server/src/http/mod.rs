@@ -53,7 +53,7 @@ use self::forecast::Span;
 pub(crate) use self::walks::Walks;
 use crate::MOST_NAMES;
 use crate::admission::{Held, Memory, NoRoom};
-use crate::config::HttpConfig;
+use crate::config::{Configured, HttpConfig};
 use crate::metrics::Metrics;
 use crate::returns::Returns;
 use crate::security::{Caller, Live};
@@ -72,6 +72,8 @@ pub(crate) struct App {
     /// What falls due in all queues, by span.
     pub(crate) forecasts: Walks<Span, Forecast>,
     pub(crate) overviews: Walks<(), Census>,
+    /// Queues that the configuration in force has settings for.
+    pub(crate) configured: Configured,
 }
 
 fn overloaded() -> Problem {

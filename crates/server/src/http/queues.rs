@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
 use dwell_model::{QueueName, Setting, SettingChange};
+use dwell_store::Error;
 use dwell_wire::{QueueStats, Removed};
 
 use super::call::Call;
@@ -95,7 +96,12 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, call: Call) -> Result<Re
     let queue = call.queue()?;
     let managed = Managed::new(call.caller(), "delete_queue", &queue);
     call.fields::<NoFieldsIn>(&app).await?;
-    let removed = managed.done(app.store.delete_queue(queue).await, |removed| Some(*removed))?;
+    let deleted = managed.done(app.store.delete_queue(queue.clone()).await, |removed| Some(*removed));
+    // What the configuration says of the queue stays in force. Also where it was deleted by a call that has failed after that.
+    if matches!(deleted, Ok(_) | Err(Error::UnknownQueue { .. })) {
+        app.configured.restore(&*app.store, &queue).await?;
+    }
+    let removed = deleted?;
     Ok(json(StatusCode::OK, &Removed { removed }))
 }
 

@@ -1,15 +1,17 @@
-//! Settling: the five things a consumer does with a message that it holds, one or many at a time.
+//! Settling: the five things a consumer does with a message that it holds, one or many at a time; and leases that an operator ends.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
-use dwell_store::Settle;
+use dwell_model::QueueName;
+use dwell_store::{LeaseRef, Settle};
 use dwell_wire::{Settled, Verb};
 
 use super::batch::{self, Operation};
 use super::call::Call;
+use super::managed::Managed;
 use super::{App, Problem, Refusal, access, pages, reply};
 use crate::json::{self, SettleFieldsIn, object};
 use crate::security::Caller;
@@ -52,6 +54,37 @@ impl Operation for SettleMany {
 
     async fn run(&self, items: Vec<Settle>) -> Vec<Result<Settled, Problem>> {
         let answers = self.app.store.settle(items).await;
+        answers.into_iter().map(|answer| Ok(Settled::from(answer?))).collect()
+    }
+}
+
+/// `POST /v1/queues/{queue}/leases:expire`
+pub(crate) async fn expire_leases(
+    State(app): State<Arc<App>>,
+    call: Call,
+) -> Result<Response<Body>, Problem> {
+    let operation = ExpireLeases { app: Arc::clone(&app), caller: call.caller(), queue: call.queue()? };
+    batch::run(app, call, operation).await
+}
+
+struct ExpireLeases {
+    app: Arc<App>,
+    caller: Caller,
+    queue: QueueName,
+}
+
+impl Operation for ExpireLeases {
+    type Item = LeaseRef;
+    type Answer = Settled;
+
+    fn read(&self, text: &str) -> Result<LeaseRef, Problem> {
+        json::lease(&object(text)?)
+    }
+
+    async fn run(&self, items: Vec<LeaseRef>) -> Vec<Result<Settled, Problem>> {
+        let managed = Managed::new(self.caller.clone(), "expire_leases", &self.queue);
+        let answers = self.app.store.expire_lease(self.queue.clone(), items).await;
+        managed.done_to(answers.iter().filter(|answer| answer.is_ok()).count());
         answers.into_iter().map(|answer| Ok(Settled::from(answer?))).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, Response, StatusCode, header};
-use dwell_model::{QueueName, format_duration_ms};
+use dwell_model::{Holder, QueueName, format_duration_ms};
 use dwell_store::{Delivery, Error, Take};
 use dwell_wire::{Taken, Verb};
 
@@ -39,6 +39,7 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
         wait_ms: query.duration_ms("wait")?.unwrap_or(0),
         lease_ms: query.duration_ms("lease")?,
         bound: false,
+        holder: query.text("holder")?.map(|holder| Holder::new(&holder)).transpose()?,
     };
     query.finish()?;
     let wait_limit_ms = app.config.max_wait_ms;
@@ -128,11 +129,11 @@ pub(crate) async fn take_id(State(app): State<Arc<App>>, call: Call) -> Result<R
     let queue = call.queue()?;
     let id = call.parsed("id")?;
     let caller = call.caller();
-    let lease_ms = call.fields::<LeaseIn>(&app).await?.lease_ms()?;
+    let terms = call.fields::<LeaseIn>(&app).await?.terms()?;
     app.check_room()?;
     // Taken, a scheduled message is scheduled no more and a dead one alive: it is not to be refused then.
     let mut held = app.set_aside(&caller).await?;
-    let delivery = app.store.take_id(queue, id, lease_ms, false).await?;
+    let delivery = app.store.take_id(queue, id, terms).await?;
     held.resize(messages::bytes_of([&delivery.message]) as u64);
     if raw {
         return Ok(holding(raw_delivery(delivery, unwritten), held));

@@ -34,6 +34,7 @@ pub(super) fn app() -> App {
         ailment: Ailment::default(),
         forecasts: Walks::default(),
         overviews: Walks::default(),
+        configured: Configured::default(),
     }
 }
 

@@ -6,10 +6,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_model::{DEFAULT_PRIORITY, Key, MessageId, Pause, PutToken, QueueName, Receipt, Timestamp};
-use dwell_store::{Action, OnConflict, Put, Selection, Settle, Target, When};
+use dwell_model::{DEFAULT_PRIORITY, Holder, Key, MessageId, Pause, PutToken, QueueName, Receipt, Timestamp};
+use dwell_store::{Action, LeaseRef, LeaseTerms, OnConflict, Put, Selection, Settle, Target, When};
 use dwell_wire::{
-    PutItem, RescheduleItem, ReviveFields, SelectFields, SettleItem, TargetFields, WhenFields, schema,
+    LeaseItem, PutItem, RescheduleItem, ReviveFields, SelectFields, SettleItem, TargetFields, WhenFields,
+    schema,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -119,7 +120,7 @@ impl FromQuery for NoFieldsIn {
     }
 }
 
-/// A length of lease, if one is wanted.
+/// How a message that is taken by its id is held.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(rename = "LeaseFields")]
 #[serde(deny_unknown_fields)]
@@ -127,18 +128,24 @@ pub(crate) struct LeaseIn {
     #[schemars(with = "Option<schema::Duration>")]
     lease: Option<String>,
     lease_ms: Option<u64>,
+    #[schemars(with = "Option<Holder>")]
+    holder: Option<String>,
 }
 
 impl LeaseIn {
-    /// In milliseconds.
-    pub(crate) fn lease_ms(self) -> Result<Option<u64>, Problem> {
-        either_ms("lease", self.lease.as_deref(), self.lease_ms)
+    /// As the store is asked.
+    pub(crate) fn terms(self) -> Result<LeaseTerms, Problem> {
+        Ok(LeaseTerms {
+            lease_ms: either_ms("lease", self.lease.as_deref(), self.lease_ms)?,
+            bound: false,
+            holder: self.holder.map(|holder| Holder::new(&holder)).transpose()?,
+        })
     }
 }
 
 impl FromQuery for LeaseIn {
     fn from_query(query: &mut Query) -> Result<LeaseIn, Problem> {
-        Ok(LeaseIn { lease: query.text("lease")?, lease_ms: None })
+        Ok(LeaseIn { lease: query.text("lease")?, lease_ms: None, holder: query.text("holder")? })
     }
 }
 
@@ -225,6 +232,11 @@ pub(crate) fn settle(item: SettleItem<'_>) -> Result<Settle, Problem> {
         lease_ms: item.lease_ms,
     };
     Ok(Settle { receipt, action: fields.action(&item.action, Refusal::UnknownField)? })
+}
+
+/// The lease that an item is to end.
+pub(crate) fn lease(item: &LeaseItem<'_>) -> Result<LeaseRef, Problem> {
+    Ok(LeaseRef { id: item.id.parse()?, takes: item.takes })
 }
 
 /// How long a queue is to be paused.
@@ -355,6 +367,8 @@ mod tests {
             let now = (meant.clone(), When::Now);
             assert_eq!(reschedule(sent(RescheduleItem::from(&now))).unwrap(), (meant, When::AfterMs(0)));
         }
+        let meant = LeaseRef { id, takes: 7 };
+        assert_eq!(lease(&sent::<_, LeaseItem<'_>>(LeaseItem::from(&meant))).unwrap(), meant);
         for meant in [Selection::Ids(vec![id]), Selection::Oldest(3), Selection::All] {
             assert_eq!(selection(sent(SelectFields::from(&meant)), 1).unwrap(), meant);
             for when in [When::Now, When::At(Timestamp::MIN), When::AfterMs(3), When::Level(1)] {

@@ -3,7 +3,8 @@
 use std::marker::PhantomData;
 
 use dwell_model::{
-    AttemptLimit, Backoff, Invalid, Pause, Setting, SettingChange, SettingName, Settings, parse_duration_ms,
+    AttemptLimit, Backoff, Invalid, LapseBackoff, OnExpiry, Pause, Setting, SettingChange, SettingName,
+    Settings, parse_duration_ms,
 };
 use dwell_wire::schema;
 use schemars::JsonSchema;
@@ -44,6 +45,22 @@ pub(crate) struct SettingsIn {
     #[schemars(with = "Option<schema::Duration>")]
     token_ttl: Option<Option<String>>,
     token_ttl_ms: Option<u64>,
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<schema::Duration>")]
+    dead_ttl: Option<Option<String>>,
+    dead_ttl_ms: Option<u64>,
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<u64>")]
+    dead_max: Option<Option<u64>>,
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<OnExpiry>")]
+    on_expiry: Option<Option<OnExpiry>>,
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<u64>")]
+    max_leased: Option<Option<u64>>,
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<LapseBackoff>")]
+    lapse_backoff: Option<Option<LapseBackoff>>,
 }
 
 /// A table of levels, which is held as far as there may be one, and counted to its end.
@@ -134,6 +151,12 @@ impl SettingsIn {
         change(SettingName::Spread, self.spread.map(|spread| spread.map(Setting::Spread)));
         let token_ms = duration("token_ttl", self.token_ttl, self.token_ttl_ms)?;
         change(SettingName::TokenTtl, token_ms.map(|ms| ms.map(Setting::TokenMs)));
+        let dead_ttl_ms = duration("dead_ttl", self.dead_ttl, self.dead_ttl_ms)?;
+        change(SettingName::DeadTtl, dead_ttl_ms.map(|ms| ms.map(Setting::DeadTtlMs)));
+        change(SettingName::DeadMax, self.dead_max.map(|most| most.map(Setting::DeadMax)));
+        change(SettingName::OnExpiry, self.on_expiry.map(|what| what.map(Setting::OnExpiry)));
+        change(SettingName::MaxLeased, self.max_leased.map(|most| most.map(Setting::MaxLeased)));
+        change(SettingName::LapseBackoff, self.lapse_backoff.map(|from| from.map(Setting::LapseBackoff)));
         Ok(changes)
     }
 }

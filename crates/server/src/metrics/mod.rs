@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use dwell_store::Store;
+use dwell_store::{DeathCounts, DiscardCounts, QueueDeaths, Store};
 use dwell_time::Clock;
 use tokio::time::timeout;
 
@@ -165,11 +165,16 @@ impl Metrics {
         // A store that does not serve says nothing of its queues either, and would be waited for.
         let census = if is_up { self.census(&**store, now_ms).await } else { None };
         self.queues.rank(now_ms);
+        let deaths = if is_up { timeout(CENSUS_PATIENCE, store.deaths()).await } else { Ok(Ok(Vec::new())) };
+        // A page that goes without them says nothing of them: no counter falls.
+        let deaths = deaths.ok().and_then(Result::ok).unwrap_or_default();
+        let deaths = self.shown_deaths(deaths);
         let refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let snapshot = Snapshot {
             is_up,
             census,
             queues: self.queues.all(),
+            deaths,
             events: self.queues.totals().to_vec(),
             connections: Protocol::ALL.map(|protocol| {
                 let at = protocol as usize;
@@ -185,6 +190,33 @@ impl Metrics {
             process: process::read(),
         };
         snapshot.text()
+    }
+
+    /// By label: queues with series of their own by themselves, all others together.
+    ///
+    /// What is counted of a queue whose series leaves the page moves to the others' with all it has been: a rate over them shows a
+    /// rise once. Alerts are on the sum over queues, which stays right.
+    fn shown_deaths(&self, all: Vec<QueueDeaths>) -> Vec<(String, DeathCounts, DiscardCounts)> {
+        let mut shown = Vec::new();
+        let (mut deaths, mut discarded) = (DeathCounts::default(), DiscardCounts::default());
+        for of in all {
+            match of.queue.filter(|queue| self.queues.has_own(queue)) {
+                Some(queue) => shown.push((queue.as_str().to_owned(), of.deaths, of.discarded)),
+                None => {
+                    deaths.attempts += of.deaths.attempts;
+                    deaths.lapse += of.deaths.lapse;
+                    deaths.expiry += of.deaths.expiry;
+                    deaths.buried += of.deaths.buried;
+                    discarded.dead_ttl += of.discarded.dead_ttl;
+                    discarded.dead_max += of.discarded.dead_max;
+                    discarded.on_expiry += of.discarded.on_expiry;
+                    discarded.asked += of.discarded.asked;
+                }
+            }
+        }
+        shown.sort_unstable_by(|(a, ..), (b, ..)| a.cmp(b));
+        shown.push((queues::OTHER.to_owned(), deaths, discarded));
+        shown
     }
 
     /// All queues as they are now; `None` if the store does not say.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::http::HeaderValue;
+use dwell_store::{DeathCounts, DiscardCounts};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -34,10 +35,11 @@ const NAMES: &[(&str, MetricType, &str)] = &[
     ("dwell_buries", MetricType::Counter, "Messages buried, by queue"),
     ("dwell_extends", MetricType::Counter, "Leases extended, by queue"),
     ("dwell_cancels", MetricType::Counter, "Messages cancelled, by queue"),
+    ("dwell_deaths", MetricType::Counter, "Messages that have died, by queue and reason"),
     (
-        "dwell_deaths",
+        "dwell_discarded",
         MetricType::Counter,
-        "Settlements that left a message dead, by queue: attempts spent, buried, expired",
+        "Dead or expired messages that were removed, by queue and reason",
     ),
     (
         "dwell_lateness_seconds",
@@ -61,6 +63,8 @@ pub(super) struct Snapshot {
     pub(super) is_up: bool,
     pub(super) census: Option<Arc<Census>>,
     pub(super) queues: Vec<(String, Arc<Meter>)>,
+    /// What has died and was discarded: of the queues that are shown, and of all others together under [`OTHER`].
+    pub(super) deaths: Vec<(String, DeathCounts, DiscardCounts)>,
     /// All that has happened, in all queues together.
     pub(super) events: Vec<(&'static str, u64)>,
     pub(super) connections: [(&'static str, u64, u64); 2],
@@ -117,6 +121,30 @@ impl Snapshot {
         Ok(())
     }
 
+    fn deaths(&self, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+        for (queue, deaths, _) in &self.deaths {
+            let DeathCounts { attempts, lapse, expiry, buried } = *deaths;
+            for (reason, count) in
+                [("attempts", attempts), ("lapse", lapse), ("expiry", expiry), ("buried", buried)]
+            {
+                counter(&mut metric.encode_family(&[("queue", queue.as_str()), ("reason", reason)])?, count)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn discarded(&self, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+        for (queue, _, discarded) in &self.deaths {
+            let DiscardCounts { dead_ttl, dead_max, on_expiry, asked } = *discarded;
+            for (reason, count) in
+                [("dead_ttl", dead_ttl), ("dead_max", dead_max), ("on_expiry", on_expiry), ("asked", asked)]
+            {
+                counter(&mut metric.encode_family(&[("queue", queue.as_str()), ("reason", reason)])?, count)?;
+            }
+        }
+        Ok(())
+    }
+
     fn lateness(&self, metric: &mut MetricEncoder<'_>) -> fmt::Result {
         for (queue, meter) in &self.queues {
             let (buckets, sum) = meter.lateness.read(0.001);
@@ -144,7 +172,8 @@ impl Snapshot {
             "dwell_buries" => self.each_meter(metric, |meter| meter.buries.get()),
             "dwell_extends" => self.each_meter(metric, |meter| meter.extends.get()),
             "dwell_cancels" => self.each_meter(metric, |meter| meter.cancels.get()),
-            "dwell_deaths" => self.each_meter(metric, |meter| meter.deaths.get()),
+            "dwell_deaths" => self.deaths(metric),
+            "dwell_discarded" => self.discarded(metric),
             "dwell_lateness_seconds" => self.lateness(metric),
             "dwell_events" => self.events.iter().try_for_each(|(event, count)| {
                 counter(&mut metric.encode_family(&[("event", *event)])?, *count)

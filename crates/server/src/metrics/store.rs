@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use dwell_model::{MessageId, QueueName};
 use dwell_store::{
-    Action, Cancelled, Delivery, Error, Put, PutAnswer, Result, Settle, Settled, Store, Take, Target,
-    delegate_store,
+    Action, Cancelled, Delivery, Error, LeaseTerms, Put, PutAnswer, Result, Settle, Settled, Store, Take,
+    Target, delegate_store,
 };
 use dwell_time::Clock;
 
@@ -164,14 +164,8 @@ impl Store for Metered {
         Ok(taken)
     }
 
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
-    ) -> Result<Delivery> {
-        let taken = self.heard(self.store.take_id(queue, id, lease_ms, bound).await)?;
+    async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
+        let taken = self.heard(self.store.take_id(queue, id, terms).await)?;
         self.count_deliveries(std::slice::from_ref(&taken));
         Ok(taken)
     }
@@ -214,7 +208,7 @@ impl Store for Metered {
     delegate_store! {
         self.store;
         own: put take take_id settle cancel;
-        forward, each_heard: reschedule get locate;
-        forward, heard: list peek stats forecast queues ready configure revive discard purge delete_queue;
+        forward, each_heard: expire_lease reschedule get locate;
+        forward, heard: list peek stats forecast queues ready configure revive deaths discard purge delete_queue;
     }
 }

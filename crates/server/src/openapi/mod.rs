@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use dwell_model::{AttemptLimit, Key, MessageId, PutToken, QueueName, Receipt, Timestamp};
+use dwell_model::{AttemptLimit, Holder, Key, MessageId, PutToken, QueueName, Receipt, Timestamp};
 use dwell_wire::{
-    Answer, Cancelled, Delivery, Forecast, Found, Me, Message, Moved, Overview, PATH_PARAMETERS, Page,
-    Parameter, Problem, PutAnswer, PutItem, QueuePage, QueueStats, ROUTES, Recent, Removed, Request,
-    RescheduleItem, ReviveFields, Route, SelectFields, ServerInfo, SettleItem, Settled, Swept, Taken,
-    TargetFields, WhenFields, lookup, schema,
+    Answer, Cancelled, Deaths, Delivery, Forecast, Found, LeaseItem, Me, Message, Moved, Overview,
+    PATH_PARAMETERS, Page, Parameter, Problem, PutAnswer, PutItem, QueuePage, QueueStats, ROUTES, Recent,
+    Removed, Request, RescheduleItem, ReviveFields, Route, SelectFields, ServerInfo, SettleItem, Settled,
+    Swept, Taken, TargetFields, WhenFields, lookup, schema,
 };
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -32,13 +32,13 @@ fn schemas() -> Map<String, Value> {
     }
     let mut read = generator().for_deserialize().into_generator();
     add! { read:
-        schema::Action, AttemptLimit, schema::Duration, MessageId, Timestamp, Key, QueueName, Receipt, PutToken,
-        LeaseIn, NoFieldsIn, PauseIn, PutItem<'_>, RescheduleItem<'_>, ReviveFields<'_>, SelectFields, SettingsIn,
+        schema::Action, AttemptLimit, schema::Duration, MessageId, Timestamp, Holder, Key, QueueName, Receipt, PutToken,
+        LeaseIn, LeaseItem<'_>, NoFieldsIn, PauseIn, PutItem<'_>, RescheduleItem<'_>, ReviveFields<'_>, SelectFields, SettingsIn,
         SettleFieldsIn, SettleItem<'_>, TargetFields<'_>, WhenFields<'_>,
     }
     let mut written = generator().for_serialize().into_generator();
     add! { written:
-        Cancelled, Delivery<'_>, Forecast, HealthOut, Me<'_>, Message<'_>, Moved, Overview, Page<'_>, Problem<'_>, PutAnswer, QueuePage,
+        Cancelled, Deaths, Delivery<'_>, Forecast, HealthOut, Me<'_>, Message<'_>, Moved, Overview, Page<'_>, Problem<'_>, PutAnswer, QueuePage,
         QueueStats, Recent, Removed, ServerInfo, Settled, Swept, Taken<'_>,
         Done<'_, Cancelled>, Done<'_, Found<'_>>, Done<'_, Moved>, Done<'_, PutAnswer>, Done<'_, Settled>, Refused<'_>,
     }

@@ -114,14 +114,8 @@ impl Store for Counting {
         self.taken_at.lock().unwrap().extend(queues.into_iter().map(|queue| (queue, answered)));
         answer
     }
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
-    ) -> Result<Delivery> {
-        let taken = self.inner.take_id(queue, id, lease_ms, bound).await;
+    async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
+        let taken = self.inner.take_id(queue, id, terms).await;
         self.takes_by_id.fetch_add(1, Ordering::SeqCst);
         if self.holds_takes_by_id.load(Ordering::SeqCst) {
             self.through_the_gate().await;
@@ -136,9 +130,9 @@ impl Store for Counting {
         }
         self.inner.settle(settles).await
     }
-    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+    async fn get(&self, queue: QueueName, targets: Vec<Target>, dead: bool) -> Vec<Result<Message>> {
         self.call();
-        self.inner.get(queue, targets).await
+        self.inner.get(queue, targets, dead).await
     }
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
         self.call();
@@ -176,6 +170,6 @@ impl Store for Counting {
     delegate_store! {
         self.inner;
         own: put take take_id settle get locate list peek stats queues;
-        forward: cancel reschedule forecast ready configure revive discard purge delete_queue;
+        forward: expire_lease cancel reschedule forecast ready configure revive deaths discard purge delete_queue;
     }
 }

@@ -1,6 +1,9 @@
 //! `delete`, `release`, `bury`, `touch`: what becomes of a job.
 
-use crate::support::{now_ms, start};
+use dwell_model::Number;
+use dwell_store::{LeaseRef, Store, Target};
+
+use crate::support::{Running, now_ms, start};
 
 #[tokio::test]
 async fn a_job_is_deleted_by_its_holder_and_by_nobody_else() {
@@ -100,4 +103,33 @@ async fn touch_begins_the_lease_anew() {
     }
     client.expect(&format!("delete {id}"), "DELETED").await;
     server.stop().await;
+}
+
+#[tokio::test]
+async fn a_lease_that_an_operator_has_ended_is_as_after_its_ttr() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    for command in ["touch {}", "release {} 0 0", "bury {} 0"] {
+        let id = client.put(0, 0, 60, "x").await;
+        assert_eq!(client.reserve().await, id);
+        end_lease(&server, id).await;
+        client.expect(&command.replace("{}", &id.to_string()), "NOT_FOUND").await;
+        client.expect(&format!("delete {id}"), "DELETED").await;
+    }
+    let id = client.put(0, 0, 60, "x").await;
+    assert_eq!(client.reserve().await, id);
+    end_lease(&server, id).await;
+    let mut other = server.connect().await;
+    assert_eq!(other.reserve().await, id);
+    client.expect(&format!("delete {id}"), "NOT_FOUND").await;
+    other.expect(&format!("delete {id}"), "DELETED").await;
+    server.stop().await;
+}
+
+async fn end_lease(server: &Running, number: u64) {
+    let number = Number::new(number).unwrap();
+    let (queue, id) = server.store.locate(vec![number]).await.remove(0).unwrap().unwrap();
+    let takes = server.store.get(queue.clone(), vec![Target::Id(id)], false).await.remove(0);
+    let takes = takes.unwrap().standing.counts.takes;
+    server.store.expire_lease(queue, vec![LeaseRef { id, takes }]).await.remove(0).unwrap();
 }

@@ -14,7 +14,7 @@ async fn a_job_is_a_message_with_its_number_priority_lease_and_no_limit_of_attem
     let (queue, message) =
         server.store.locate(vec![Number::new(id).unwrap()]).await.remove(0).unwrap().unwrap();
     assert_eq!(queue.as_str(), "emails");
-    let message = server.store.get(queue, vec![Target::Id(message)]).await.remove(0).unwrap();
+    let message = server.store.get(queue, vec![Target::Id(message)], false).await.remove(0).unwrap();
     assert_eq!(&message.body[..], b"hel\r\nlo");
     assert_eq!(message.standing.priority, 7);
     assert_eq!(message.standing.due.ms_since(message.created), 100_000);

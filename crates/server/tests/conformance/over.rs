@@ -125,8 +125,28 @@ impl<H: OnClock> Harness for Over<H> {
         self.serving = Some(serve(&self.inner, self.address).1);
     }
 
+    fn close(&mut self) {
+        if let Some(serving) = self.serving.take() {
+            serving.end();
+        }
+        self.inner.close();
+        self.serving = Some(serve(&self.inner, self.address).1);
+    }
+
+    fn partitions(&self, spread: u16) -> u16 {
+        self.inner.partitions(spread)
+    }
+
+    fn cap_slack(&self) -> u64 {
+        self.inner.cap_slack()
+    }
+
     fn shows_expiry_at_once(&self) -> bool {
         self.inner.shows_expiry_at_once()
+    }
+
+    fn shows_retention_at_once(&self) -> bool {
+        self.inner.shows_retention_at_once()
     }
 
     /// The token of a lease is its holder's alone.

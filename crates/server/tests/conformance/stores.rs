@@ -65,6 +65,10 @@ impl Harness for Memory {
     fn restart(&mut self) {
         unreachable!("a memory store is not durable");
     }
+
+    fn close(&mut self) {
+        unreachable!("a memory store is not durable");
+    }
 }
 
 pub(crate) struct Files {
@@ -113,6 +117,10 @@ impl Harness for Files {
 
     /// An orderly end. It differs from a crash in leases of sessions alone, of which there are none over HTTP.
     fn restart(&mut self) {
+        self.close();
+    }
+
+    fn close(&mut self) {
         if let Some(engine) = self.engine.take() {
             engine.close().unwrap();
         }
@@ -188,7 +196,12 @@ impl Harness for Redis {
         true
     }
 
+    /// As for [`Files`].
     fn restart(&mut self) {
+        self.close();
+    }
+
+    fn close(&mut self) {
         self.store = None;
         let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
         let opened = RedisStore::open_for_test(self.address.clone(), self.limits.clone(), clock);

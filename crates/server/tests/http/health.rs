@@ -8,8 +8,8 @@ use dwell_model::{
 };
 use dwell_server::{Server, ServerConfig};
 use dwell_store::{
-    Cancelled, Delivery, Error, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
-    Settle, Settled, Store, Swept, Take, Target, When,
+    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
 };
 use tokio::sync::oneshot;
 
@@ -33,11 +33,14 @@ impl Store for Broken {
     async fn take(&self, _: Take) -> Result<Vec<Delivery>> {
         broken()
     }
-    async fn take_id(&self, _: QueueName, _: MessageId, _: Option<u64>, _: bool) -> Result<Delivery> {
+    async fn take_id(&self, _: QueueName, _: MessageId, _: LeaseTerms) -> Result<Delivery> {
         broken()
     }
     async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
         settles.iter().map(|_| broken()).collect()
+    }
+    async fn expire_lease(&self, _: QueueName, leases: Vec<LeaseRef>) -> Vec<Result<Settled>> {
+        leases.iter().map(|_| broken()).collect()
     }
     async fn cancel(&self, _: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
         targets.iter().map(|_| broken()).collect()
@@ -45,7 +48,7 @@ impl Store for Broken {
     async fn reschedule(&self, _: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
         moves.iter().map(|_| broken()).collect()
     }
-    async fn get(&self, _: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+    async fn get(&self, _: QueueName, targets: Vec<Target>, _: bool) -> Vec<Result<Message>> {
         targets.iter().map(|_| broken()).collect()
     }
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
@@ -70,6 +73,9 @@ impl Store for Broken {
         broken()
     }
     async fn discard(&self, _: QueueName, _: Selection) -> Result<Swept> {
+        broken()
+    }
+    async fn deaths(&self) -> Result<Vec<QueueDeaths>> {
         broken()
     }
     async fn purge(&self, _: QueueName) -> Result<u64> {

@@ -10,6 +10,7 @@ mod dead;
 mod foreign;
 mod gone;
 mod health;
+mod leases;
 mod limits;
 mod messages;
 mod metrics;

@@ -51,8 +51,8 @@ impl Store for Partly {
     delegate_store! {
         self.0;
         own: locate stats queues;
-        forward: put take take_id settle cancel reschedule get list peek forecast ready;
-        forward: configure revive discard purge delete_queue;
+        forward: put take take_id settle expire_lease cancel reschedule get list peek forecast ready;
+        forward: configure revive deaths discard purge delete_queue;
     }
 }
 

@@ -2,7 +2,7 @@
 //! is gone.
 
 use dwell_model::{MessageId, Receipt, Timestamp};
-use dwell_store::{self as store, Blocking, Delivery, Error};
+use dwell_store::{self as store, Blocking, Delivery, Error, LeaseTerms};
 use dwell_testkit::Random;
 
 use super::Shared;
@@ -281,7 +281,7 @@ impl<'a> Client<'a> {
         let Some((address, id)) = self.some_message() else { return };
         let lease_ms = workload::lease_ms(&mut self.rng);
         let op = self.begin(Ask::TakeById { message: address, lease_ms: lease_ms as i64, bound: false });
-        let answer = self.http().take_id(queue_name(address.queue), id, Some(lease_ms), false);
+        let answer = self.http().take_id(queue_name(address.queue), id, LeaseTerms::of_ms(lease_ms));
         let told = wire::took_by_id(&answer);
         self.conclude(op, told);
         if let Ok(delivery) = answer {
@@ -308,7 +308,7 @@ impl<'a> Client<'a> {
     fn get(&mut self) {
         let Some((group, target, wish)) = self.some_target() else { return };
         let op = self.begin(Ask::Get(group, target));
-        let answer = only(self.http().get(queue_name(group.queue), vec![wish]));
+        let answer = only(self.http().get(queue_name(group.queue), vec![wish], false));
         self.conclude(op, wire::got(answer));
     }
 

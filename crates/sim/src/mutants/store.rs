@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dwell_model::{Message, MessageId, QueueName, SettingChange, StateKind, Timestamp};
 use dwell_store::{
-    Action, Cancelled, Delivery, Error, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
-    Settled, Store, Swept, Take, Target, When, delegate_store,
+    Action, Cancelled, Delivery, Error, LeaseTerms, Put, PutAnswer, QueueStats, Rescheduled, Result,
+    Selection, Settle, Settled, Store, Swept, Take, Target, When, delegate_store,
 };
 
 use super::StoreFault;
@@ -86,7 +86,9 @@ impl Store for MutantStore {
         if self.strikes(StoreFault::Early) {
             let early = lock(&self.scheduled).remove(&queue);
             if let Some((id, due)) = early {
-                let taken = self.store.take_id(queue, id, take.lease_ms, take.bound).await;
+                let Take { lease_ms, bound, holder, .. } = take;
+                let terms = LeaseTerms { lease_ms, bound, holder };
+                let taken = self.store.take_id(queue, id, terms).await;
                 // Passed off as what it is not: one that was due.
                 return Ok(taken
                     .into_iter()
@@ -161,7 +163,7 @@ impl Store for MutantStore {
     async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
         if let ([Target::Id(id)], true) = (targets.as_slice(), self.has(StoreFault::CancelDropped)) {
             // It looks, and answers as if it had done it.
-            let found = self.store.get(queue, vec![Target::Id(*id)]).await.pop();
+            let found = self.store.get(queue, vec![Target::Id(*id)], false).await.pop();
             let waits = |message: &Message| {
                 matches!(message.standing.state.kind(), StateKind::Scheduled | StateKind::Ready)
             };
@@ -179,7 +181,7 @@ impl Store for MutantStore {
         if let ([(Target::Id(id), When::At(due))], true) =
             (moves.as_slice(), self.has(StoreFault::RescheduleDropped))
         {
-            let found = self.store.get(queue.clone(), vec![Target::Id(*id)]).await.pop();
+            let found = self.store.get(queue.clone(), vec![Target::Id(*id)], false).await.pop();
             let waits = |message: &Message| {
                 matches!(message.standing.state.kind(), StateKind::Scheduled | StateKind::Ready)
                     && message.standing.expires.is_none()
@@ -235,6 +237,6 @@ impl Store for MutantStore {
     delegate_store! {
         self.store;
         own: put take settle cancel reschedule peek stats configure revive;
-        forward: take_id get locate list forecast queues ready discard purge delete_queue;
+        forward: take_id expire_lease get locate list forecast queues ready deaths discard purge delete_queue;
     }
 }

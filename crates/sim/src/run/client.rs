@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use dwell_model::{Message, MessageId, Receipt, StateKind};
 use dwell_store::{
-    self as wish, Cancelled, Delivery, Error, PutAnswer, Rescheduled, Result, Settled, Store, Swept,
+    self as wish, Cancelled, Delivery, Error, LeaseTerms, PutAnswer, Rescheduled, Result, Settled, Store,
+    Swept,
 };
 
 use super::again::Again;
@@ -151,7 +152,8 @@ impl World {
         let store = self.store();
         let queue = queue_name(address.queue);
         self.fly(vec![op], About::Other, async move {
-            Said::TookById(store.take_id(queue, id, Some(lease_ms), bound).await)
+            let terms = LeaseTerms { bound, ..LeaseTerms::of_ms(lease_ms) };
+            Said::TookById(store.take_id(queue, id, terms).await)
         });
     }
 
@@ -238,7 +240,11 @@ impl World {
         let Some((group, target, wish)) = self.some_target() else { return };
         let op = self.begin(Ask::Get(group, target));
         let (store, queue) = (self.store(), queue_name(group.queue));
-        self.fly(vec![op], About::Other, async move { Said::Got(one(store.get(queue, vec![wish]).await)) });
+        self.fly(
+            vec![op],
+            About::Other,
+            async move { Said::Got(one(store.get(queue, vec![wish], false).await)) },
+        );
     }
 
     fn peek(&mut self) {

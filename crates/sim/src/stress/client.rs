@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dwell_engine::Engine;
 use dwell_model::{MessageId, Receipt, StateKind};
-use dwell_store::{self as wish, Delivery, Error, Result, Settled, Store as _};
+use dwell_store::{self as wish, Delivery, Error, LeaseTerms, Result, Settled, Store as _};
 use dwell_testkit::Random;
 
 use super::Shared;
@@ -467,7 +467,11 @@ impl<'a> Client<'a> {
         let lease_ms = workload::lease_ms(&mut self.hands.rng);
         let bound = self.burst.binds && self.hands.rng.percent(20);
         let op = self.begin(Ask::TakeById { message: address, lease_ms: lease_ms as i64, bound });
-        let call = self.engine.take_id(queue_name(address.queue), id, Some(lease_ms), bound);
+        let call = self.engine.take_id(
+            queue_name(address.queue),
+            id,
+            LeaseTerms { bound, ..LeaseTerms::of_ms(lease_ms) },
+        );
         let answer = self.shared.answer("a take by id", call);
         if let Some(Ok(delivery)) = self.conclude_one(op, answer, answers::took_by_id) {
             self.hold(&delivery);
@@ -500,7 +504,7 @@ impl<'a> Client<'a> {
         let ask = |(group, target, _): &_| self.begin(Ask::Get(*group, *target));
         let ops = targets.iter().map(ask).collect();
         let wishes = targets.into_iter().map(|(_, _, wish)| wish).collect();
-        let answers = self.shared.answer("a get", self.engine.get(queue_name(queue), wishes));
+        let answers = self.shared.answer("a get", self.engine.get(queue_name(queue), wishes, false));
         self.conclude_each(ops, answers, answers::got);
     }
 

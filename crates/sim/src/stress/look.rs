@@ -187,7 +187,7 @@ impl Shared {
         let ask = |(group, target, _): &_| self.oracle().begin(Ask::Get(*group, *target), now);
         let ops: Vec<_> = targets.iter().map(ask).collect();
         let wishes = targets.into_iter().map(|(_, _, wish)| wish).collect();
-        let found = self.answer("a get", engine.get(queue_name(queue), wishes)).unwrap_or_default();
+        let found = self.answer("a get", engine.get(queue_name(queue), wishes, false)).unwrap_or_default();
         let mut found = found.iter();
         for op in ops {
             self.conclude(op, found.next().map_or(Fate::Unknown, answers::got));

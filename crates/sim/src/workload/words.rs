@@ -25,9 +25,14 @@ pub(crate) fn value(setting: &Setting) -> Option<String> {
         Setting::Pause(Pause::Running) => None,
         Setting::Pause(Pause::Indefinite) => Some(PAUSED.to_owned()),
         Setting::Pause(Pause::Until(end)) => Some(paused_until(end.as_ms())),
-        Setting::LeaseMs(value) | Setting::MaxPending(value) | Setting::TokenMs(value) => {
-            Some(value.to_string())
-        }
+        Setting::LeaseMs(value)
+        | Setting::MaxPending(value)
+        | Setting::TokenMs(value)
+        | Setting::DeadTtlMs(value)
+        | Setting::DeadMax(value)
+        | Setting::MaxLeased(value) => Some(value.to_string()),
+        Setting::OnExpiry(what) => Some(what.as_str().to_owned()),
+        Setting::LapseBackoff(from) => Some(from.as_str().to_owned()),
         Setting::MaxAttempts(limit) => Some(format!("{limit:?}")),
         Setting::Backoff(backoff) => Some(format!("{backoff:?}")),
         Setting::Levels(levels) => Some(format!("{levels:?}")),

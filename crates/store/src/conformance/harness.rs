@@ -33,10 +33,31 @@ pub trait Harness: Send {
     /// Called only if it is [durable](Harness::durable).
     fn restart(&mut self);
 
+    /// Ends the store as an owner does who closes it, and opens it again on the same data. Its clock goes on.
+    /// Called only if it is [durable](Harness::durable).
+    fn close(&mut self);
+
+    /// In how many places, each with an order of its own, this store keeps a queue whose setting says `spread`: each keeps its share of
+    /// the dead. The ids of one place have one shard.
+    fn partitions(&self, spread: u16) -> u16 {
+        let _ = spread;
+        1
+    }
+
+    /// How many messages of a queue that is kept in several places may be leased beyond its `max_leased`.
+    fn cap_slack(&self) -> u64 {
+        0
+    }
+
     /// Whether lists and counts show an expiry at once. A store may take up to a minute to; the suite then
     /// does not compare them while one is under way.
     fn shows_expiry_at_once(&self) -> bool {
         true
+    }
+
+    /// The same of the end of a retention, and of messages that are found by their numbers.
+    fn shows_retention_at_once(&self) -> bool {
+        self.shows_expiry_at_once()
     }
 
     /// Whether a message that is read shows the token, the length and the kind of its lease, and that it has lost its key to

@@ -27,6 +27,13 @@ macro_rules! conformance_suite {
     (@list $what:ident $with:tt) => {
         $crate::conformance_suite! {
             @$what $with
+            cap:
+                at_its_max_leased_a_queue_is_as_if_paused_and_others_do_not_notice,
+                a_take_that_waits_at_the_max_leased_of_its_queue_goes_on_when_a_lease_ends_or_more_are_allowed,
+                a_lowered_max_leased_ends_no_lease,
+                take_by_id_at_the_max_leased_of_its_queue_is_refused,
+                a_retention_or_cap_out_of_bounds_is_refused,
+            ;
             change:
                 cancel_says_truthfully_what_it_found,
                 a_cancelled_message_is_never_handed_out,
@@ -61,9 +68,25 @@ macro_rules! conformance_suite {
                 discard_removes_dead_messages_only,
                 discard_removes_one_many_and_all_oldest_first,
             ;
+            deaths:
+                deaths_and_discards_are_counted_by_queue_and_reason,
+            ;
+            expire:
+                an_ended_lease_is_as_one_that_ran_out,
+                an_ended_lease_wakes_a_waiting_take,
+                a_lease_by_another_take_than_was_listed_is_not_ended,
+                a_lease_that_nobody_holds_cannot_be_ended,
+                an_ended_lease_survives_a_restart,
+                a_list_of_leased_messages_shows_deadline_grant_and_holder,
+                a_holder_is_shown_while_it_holds_and_no_longer,
+                a_holder_survives_a_restart,
+            ;
             inspect:
                 get_answers_as_of_now,
                 get_by_key_finds_the_live_message_only,
+                get_with_dead_finds_the_youngest_of_the_dead_that_had_the_key_where_none_is_live,
+                get_with_dead_finds_none_that_gave_its_key_up_or_was_discarded,
+                get_with_dead_finds_the_same_after_a_restart,
                 get_and_settle_see_an_expiry_at_its_instant,
                 locate_finds_queue_and_id_of_a_number,
                 locate_finds_a_message_that_was_rescheduled_and_one_that_is_dead,
@@ -98,6 +121,13 @@ macro_rules! conformance_suite {
                 keep_retains_id_and_body_and_the_earlier_instant_wins,
                 keep_of_a_leased_message_answers_leased_with_the_standing_id,
                 keep_of_a_ready_message_leaves_it_ready,
+            ;
+            lapse:
+                without_lapse_backoff_a_message_is_ready_at_once_however_often_its_lease_runs_out,
+                from_the_lapse_on_that_its_queue_names_a_message_waits_for_the_backoff,
+                backoff_after_a_lapse_counts_from_the_deadline_whoever_notices_it,
+                a_revived_message_lapses_as_a_new_one_does,
+                a_bound_lease_that_is_freed_waits_for_the_backoff_after_a_lapse,
             ;
             lease:
                 the_lease_is_the_takes_else_the_messages_else_the_queues,
@@ -140,6 +170,18 @@ macro_rules! conformance_suite {
                 a_revive_that_was_answered_survives_a_restart,
                 a_purge_that_was_answered_survives_a_restart,
                 the_caps_of_a_queue_hold_after_a_restart,
+                a_clean_close_releases_session_leases_and_spends_no_attempt,
+            ;
+            retention:
+                what_is_dead_stays_dead_where_no_retention_is_set,
+                a_dead_message_is_gone_when_its_time_is_over,
+                each_death_beyond_the_most_discards_the_oldest,
+                a_lowered_retention_discards_what_is_past_it,
+                retention_goes_on_after_a_restart,
+                revive_passes_the_most_pending,
+                an_expired_message_is_gone_and_its_key_is_free_where_its_queue_drops_what_expires,
+                an_expired_message_that_is_given_back_is_gone_where_its_queue_drops_what_expires,
+                the_setting_decides_when_an_expiry_is_noticed_and_what_is_dead_stays_dead,
             ;
             settle:
                 an_acked_message_is_gone,
@@ -199,6 +241,9 @@ macro_rules! conformance_suite {
                 a_refused_put_leaves_its_token_unused,
                 tokens_are_scoped_to_their_queue,
                 a_token_survives_a_restart,
+                the_same_token_for_another_body_or_key_is_a_mismatch_and_changes_nothing,
+                the_same_token_may_come_with_another_instant_and_other_headers,
+                a_mismatch_is_noticed_after_a_restart_and_when_the_message_is_gone,
                 past_the_cap_of_a_queues_tokens_new_ones_are_refused_there_and_nowhere_else,
             ;
             wait:

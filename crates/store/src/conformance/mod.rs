@@ -39,6 +39,9 @@
 //!     fn durable(&self) -> bool {
 //!         false
 //!     }
+//!     fn close(&mut self) {
+//!         unreachable!("it is not durable")
+//!     }
 //!     fn restart(&mut self) {
 //!         unreachable!("it is not durable")
 //!     }

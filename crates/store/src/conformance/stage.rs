@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dwell_model::{
-    Key, Limits, Message, MessageId, PutToken, QueueName, Receipt, Setting, SettingChange, State, StateKind,
-    Timestamp,
+    AttemptLimit, Key, Limits, Message, MessageId, PutToken, QueueName, Receipt, Setting, SettingChange,
+    State, StateKind, Timestamp,
 };
 
 pub(super) use super::Factory;
@@ -116,6 +116,15 @@ impl Stage {
         self.harness.durable()
     }
 
+    pub(super) fn close(&mut self) {
+        self.harness.close();
+    }
+
+    /// How many messages may be leased beyond the most of a queue that is kept in several places.
+    pub(super) fn cap_slack(&self) -> u64 {
+        self.harness.cap_slack()
+    }
+
     pub(super) fn restart(&mut self) {
         self.harness.restart();
     }
@@ -219,7 +228,12 @@ impl Stage {
     }
 
     pub(super) fn try_get(&self, target: Target) -> Result<Message> {
-        self.store().get(q(), vec![target]).pop().expect("one answer an item")
+        self.store().get(q(), vec![target], false).pop().expect("one answer an item")
+    }
+
+    /// By key, the dead too.
+    pub(super) fn try_get_dead(&self, name: &str) -> Result<Message> {
+        self.store().get(q(), vec![by_key(name)], true).pop().expect("one answer an item")
     }
 
     #[track_caller]
@@ -307,6 +321,11 @@ pub(super) fn keeping(name: &str, body: &str) -> Put {
 
 pub(super) fn text(body: &Bytes) -> String {
     String::from_utf8_lossy(body).into_owned()
+}
+
+/// So many attempts.
+pub(super) fn attempts(limit: u32) -> AttemptLimit {
+    AttemptLimit::At(limit.try_into().unwrap())
 }
 
 pub(super) fn retry(after_ms: u64) -> Action {

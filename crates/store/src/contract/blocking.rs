@@ -6,8 +6,8 @@ use dwell_model::{Cursor, Message, MessageId, Number, QueueName, SettingChange, 
 use pollster::block_on;
 
 use crate::{
-    Cancelled, Delivery, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
-    Settled, Store, Swept, Take, Target, When,
+    Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths, QueueStats,
+    Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
 };
 
 /// A store whose calls block. See [`Store`] for what each does.
@@ -49,14 +49,8 @@ impl<S: Store + ?Sized> Blocking<S> {
     ///
     /// # Errors
     /// As there.
-    pub fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
-    ) -> Result<Delivery> {
-        block_on(self.store.take_id(queue, id, lease_ms, bound))
+    pub fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
+        block_on(self.store.take_id(queue, id, terms))
     }
 
     /// See [`Store::settle`].
@@ -72,6 +66,11 @@ impl<S: Store + ?Sized> Blocking<S> {
         one(self.settle(vec![settle]))
     }
 
+    /// See [`Store::expire_lease`].
+    pub fn expire_lease(&self, queue: QueueName, leases: Vec<LeaseRef>) -> Vec<Result<Settled>> {
+        block_on(self.store.expire_lease(queue, leases))
+    }
+
     /// See [`Store::cancel`].
     pub fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
         block_on(self.store.cancel(queue, targets))
@@ -83,8 +82,8 @@ impl<S: Store + ?Sized> Blocking<S> {
     }
 
     /// See [`Store::get`].
-    pub fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
-        block_on(self.store.get(queue, targets))
+    pub fn get(&self, queue: QueueName, targets: Vec<Target>, dead: bool) -> Vec<Result<Message>> {
+        block_on(self.store.get(queue, targets, dead))
     }
 
     /// See [`Store::locate`].
@@ -160,6 +159,14 @@ impl<S: Store + ?Sized> Blocking<S> {
     /// As there.
     pub fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
         block_on(self.store.revive(queue, which, when))
+    }
+
+    /// See [`Store::deaths`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn deaths(&self) -> Result<Vec<QueueDeaths>> {
+        block_on(self.store.deaths())
     }
 
     /// See [`Store::discard`].

@@ -13,6 +13,15 @@ pub enum Target {
     Key(Key),
 }
 
+/// The lease of a message as `list` or `get` has shown it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeaseRef {
+    /// The message.
+    pub id: MessageId,
+    /// How often it had been handed out then ([`Counts::takes`](dwell_model::Counts::takes)): a later lease is not meant.
+    pub takes: u32,
+}
+
 /// What a cancel found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {

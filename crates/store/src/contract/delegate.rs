@@ -46,8 +46,8 @@
 ///     delegate_store! {
 ///         self.inner;
 ///         own: take;
-///         forward: put settle cancel reschedule get locate;
-///         forward, heard: take_id list peek stats forecast queues ready configure revive discard purge delete_queue;
+///         forward: put settle expire_lease cancel reschedule get locate;
+///         forward, heard: take_id list peek stats forecast queues ready configure revive deaths discard purge delete_queue;
 ///     }
 /// }
 /// #
@@ -97,13 +97,18 @@ macro_rules! delegate_store {
         $crate::delegate_store! { @call $how take_id(
             queue: $crate::delegated::QueueName,
             id: $crate::delegated::MessageId,
-            lease_ms: ::std::option::Option<u64>,
-            bound: bool
+            terms: $crate::LeaseTerms
         ) -> $crate::Result<$crate::Delivery> }
     };
     (@settle $how:tt) => {
         $crate::delegate_store! { @call $how settle(
             settles: ::std::vec::Vec<$crate::Settle>
+        ) -> $crate::delegated::EachAnswer<$crate::Settled> }
+    };
+    (@expire_lease $how:tt) => {
+        $crate::delegate_store! { @call $how expire_lease(
+            queue: $crate::delegated::QueueName,
+            leases: ::std::vec::Vec<$crate::LeaseRef>
         ) -> $crate::delegated::EachAnswer<$crate::Settled> }
     };
     (@cancel $how:tt) => {
@@ -121,7 +126,8 @@ macro_rules! delegate_store {
     (@get $how:tt) => {
         $crate::delegate_store! { @call $how get(
             queue: $crate::delegated::QueueName,
-            targets: ::std::vec::Vec<$crate::Target>
+            targets: ::std::vec::Vec<$crate::Target>,
+            dead: bool
         ) -> $crate::delegated::EachAnswer<$crate::delegated::Message> }
     };
     (@locate $how:tt) => {
@@ -177,6 +183,10 @@ macro_rules! delegate_store {
             which: $crate::Selection,
             when: $crate::When
         ) -> $crate::Result<$crate::Swept> }
+    };
+    (@deaths $how:tt) => {
+        $crate::delegate_store! { @call $how deaths(
+        ) -> $crate::Result<::std::vec::Vec<$crate::QueueDeaths>> }
     };
     (@discard $how:tt) => {
         $crate::delegate_store! { @call $how discard(
@@ -250,8 +260,8 @@ pub mod delegated {
     /// impl dwell_store::Store for Wrapper {
     ///     dwell_store::delegate_store! {
     ///         self.0;
-    ///         forward: put take take_id settle cancel reschedule get locate list stats forecast queues ready configure;
-    ///         forward: revive discard purge delete_queue;
+    ///         forward: put take take_id settle expire_lease cancel reschedule get locate list stats forecast queues;
+    ///         forward: ready configure revive deaths discard purge delete_queue;
     ///     }
     /// }
     /// ```
@@ -264,8 +274,8 @@ pub mod delegated {
     /// impl dwell_store::Store for Wrapper {
     ///     dwell_store::delegate_store! {
     ///         self.0;
-    ///         forward: put take take_id settle cancel reschedule get locate list peek stats forecast queues ready configure;
-    ///         forward: revive discard purge delete_queue;
+    ///         forward: put take take_id settle expire_lease cancel reschedule get locate list peek stats forecast;
+    ///         forward: queues ready configure revive deaths discard purge delete_queue;
     ///     }
     /// }
     /// ```
@@ -274,6 +284,7 @@ pub mod delegated {
         pub take: (),
         pub take_id: (),
         pub settle: (),
+        pub expire_lease: (),
         pub cancel: (),
         pub reschedule: (),
         pub get: (),
@@ -286,6 +297,7 @@ pub mod delegated {
         pub ready: (),
         pub configure: (),
         pub revive: (),
+        pub deaths: (),
         pub discard: (),
         pub purge: (),
         pub delete_queue: (),

@@ -10,7 +10,8 @@ use crate::Error;
 /// One page of a list, in (due, id) order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<B = Bytes> {
-    /// The messages. A page also ends where its bodies pass [`Page::MAX_BYTES`].
+    /// The messages. A page also ends where its bodies pass [`Page::MAX_BYTES`]; of dead ones it leaves those out whose time is
+    /// over, so that it may be short, or empty, though there is a next one.
     pub messages: Vec<Message<B>>,
     /// Messages of this page that are there and can not be read, and why. Those beside them are shown.
     pub unread: Vec<(MessageId, Error)>,
@@ -69,6 +70,49 @@ pub struct QueueStats {
     pub own: OwnSettings,
     /// In a list of queues, why this one can not be read now: then all else here but the name says nothing.
     pub unread: Option<Error>,
+}
+
+/// How many messages of a queue died, by what of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DeathCounts {
+    /// A retry spent the last attempt.
+    pub attempts: u64,
+    /// A lease ran out, or was ended, with the last attempt.
+    pub lapse: u64,
+    /// The expiry came.
+    pub expiry: u64,
+    /// A consumer buried it.
+    pub buried: u64,
+}
+
+/// How many messages of a queue were discarded, by why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DiscardCounts {
+    /// It had been dead for as long as the queue's `dead_ttl`.
+    pub dead_ttl: u64,
+    /// As many others as the queue's `dead_max` had died later.
+    pub dead_max: u64,
+    /// It expired, and the queue's `on_expiry` drops what does: it was never dead.
+    pub on_expiry: u64,
+    /// Somebody asked for it: a discard, or the deletion of its queue.
+    pub asked: u64,
+}
+
+/// What has died in a queue and was discarded from it, as this process has noticed since it opened the store. Where several
+/// processes share a store, each counts what its own calls have brought about: the sum is right.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct QueueDeaths {
+    /// The queue, which may be gone; `None` for all queues beyond [`QueueDeaths::MAX_QUEUES`] together.
+    pub queue: Option<QueueName>,
+    /// What has died.
+    pub deaths: DeathCounts,
+    /// What was discarded.
+    pub discarded: DiscardCounts,
+}
+
+impl QueueDeaths {
+    /// So many queues are told apart.
+    pub const MAX_QUEUES: usize = 10_000;
 }
 
 /// How many messages of a list are looked through for the first one of its state.

@@ -15,14 +15,14 @@ use dwell_model::{
 };
 
 pub use blocking::Blocking;
-pub use change::{Cancelled, Rescheduled, Selection, Swept, Target};
+pub use change::{Cancelled, LeaseRef, Rescheduled, Selection, Swept, Target};
 #[doc(hidden)]
 pub use delegate::delegated;
 pub use forecast::Forecast;
-pub use inspect::{Page, QueueStats, StateCounts};
-pub use put::{OnConflict, Put, PutAnswer, PutOutcome, When};
+pub use inspect::{DeathCounts, DiscardCounts, Page, QueueDeaths, QueueStats, StateCounts};
+pub use put::{OnConflict, Put, PutAnswer, PutDigest, PutOutcome, When};
 pub use settle::{Action, Settle, Settled};
-pub use take::{Delivery, Take};
+pub use take::{Delivery, LeaseTerms, Take};
 
 use crate::Error;
 
@@ -37,6 +37,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 ///
 /// Any call may be refused with [`Error::Closed`] or [`Error::Unavailable`], and by a store whose medium has failed with
 /// [`Error::Stopped`]; one that changes something may also end with [`Error::OutcomeUnknown`]. Each call names its other errors.
+///
+/// A key names live messages, an id names any. Retention and expiry are exact wherever a message is named by id or key, and show in
+/// counts, lists and [`locate`](Store::locate) within a minute.
 ///
 /// Futures may be dropped at any time. Except for [`take`](Store::take) and [`take_id`](Store::take_id),
 /// whose messages then go back, what was asked for may or may not happen.
@@ -60,6 +63,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// - A ready message stays ready when the clock steps back
 /// - A ready message stays ready when the clock steps back across a restart
 /// - A step of the clock moves no lease
+/// - A clean close releases session leases and spends no attempt
+/// - Deaths and discards are counted by queue and reason
 #[async_trait]
 pub trait Store: Send + Sync {
     /// Puts messages.
@@ -88,6 +93,9 @@ pub trait Store: Send + Sync {
     /// - A refused put leaves its token unused
     /// - Tokens are scoped to their queue
     /// - A token survives a restart
+    /// - The same token for another body or key is a mismatch and changes nothing
+    /// - The same token may come with another instant and other headers
+    /// - A mismatch is noticed after a restart and when the message is gone
     /// - Past the cap of a queue's tokens new ones are refused there and nowhere else
     /// - A full queue refuses with retry later and drops nothing
     /// - Replace and keep fit into a full queue
@@ -97,8 +105,12 @@ pub trait Store: Send + Sync {
     /// - A batch over the limit is refused whole
     /// - Numbers rise and are never used again
     ///
+    /// A token stands for the body and the key of the put that it came with; where a queue is spread over partitions, that it
+    /// comes with another key may go unseen. Its answer is the same though the message was acked, cancelled, purged or discarded since.
+    /// The most pending messages of a queue leave dead and leased ones out.
+    ///
     /// # Errors
-    /// Per item: [`Error::Invalid`], [`Error::KeyTaken`], [`Error::Leased`], [`Error::QueueFull`],
+    /// Per item: [`Error::Invalid`], [`Error::IdempotencyMismatch`], [`Error::KeyTaken`], [`Error::Leased`], [`Error::QueueFull`],
     /// [`Error::TooManyQueues`], [`Error::DiskFull`], [`Error::Overloaded`], [`Error::Exhausted`].
     async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>>;
 
@@ -130,10 +142,22 @@ pub trait Store: Send + Sync {
     /// - Past the cap of takes that wait on a queue others wait elsewhere
     /// - A take that would wait on one queue too many is refused
     /// - The caps of a queue hold after a restart
+    /// - At its max leased a queue is as if paused and others do not notice
+    /// - A take that waits at the max leased of its queue goes on when a lease ends or more are allowed
+    /// - A lowered max leased ends no lease
+    /// - Without lapse backoff a message is ready at once however often its lease runs out
+    /// - From the lapse on that its queue names a message waits for the backoff
+    /// - Backoff after a lapse counts from the deadline whoever notices it
+    /// - A revived message lapses as a new one does
+    /// - A bound lease that is freed waits for the backoff after a lapse
+    /// - A holder is shown while it holds and no longer
+    /// - A holder survives a restart
     /// - A paused queue hands nothing out
     /// - A timed pause ends by itself and wakes a waiting take
     /// - A pause survives a restart
     /// - An expired message is not handed out
+    /// - An expired message is gone and its key is free where its queue drops what expires
+    /// - The setting decides when an expiry is noticed and what is dead stays dead
     /// - Taking from a queue never used before is no error
     /// - A delivery states when it was taken and how late it is
     ///
@@ -156,17 +180,12 @@ pub trait Store: Send + Sync {
     /// - Take by id of a leased message is refused
     /// - Take by id of what is not there is refused
     /// - Take by id of a dead message whose key has a new owner is refused
+    /// - Take by id at the max leased of its queue is refused
     ///
     /// # Errors
     /// [`Error::MessageNotFound`], [`Error::Leased`], [`Error::KeyTaken`], [`Error::TooManyLeased`],
     /// [`Error::Invalid`].
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
-    ) -> Result<Delivery>;
+    async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery>;
 
     /// Settles leased messages.
     ///
@@ -184,12 +203,29 @@ pub trait Store: Send + Sync {
     /// - Extend out of bounds is refused
     /// - A receipt is stale after the lease ran out, and after it was settled
     /// - An expired message that is given back is dead
+    /// - An expired message that is given back is gone where its queue drops what expires
     /// - An error text over the limit is refused
     /// - Counts of takes, lapses, releases, buries and revives are kept
     ///
     /// # Errors
     /// Per item: [`Error::LeaseLost`], [`Error::Invalid`].
     async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>>;
+
+    /// Ends leases, as if their deadlines were now: for an operator who knows that a holder will not come back. Each is named as a
+    /// list of leased messages, or a get, has shown it, so that a later holder is never hit.
+    ///
+    /// A take whose answer nobody received counts no take, and so its number is given again.
+    ///
+    /// # Contract
+    /// - An ended lease is as one that ran out
+    /// - An ended lease wakes a waiting take
+    /// - A lease by another take than was listed is not ended
+    /// - A lease that nobody holds cannot be ended
+    /// - An ended lease survives a restart
+    ///
+    /// # Errors
+    /// Per item: [`Error::MessageNotFound`], [`Error::NotLeased`], [`Error::LeaseChanged`].
+    async fn expire_lease(&self, queue: QueueName, leases: Vec<LeaseRef>) -> Vec<Result<Settled>>;
 
     /// Removes scheduled or ready messages.
     ///
@@ -218,16 +254,22 @@ pub trait Store: Send + Sync {
     /// Per item: [`Error::Invalid`]; what is not there is [`Rescheduled::NotFound`].
     async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>>;
 
-    /// Reads messages, in any state.
+    /// Reads messages, in any state. By key it finds the live one; with `dead`, where none is live, the youngest of the dead that
+    /// had the key. Other calls find live messages by key alone: whoever means a dead one gets its id here, so that a repeat never
+    /// hits the next older one.
     ///
     /// # Contract
     /// - Get answers as of now
     /// - Get by key finds the live message only
+    /// - Get with dead finds the youngest of the dead that had the key where none is live
+    /// - Get with dead finds none that gave its key up or was discarded
+    /// - Get with dead finds the same after a restart
     /// - Get and settle see an expiry at its instant
+    /// - A list of leased messages shows deadline, grant and holder
     ///
     /// # Errors
     /// Per item: [`Error::UnknownQueue`], [`Error::MessageNotFound`].
-    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>>;
+    async fn get(&self, queue: QueueName, targets: Vec<Target>, dead: bool) -> Vec<Result<Message>>;
 
     /// Finds messages by their numbers, in any queue; `None` where there is none.
     ///
@@ -347,6 +389,7 @@ pub trait Store: Send + Sync {
     /// - A queue's levels change for later puts only
     /// - A setting taken back follows the default again
     /// - A pause that has ended is no setting any more
+    /// - A retention or cap out of bounds is refused
     ///
     /// # Errors
     /// [`Error::Invalid`], [`Error::SettingFixed`], [`Error::TooManyQueues`].
@@ -368,6 +411,12 @@ pub trait Store: Send + Sync {
     /// - A revived message has all its attempts again
     /// - Revive of what is not dead is refused singly
     /// - A revive that was answered survives a restart
+    /// - Revive passes the most pending
+    /// - What is dead stays dead where no retention is set
+    /// - A dead message is gone when its time is over
+    /// - Each death beyond the most discards the oldest
+    /// - A lowered retention discards what is past it
+    /// - Retention goes on after a restart
     ///
     /// # Errors
     /// [`Error::Invalid`]; what is refused singly is in the answer. [`Error::Unavailable`], if it is about all or the
@@ -375,6 +424,13 @@ pub trait Store: Send + Sync {
     /// dead, so that nothing is revived; and where dead ones can not be read. [`Error::DiskFull`] and [`Error::Overloaded`],
     /// where there is no room for more messages.
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept>;
+
+    /// What has died and was discarded, by queue, as this process has noticed since it opened the store. The order is that of the
+    /// names; what has no name of its own comes last.
+    ///
+    /// # Errors
+    /// Those of the store as a whole.
+    async fn deaths(&self) -> Result<Vec<QueueDeaths>>;
 
     /// Removes dead messages: all of them in one moment, many of the oldest as [`revive`](Store::revive) does it.
     ///

@@ -1,7 +1,7 @@
 //! What a take asks for, and what it hands over.
 
 use bytes::Bytes;
-use dwell_model::{Message, QueueName, Receipt, Timestamp};
+use dwell_model::{Holder, Message, QueueName, Receipt, Timestamp};
 
 /// A wish for due messages.
 ///
@@ -23,6 +23,8 @@ pub struct Take {
     pub lease_ms: Option<u64>,
     /// Whether the leases end with this process: its messages are freed when the store is opened again.
     pub bound: bool,
+    /// Who takes, for people to see with the leases.
+    pub holder: Option<Holder>,
 }
 
 impl Take {
@@ -40,6 +42,7 @@ impl Take {
             wait_ms: 0,
             lease_ms: None,
             bound: false,
+            holder: None,
         }
     }
 
@@ -66,6 +69,30 @@ impl Take {
     /// The leases end with this process.
     pub fn bound(self) -> Take {
         Take { bound: true, ..self }
+    }
+
+    /// Held by this one.
+    pub fn holder(self, holder: Holder) -> Take {
+        Take { holder: Some(holder), ..self }
+    }
+}
+
+/// How a message is held that is taken by its id; by default as long as message and queue say, beyond this process, by
+/// nobody who has a name.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct LeaseTerms {
+    /// See [`Take::lease_ms`].
+    pub lease_ms: Option<u64>,
+    /// See [`Take::bound`].
+    pub bound: bool,
+    /// See [`Take::holder`].
+    pub holder: Option<Holder>,
+}
+
+impl LeaseTerms {
+    /// For so many milliseconds.
+    pub fn of_ms(lease_ms: u64) -> LeaseTerms {
+        LeaseTerms { lease_ms: Some(lease_ms), ..LeaseTerms::default() }
     }
 }
 

@@ -57,7 +57,8 @@ impl<B> Captured<B> {
     ) -> Captured<B> {
         let Message { id, number, queue, body, key, headers, created, lease_ms, max_attempts, standing } =
             message;
-        let Standing { state, due, priority, attempts, expires, keyless, counts, last_error } = &standing;
+        let Standing { state, due, priority, attempts, expires, keyless, counts, last_error, holder } =
+            &standing;
         let is_ready = matches!(state, State::Ready);
         let (due, priority) = (*due, *priority);
         let is_plain = key.is_none()
@@ -70,7 +71,8 @@ impl<B> Captured<B> {
             && expires.is_none()
             && !keyless
             && *counts == Counts::default()
-            && last_error.is_none();
+            && last_error.is_none()
+            && holder.is_none();
         let unusual = (!is_plain)
             .then(|| Box::new(Unusual { key, headers, lease_ms, max_attempts, standing, ready_since }));
         let queue = names.place(&queue);
@@ -99,6 +101,7 @@ impl<B> Captured<B> {
                 keyless: false,
                 counts: Counts::default(),
                 last_error: None,
+                holder: None,
             },
         }
     }
@@ -108,6 +111,7 @@ impl<B> Captured<B> {
         self.is_ready = true;
         if let Some(unusual) = &mut self.unusual {
             unusual.standing.state = State::Ready;
+            unusual.standing.holder = None;
         }
     }
 

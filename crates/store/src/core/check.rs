@@ -71,6 +71,8 @@ impl<B: StoredBody> Core<B> {
             }
         }
         self.check_graves();
+        let named = self.leases.iter().filter(|(_, held)| held.holder.is_some()).count();
+        assert_eq!(self.holders.leases(), named, "leases with a holder");
         assert_eq!(self.by_number.len(), self.entries.len(), "numbers");
         assert_eq!(self.by_key.len(), keyed, "live keys");
         let changed = self.entries.iter().filter(|(_, entry)| entry.mark.is_changed()).count();
@@ -80,9 +82,17 @@ impl<B: StoredBody> Core<B> {
         for queue in self.queues.all() {
             let found = self.queues.get(queue);
             found.scheduled.check(&self.entries);
-            assert!(!found.is_bare(), "{} is kept for nothing", found.name);
+            assert!(
+                !found.is_bare() || self.maybe_bare.contains(&queue),
+                "{} is kept for nothing",
+                found.name
+            );
             assert_eq!(found.counts(), counts.remove(&queue).unwrap_or_default(), "counts of {}", found.name);
             assert_eq!(found.dead.by_due.len(), found.dead.by_death.len(), "dead of {}", found.name);
+            let slots = found.dead.by_death.values();
+            let keyed_dead = slots.filter(|slot| self.entries.get(**slot).key().is_some()).count();
+            assert_eq!(found.dead.by_key.len(), keyed_dead, "dead of {} with a key", found.name);
+            self.check_retention(queue, found);
             let expiries = expiring.remove(&queue).unwrap_or_default();
             assert_eq!(found.expiries.len(), expiries, "expiries of {}", found.name);
             let expects = |head| self.queues.expects_lapse(queue, head);
@@ -103,6 +113,23 @@ impl<B: StoredBody> Core<B> {
         let death = entry.rare.as_deref().and_then(|rare| rare.death).expect("the dead know how they died");
         assert_eq!(queue.dead.by_death.get(&(death.at, entry.id)), Some(&slot), "{:?} is dead", entry.id);
         assert_eq!(queue.dead.by_due.get(&(entry.due, entry.id)), Some(&slot), "{:?} is dead", entry.id);
+        if let Some(key) = entry.key() {
+            let place = (self.key_hash.key(entry.queue, key), death.at, entry.id);
+            assert_eq!(queue.dead.by_key.get(&place), Some(&slot), "{:?} is dead with its key", entry.id);
+        }
+    }
+
+    /// What is past its retention is discarded some time.
+    fn check_retention(&self, queue: u32, found: &Queue) {
+        let settings = self.settings(queue);
+        let is_over = settings.dead_max.is_some_and(|most| found.dead() > most);
+        assert!(!is_over || found.retention.is_some(), "{} keeps too many dead", found.name);
+        if let (Some(ttl_ms), Some(((death, _), _))) =
+            (settings.dead_ttl_ms, found.dead.by_death.first_key_value())
+        {
+            let end = death.saturating_after(ttl_ms).as_ms();
+            assert!(self.queues.expects_retention(queue, end), "the dead of {} go some time", found.name);
+        }
     }
 
     fn check_waiting(&self, queue: u32, found: &Queue) {
@@ -125,7 +152,7 @@ impl<B: StoredBody> Core<B> {
             if let Some(held_up) = found.watch.as_deref().and_then(|watch| watch.held_up) {
                 match held_up {
                     HeldUp::ByQueue => assert!(
-                        self.check_leased_of(queue).is_err(),
+                        self.check_leased_of(queue).is_err() || self.is_at_max_leased(queue),
                         "{} has room for a lease, messages and waiters",
                         found.name
                     ),

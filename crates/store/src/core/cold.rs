@@ -15,17 +15,21 @@
 //!    memory here. Its copy says when it expires, the log says how late it has become, and so a replay comes to the same.
 //!    [`catch_up`](Core::catch_up) sees to it in slices. Until it is through, what has expired may count as pending; every
 //!    call that would do something else for it sees to the rest first, or [gives up](Core::gave_up) and is to be repeated.
+//!    Where its queue drops what expires it is gone instead, and that is recorded.
 //! 6. A capture is of one moment, the call of [`begin_capture`](Core::begin_capture), and is made in slices: a message
 //!    that changes before its slice has come is captured as it stands, and then changes.
 
 use std::num::NonZeroU32;
 
-use dwell_model::{Key, Message, MessageId, Now, Number, QueueName, Standing, State, StateKind, Timestamp};
+use dwell_model::{
+    Key, Message, MessageId, Now, Number, OnExpiry, QueueName, Standing, State, StateKind, Timestamp,
+};
 
 use super::captured::{Captured, Names};
+use super::deaths::Discarded;
 use super::entry::{Entry, Mark, Place, Rare};
 use super::queue::ReadyKey;
-use super::{Core, Log, StoredBody};
+use super::{Core, Durability, Log, Record, StoredBody};
 use crate::{Forecast, Result, StateCounts};
 
 /// Where a copy of a message lies.
@@ -108,15 +112,36 @@ pub trait Cold<B> {
     /// What goes out next of those that are cold now.
     fn head(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdHead>;
 
-    /// Messages of all queues that expire by now, and those that had expired when they were [ripened](Cold::ripen), are
-    /// dead from now on, with their expiry as the instant of their death. Looks at about `most` expiries, and says whether
-    /// that was all; the next call goes on from there. It costs next to nothing where there are none. What can not be read
-    /// is set aside, tried again now and then, and keeps nothing else from dying. Adds to `died` how many have died of which
-    /// queues.
-    fn expire(&mut self, now: Now, most: usize, died: &mut Vec<(QueueName, u64)>) -> bool;
+    /// Hands over the youngest dead message of the queue that had this key and did not give it up, if it is cold and died after
+    /// `after`.
+    fn dead_by_key(
+        &mut self,
+        queue: &QueueName,
+        key: &Key,
+        after: Option<Died>,
+    ) -> Result<Option<ColdMessage<B>>>;
 
-    /// Tries that again which was set aside, if anything of it may be of this queue. Fails if there is such still.
-    fn expire_unread(&mut self, queue: &QueueName, now: Now, died: &mut Vec<(QueueName, u64)>) -> Result<()>;
+    /// Messages of all queues that expire by now go as `expiring` says of their queues, and those that had expired when they were
+    /// [ripened](Cold::ripen) die; what dies has its expiry as the instant of its death. Looks at about `most` expiries, and says
+    /// whether that was all; the next call goes on from there. It costs next to nothing where there are none. What can not be read
+    /// is set aside, tried again now and then, and keeps nothing else from dying. Adds to `into` what has gone how.
+    fn expire(
+        &mut self,
+        now: Now,
+        most: usize,
+        expiring: &dyn Fn(&QueueName) -> Expiring,
+        into: &mut Expired<B>,
+    ) -> bool;
+
+    /// Tries that again which was set aside, if anything of it may be of this queue. Fails if there is such still. What expires
+    /// besides goes as from [`expire`](Cold::expire).
+    fn expire_unread(
+        &mut self,
+        queue: &QueueName,
+        now: Now,
+        expiring: &dyn Fn(&QueueName) -> Expiring,
+        into: &mut Expired<B>,
+    ) -> Result<()>;
 
     /// Hands over the first `count` messages of a queue in a state after `after`, by (due, id).
     fn page(
@@ -163,6 +188,33 @@ pub trait Cold<B> {
     fn most_ripe(&self) -> Timestamp;
 }
 
+/// What becomes of the cold messages of a queue that expire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiring {
+    /// They die where they lie.
+    Die,
+    /// They are handed over, to be recorded as gone.
+    Go,
+    /// Nothing becomes of them: a replay has the records of those that are gone.
+    Stay,
+}
+
+/// What has expired.
+#[derive(Clone, Debug)]
+pub struct Expired<B> {
+    /// How many messages of which queues have died where they lie.
+    pub died: Vec<(QueueName, u64)>,
+    /// Messages that are handed over to go.
+    pub gone: Vec<ColdMessage<B>>,
+}
+
+// Derived, it would ask that `B` has a default.
+impl<B> Default for Expired<B> {
+    fn default() -> Expired<B> {
+        Expired { died: Vec::new(), gone: Vec::new() }
+    }
+}
+
 /// When a message died, and its id: the order in which dead messages are swept.
 pub type Died = (Timestamp, MessageId);
 
@@ -176,6 +228,8 @@ pub enum Reader {
     Sweep,
     /// Revives and discards that have begun while an older one goes on.
     Younger,
+    /// The oldest ones of a queue are looked at, whether they are past its retention.
+    Retention,
 }
 
 /// How far dead messages were handed over.
@@ -301,6 +355,7 @@ impl<B: StoredBody> Core<B> {
         self.queues.get_mut(queue).cold =
             ColdView { pending, dead, next: Some(Timestamp::MIN), ..ColdView::default() };
         self.cold += pending + dead;
+        self.look_at_retention(queue);
     }
 
     /// For each incarnation that put messages the number that went with its counter 0: what finds a message of
@@ -456,6 +511,11 @@ impl<B: StoredBody> Core<B> {
             };
             // What a sweep of its queue does not mean, which nobody would know any more. Of sweeps that are over nobody asks.
             let name = &self.queues.get(entry.queue).name;
+            let has_expired = entry.place.is_pending() && entry.expires().is_some_and(|at| at <= self.seen);
+            if has_expired && self.settings(entry.queue).on_expiry == OnExpiry::Drop {
+                // It is gone when time acts on its queue, and must not be dead until then.
+                continue;
+            }
             let since = match (swept, entry.rare.as_deref()) {
                 (Some(_), Some(rare)) if entry.place == Place::Dead => {
                     self.under_way.last_to(name, rare.died_in)
@@ -482,8 +542,11 @@ impl<B: StoredBody> Core<B> {
         let entry = self.remove(slot);
         // Time has not acted on its queue since, and need not: what is cold dies by itself.
         if let (true, Some(expires)) = (entry.place.is_pending(), entry.expires().filter(|at| *at <= seen)) {
-            self.queues.get_mut(entry.queue).cold.dead += 1;
+            let found = self.queues.get_mut(entry.queue);
+            found.cold.dead += 1;
             self.cold += 1;
+            self.deaths.expired(&found.name, 1);
+            self.expect_end_of_expired(entry.queue);
             return Some((expires, entry.id));
         }
         let found = self.queues.get_mut(entry.queue);
@@ -565,8 +628,9 @@ impl<B: StoredBody> Core<B> {
             State::Scheduled if is_ripe => State::Ready,
             state => state,
         };
+        let holder = standing.holder.clone();
         entry.set_standing(standing);
-        self.insert_as(entry, state)
+        self.insert_as(entry, state, holder)
     }
 
     /// Makes a cold message resident, and lets time act on it. Its queue was touched before.
@@ -642,14 +706,16 @@ impl<B: StoredBody> Core<B> {
             self.is_behind = false;
             return true;
         }
+        let is_replay = log.is_replay();
         let Some(cold) = log.cold() else { return true };
-        let mut died = Vec::new();
-        let is_done = cold.expire(now, self.config.expired_a_call, &mut died);
+        let mut expired = Expired::default();
+        let expiring = |name: &QueueName| self.expiring(name, is_replay);
+        let is_done = cold.expire(now, self.config.expired_a_call, &expiring, &mut expired);
         if !is_done && !self.is_behind {
             self.fell_behind += 1;
         }
         self.is_behind = !is_done;
-        self.count_died(died, log);
+        self.count_expired(expired, log);
         is_done
     }
 
@@ -658,12 +724,32 @@ impl<B: StoredBody> Core<B> {
         while !self.expire_slice(now, log) {}
     }
 
-    fn count_died(&mut self, died: Vec<(QueueName, u64)>, log: &mut impl Log<B>) {
+    /// What becomes of the cold messages of a queue that expire.
+    fn expiring(&self, queue: &QueueName, is_replay: bool) -> Expiring {
+        let Some(queue) = self.queues.find(queue) else { return Expiring::Die };
+        match self.settings(queue).on_expiry {
+            OnExpiry::Dead => Expiring::Die,
+            OnExpiry::Drop if is_replay => Expiring::Stay,
+            OnExpiry::Drop => Expiring::Go,
+        }
+    }
+
+    fn count_expired(&mut self, Expired { died, gone }: Expired<B>, log: &mut impl Log<B>) {
         if !died.is_empty() {
             // What is answered from now on depends on how late it is.
             log.keep_time();
         }
-        died.into_iter().for_each(|(queue, count)| self.died_cold(&queue, count));
+        for (queue, count) in died {
+            self.deaths.expired(&queue, count);
+            self.died_cold(&queue, count);
+        }
+        for ColdMessage { message: Message { queue: name, number, .. }, .. } in gone {
+            log.record(&Record::Gone { number }, Durability::Written);
+            self.deaths.discarded(&name, Discarded::OnExpiry, 1);
+            let queue = self.queues.find(&name).expect("what has cold messages is a queue");
+            self.count_out(queue, false, 1);
+            self.note_bare(queue);
+        }
     }
 
     /// So many cold messages of a queue have died of their expiry where they lie.
@@ -675,6 +761,7 @@ impl<B: StoredBody> Core<B> {
         let view = &mut self.queues.get_mut(queue).cold;
         view.pending = view.pending.checked_sub(count).expect("what was cold was counted");
         view.dead += count;
+        self.expect_end_of_expired(queue);
     }
 
     /// Before all messages of a queue in a state are swept: all of it is dead whose expiry has passed. Fails while some of it
@@ -690,10 +777,12 @@ impl<B: StoredBody> Core<B> {
     /// Lets those expire that could not be read when their time came. Fails if some can not still.
     pub(super) fn expire_unread(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
         let found = self.queues.get(queue);
+        let is_replay = log.is_replay();
         let Some(cold) = log.cold().filter(|_| found.cold.pending > 0) else { return Ok(()) };
-        let mut died = Vec::new();
-        let read = cold.expire_unread(&found.name, now, &mut died);
-        self.count_died(died, log);
+        let mut expired = Expired::default();
+        let expiring = |name: &QueueName| self.expiring(name, is_replay);
+        let read = cold.expire_unread(&found.name, now, &expiring, &mut expired);
+        self.count_expired(expired, log);
         read
     }
 

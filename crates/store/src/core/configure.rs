@@ -47,6 +47,11 @@ impl<B: StoredBody> Core<B> {
         if queue.is_none() && self.queues.len() >= self.config.limits.queues {
             return Err(Error::TooManyQueues { limit: self.config.limits.queues });
         }
+        if let Some(queue) = queue
+            && self.settings(queue).on_expiry != in_force.on_expiry
+        {
+            self.notice_expired(queue, now, log)?;
+        }
         // What can not be told is not changed either.
         let cold = queue.map(|queue| self.cold_counts(queue, log)).transpose()?;
         for change in changes {
@@ -54,9 +59,26 @@ impl<B: StoredBody> Core<B> {
         }
         let queue = queue.unwrap_or_else(|| self.queues.find_or_insert(name));
         self.set_own(queue, own);
-        let stats = self.stats_with(queue, cold.unwrap_or_default());
+        self.retain_in(queue, &mut self.config.swept_a_call.clone(), now, log);
+        // What is past its retention may have been cold.
+        let cold = self.cold_counts(queue, log).unwrap_or_else(|_| cold.unwrap_or_default());
+        let stats = self.stats_with(queue, cold);
         self.queues.remove_if_bare(queue);
         Ok(stats)
+    }
+
+    /// What has expired of a queue by now is dead or gone by the setting as it was. That cold messages have died is kept nowhere
+    /// but in the time until which they were ripened.
+    fn notice_expired(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
+        self.expire_queue(queue, now, log)?;
+        if self.cold > 0
+            && let Some(cold) = log.cold()
+        {
+            cold.ripen(now.wall);
+            self.ripen_all(now.wall);
+            log.record(&Record::Ripe { wall: now.wall }, Durability::Synced);
+        }
+        Ok(())
     }
 
     pub(super) fn own(&self, queue: u32) -> OwnSettings {
@@ -91,5 +113,6 @@ impl<B: StoredBody> Core<B> {
         let own = (!own.is_empty()).then(|| Box::new(Own { own, in_force }));
         self.queues.get_mut(queue).own = own;
         self.look_at(queue);
+        self.look_at_retention(queue);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dwell_model::{
-    AttemptLimit, Counts, Death, Headers, Key, Lease, MessageId, Number, Standing, State, Timestamp,
+    AttemptLimit, Counts, Death, Headers, Holder, Key, Lease, MessageId, Number, Standing, State, Timestamp,
 };
 use dwell_time::Handle;
 
@@ -76,6 +76,7 @@ impl Place {
 pub(super) struct Held {
     pub(super) lease: Lease,
     pub(super) timer: Handle,
+    pub(super) holder: Option<Holder>,
 }
 
 /// What only some messages have.
@@ -109,6 +110,8 @@ impl<B> Entry<B> {
     /// What it takes more if it has anything that few messages have, and for each text of that.
     const RARE: usize = 256;
     const TEXT: usize = 32;
+    /// What it takes while it is dead and may be found by its key.
+    const DEAD_KEY: usize = 80;
 
     /// What it takes in memory, in bytes, with its share of all indexes; its body apart.
     pub(super) fn weight(&self) -> usize {
@@ -116,7 +119,8 @@ impl<B> Entry<B> {
         let key = rare.key.as_ref().map_or(0, |key| key.as_str().len() + Self::TEXT);
         let error = rare.last_error.as_ref().map_or(0, |error| error.len() + Self::TEXT);
         let headers = rare.headers.iter().map(|(name, value)| name.len() + value.len() + 2 * Self::TEXT);
-        Self::PLAIN + Self::RARE + key + error + headers.sum::<usize>()
+        let dead_key = if rare.death.is_some() && self.key().is_some() { Self::DEAD_KEY } else { 0 };
+        Self::PLAIN + Self::RARE + key + error + dead_key + headers.sum::<usize>()
     }
 
     /// The key, unless another message has taken it over for good.
@@ -138,14 +142,14 @@ impl<B> Entry<B> {
         self.rare.as_deref()?.expires
     }
 
-    /// Where it stands, as the state machine wants it; `lease` is the one it is held under, and what is scheduled and
+    /// Where it stands, as the state machine wants it; `held` is the lease it is held under, and what is scheduled and
     /// due by `ripe` is ready.
-    pub(super) fn standing(&self, lease: Option<Lease>, ripe: Timestamp) -> Standing {
+    pub(super) fn standing(&self, held: Option<&Held>, ripe: Timestamp) -> Standing {
         let rare = self.rare.as_deref();
         let state = match self.place {
             Place::Scheduled(_) if self.due > ripe => State::Scheduled,
             Place::Scheduled(_) | Place::Ready => State::Ready,
-            Place::Leased(_) => State::Leased(lease.expect("a leased message has a lease")),
+            Place::Leased(_) => State::Leased(held.expect("a leased message has a lease").lease),
             Place::Dead => {
                 State::Dead(rare.and_then(|rare| rare.death).expect("a dead message knows how it died"))
             }
@@ -165,12 +169,14 @@ impl<B> Entry<B> {
                 revives: rare.map_or(0, |rare| rare.revives),
             },
             last_error: rare.and_then(|rare| rare.last_error.clone()),
+            holder: held.and_then(|held| held.holder.clone()),
         }
     }
 
-    /// Takes over everything of `standing` but the state.
+    /// Takes over everything of `standing` but the state and who holds it.
     pub(super) fn set_standing(&mut self, standing: Standing) {
-        let Standing { state, due, priority, attempts, expires, keyless, counts, last_error } = standing;
+        let Standing { state, due, priority, attempts, expires, keyless, counts, last_error, holder: _ } =
+            standing;
         (self.due, self.priority, self.attempts, self.takes) = (due, priority, attempts, counts.takes);
         let death = match state {
             State::Dead(death) => Some(death),

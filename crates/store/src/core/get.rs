@@ -38,13 +38,17 @@ impl<B: StoredBody> Core<B> {
         &mut self,
         queue: &QueueName,
         targets: Vec<Target>,
+        dead: bool,
         now: Now,
         log: &mut impl Log<B>,
     ) -> Vec<Result<Message<B>>> {
         self.begin(now, log);
         self.each(targets, |core, target| {
             let found = core.known(queue, now, log)?;
-            let slot = core.find_target(found, &target, now, log)?;
+            let slot = match (core.find_target(found, &target, now, log)?, &target) {
+                (None, Target::Key(key)) if dead => core.find_dead_key(found, key, now, log)?,
+                (found, _) => found,
+            };
             let slot = slot.ok_or_else(|| Error::MessageNotFound { queue: queue.clone() })?;
             Ok(core.message(slot))
         })
@@ -87,6 +91,9 @@ impl<B: StoredBody> Core<B> {
         self.begin(now, log);
         let found = self.known(&peek.queue, now, log)?;
         let is_new = std::mem::take(&mut peek.is_new);
+        if is_new {
+            peek.after = self.last_past_retention(found, now);
+        }
         let handed_over = self.page_in_dead(found, Reader::Peek, peek.after, is_new, 1, log)?;
         let first = self.oldest(found, &mut peek.after, handed_over, 1).first().map(|(_, slot)| *slot);
         Ok(match (first, handed_over) {

@@ -42,6 +42,7 @@ impl Orders {
             return Some(slot);
         }
         self.dead.by_due.pop_first();
+        self.dead.by_key.pop_first();
         self.dead.by_death.pop_first().map(|(_, slot)| slot)
     }
 }

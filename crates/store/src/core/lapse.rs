@@ -35,13 +35,15 @@ pub(super) struct Slice {
     moves: usize,
     /// So many put tokens that have run out may be looked at by puts of queues with as many as may be.
     pub(super) tokens: usize,
+    /// So many dead messages that are past their queues' retention may be discarded.
+    pub(super) retained: usize,
 }
 
 impl Slice {
     pub(super) fn of(config: &CoreConfig) -> Slice {
         let leases = config.lapsed_a_call;
         let (bytes, moves) = (config.lapsed_bytes_a_call, leases.saturating_mul(MOVES_A_LEASE));
-        Slice { leases, bytes, moves, tokens: SWEPT_AT_CAP }
+        Slice { leases, bytes, moves, tokens: SWEPT_AT_CAP, retained: config.swept_a_call }
     }
 
     pub(super) fn is_used_up(&self) -> bool {
@@ -214,14 +216,19 @@ impl<B: StoredBody> Core<B> {
             && let Some(slot) = self.bound.pop()
         {
             slice.spend(self.recorded(slot));
-            self.change(slot, &Command::Unbind, now, Durability::Written, log)
-                .expect("nothing refuses the end of a process");
-            self.note_ready(slot, now.wall);
+            let queue = self.entries.get(slot).queue;
+            let state = self.change(slot, &Command::Unbind, now, Durability::Written, log);
+            if let Some(state) = state.expect("nothing refuses the end of a process") {
+                self.note_ready(slot, now.wall);
+                self.trim_changed(slot, Some(state), now, log);
+            }
+            self.queues.remove_if_bare(queue);
         }
         self.is_anything_bound()
     }
 
-    /// Gives messages back whose leases end with the process, as one slice of all that their queues have to do: the store closes.
+    /// Releases messages whose leases end with the process, as one slice of all that their queues have to do: the store closes. No
+    /// attempt is spent, and no take is taken back: somebody has held them.
     /// True if there are more. A lease that has run out by then has done so.
     pub fn give_back_bound(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
         self.begin(now, log);
@@ -253,8 +260,11 @@ impl<B: StoredBody> Core<B> {
             self.bound.pop();
             if let Some(lease) = self.lease_of(slot) {
                 self.slice.spend(self.recorded(slot));
-                self.change(slot, &Command::GiveBack(lease.token), now, Durability::Written, log)
-                    .expect("the lease is in force");
+                let release = Command::Release { token: lease.token, after_ms: None, priority: None };
+                let queue = self.entries.get(slot).queue;
+                let state = self.change(slot, &release, now, Durability::Written, log);
+                self.trim_changed(slot, state.expect("the lease is in force"), now, log);
+                self.queues.remove_if_bare(queue);
             }
         }
         self.closing = None;

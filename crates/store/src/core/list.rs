@@ -51,18 +51,26 @@ impl<B: StoredBody> Core<B> {
         let mut slots = self.first_after(self.queues.get(queue), state, after, max + 1);
         let mut more = slots.len() > max;
         slots.truncate(max);
+        let last = slots.last().copied();
+        if state == StateKind::Dead {
+            // Those are gone; they go soon from where they lie.
+            slots.retain(|slot| !self.is_past_retention(*slot, now));
+        }
         let mut bytes: usize = 0;
         let too_many = slots.iter().position(|slot| {
             bytes = bytes.saturating_add(self.entries.get(*slot).body.body_len());
             bytes > Page::MAX_BYTES
         });
         // One message goes in, whatever its size.
-        if let Some(fits) = too_many.map(|fits| fits.max(1)).filter(|fits| *fits < slots.len()) {
+        let last = if let Some(fits) = too_many.map(|fits| fits.max(1)).filter(|fits| *fits < slots.len()) {
             slots.truncate(fits);
             more = true;
-        }
-        let next = slots.last().filter(|_| more).map(|slot| {
-            let entry = self.entries.get(*slot);
+            slots.last().copied()
+        } else {
+            last
+        };
+        let next = last.filter(|_| more).map(|slot| {
+            let entry = self.entries.get(slot);
             Cursor { due: entry.due, id: entry.id }
         });
         let messages = slots.into_iter().map(|slot| self.message(slot)).collect();

@@ -12,6 +12,9 @@
 //!   of [`serve`](Core::serve) and one in each: where [`has_lapsed`](Core::has_lapsed) says so of a queue that a call names, call
 //!   [`lapse_some`](Core::lapse_some), and make the call later if there are more. A take without wait, or a call of
 //!   [`queues`](Core::queues), may have [given up](Core::gave_up) for the same reason: repeat it after the next serve.
+//! - **Retention.** Between two serves calls discard a slice of the dead messages whose time is over. Where calls are rare, call
+//!   [`retain_some`](Core::retain_some) when [`next_retention`](Core::next_retention) has come, within a minute, and again while it
+//!   says that there are more.
 //! - **Closing.** Call [`give_back_bound`](Core::give_back_bound) until it is through, and nothing else in between.
 //! - **Cold messages that expire** are seen to in slices: call [`catch_up`](Core::catch_up) before each batch of calls. While
 //!   the core [is behind](Core::is_behind), a take or a peek may have [given up](Core::gave_up): repeat it. So may a take, a list or
@@ -39,8 +42,10 @@
 //! - `entry`, `slab`, `index`, `numbers`, `schedule`, `ready`, `queue`, `queues`, `tokens`, `random`: the parts
 //! - `time`, `stand`: time acting on a queue, a message changing its place; `lapse`: many leases that run out, and many
 //!   messages that expire
-//! - `put`, `take`, `settle`, `cancel`, `reschedule`, `get`, `list`, `stats`, `forecast`, `configure`, `revive`, `purge`:
+//! - `put`, `take`, `settle`, `expire`, `cancel`, `reschedule`, `get`, `list`, `stats`, `forecast`, `configure`, `revive`, `purge`:
 //!   a call each, with its kin; `sweep`: many dead messages, slice by slice; `late`: those that are cold and not meant
+//! - `retention`: how long messages stay dead, and how many; `deaths`: how many have died and were discarded; `holders`: who
+//!   holds messages
 //! - `wait`: takes that wait
 //! - `cold`: messages that are not in memory; `captured`: those that are to be copied; `grave`: those that are gone and not forgotten yet
 //! - `replay`: building the same core again
@@ -51,10 +56,13 @@ mod captured;
 mod check;
 mod cold;
 mod configure;
+mod deaths;
 mod entry;
+mod expire;
 mod forecast;
 mod get;
 mod grave;
+mod holders;
 mod index;
 mod lapse;
 mod late;
@@ -69,6 +77,7 @@ mod ready;
 mod record;
 mod replay;
 mod reschedule;
+mod retention;
 mod revive;
 mod schedule;
 mod settle;
@@ -90,8 +99,10 @@ use dwell_model::{Limits, MessageId, Now, Number, QueueName, Timestamp};
 
 use crate::{Error, Result};
 use cold::Capturing;
+use deaths::Deaths;
 use entry::{Entry, Held, Mark};
 use grave::Graves;
+use holders::Holders;
 use index::{Numbering, SlotTable, TextHash};
 use lapse::Slice;
 use late::Late;
@@ -105,10 +116,11 @@ use wait::Waiters;
 
 pub use captured::{Captured, Names};
 pub use cold::{
-    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Placed, Reader, Which,
+    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, Expired, Expiring, HandedOver, Placed,
+    Reader, Which,
 };
 pub use get::{Peek, Peeking};
-pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody};
+pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody, TokenRecord};
 pub use replay::ReplayError;
 pub use sweep::{Sweep, Sweeping};
 pub use wait::{Answer, WaiterId};
@@ -150,7 +162,8 @@ pub struct CoreConfig {
     /// How many messages that were removed with all others of their queue each call forgets, and so how many a purge
     /// forgets itself; at least 1.
     pub buried_a_call: usize,
-    /// At how many dead messages a revive or a discard looks in one call, where it is about all or the oldest; at least 1.
+    /// At how many dead messages a revive or a discard looks in one call, where it is about all or the oldest, and how many that are
+    /// past their retention all calls between two serves discard; at least 1.
     pub swept_a_call: usize,
     /// How many leases a slice lets run out and messages expire, and about how many bytes it records: each call of [`Core::serve`] has one, and
     /// all calls between two of them; at least 1.
@@ -205,6 +218,7 @@ pub struct Core<B> {
     call: u64,
     entries: Slab<Entry<B>>,
     leases: Slab<Held>,
+    holders: Holders,
     /// So many leases may still run out before the next serve.
     slice: Slice,
     /// The how-manieth slice that is, from 1.
@@ -236,6 +250,12 @@ pub struct Core<B> {
     /// How many captures were begun.
     captures: u64,
     graves: Graves,
+    /// What has died and was discarded.
+    deaths: Deaths,
+    /// The queue whose cold dead messages are being read, to see whether they are past its retention.
+    retaining: Option<retention::Retaining>,
+    /// Queues that nothing may keep any more, since time has removed a message.
+    maybe_bare: Vec<u32>,
     /// How many sweeps have begun.
     sweeps: u64,
     /// Those that may go on.
@@ -274,6 +294,7 @@ impl<B: StoredBody> Core<B> {
             call: 0,
             entries: Slab::new(),
             leases: Slab::new(),
+            holders: Holders::default(),
             slice: Slice::of(&config),
             slices: 1,
             bound: Vec::new(),
@@ -294,6 +315,9 @@ impl<B: StoredBody> Core<B> {
             capturing: None,
             captures: 0,
             graves: Graves::default(),
+            deaths: Deaths::default(),
+            retaining: None,
+            maybe_bare: Vec::new(),
             sweeps: 0,
             under_way: UnderWay::default(),
             late: Late::default(),
@@ -355,7 +379,9 @@ impl<B: StoredBody> Core<B> {
     fn touched(&mut self, name: &QueueName, now: Now, log: &mut impl Log<B>) -> Option<u32> {
         let queue = self.queues.find(name)?;
         self.touch(queue, now, log);
-        Some(queue)
+        // What has expired may be all that kept it.
+        self.queues.remove_if_bare(queue);
+        self.queues.find(name)
     }
 
     fn known(&mut self, name: &QueueName, now: Now, log: &mut impl Log<B>) -> Result<u32> {

@@ -5,6 +5,7 @@ use std::mem;
 use dwell_model::{Now, OwnSettings, QueueName, SettingChange};
 
 use super::cold::Which;
+use super::deaths::Discarded;
 use super::grave::Orders;
 use super::schedule::Timers;
 use super::{Core, Durability, Log, Record, StoredBody};
@@ -23,8 +24,8 @@ impl<B: StoredBody> Core<B> {
         if purged > 0 {
             log.record(&Record::Purged { queue: name.clone() }, Durability::Synced);
             self.purge_all(queue, log);
-            self.queues.remove_if_bare(queue);
         }
+        self.queues.remove_if_bare(queue);
         Ok(purged)
     }
 
@@ -36,6 +37,7 @@ impl<B: StoredBody> Core<B> {
         if found.pending() == 0 && found.dead() == 0 && found.own.is_none() {
             return 0;
         }
+        self.deaths.discarded(name, Discarded::Asked, found.dead());
         log.record(&Record::Deleted { queue: name.clone() }, Durability::Synced);
         let deleted = self.delete_all(queue, log);
         // Who keeps settings apart from messages has forgotten all of them with that record.

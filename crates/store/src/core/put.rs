@@ -4,7 +4,7 @@ use dwell_model::{Command, Invalid, MessageId, Now, Number, QueueName, Standing,
 
 use super::entry::{Entry, Place, Rare};
 use super::stand::check_lease;
-use super::{Core, Durability, Log, PutRecord, Record, StoredBody};
+use super::{Core, Durability, Log, PutRecord, Record, StoredBody, TokenRecord};
 use crate::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result};
 
 impl<B: StoredBody> Core<B> {
@@ -17,8 +17,12 @@ impl<B: StoredBody> Core<B> {
     fn put_one(&mut self, put: Put, now: Now, log: &mut impl Log<B>) -> Result<PutAnswer> {
         if let Some(token) = &put.token {
             self.tokens.sweep(now.wall);
-            if let Some(answer) = self.tokens.recall(&put.queue, token, now.wall) {
-                return Ok(answer);
+            if let Some((answer, stands_for)) = self.tokens.recall(&put.queue, token, now.wall) {
+                return if stands_for == put.digest() {
+                    Ok(answer)
+                } else {
+                    Err(Error::IdempotencyMismatch { id: answer.id })
+                };
             }
         }
         self.config.limits.check_body(put.body.len())?;
@@ -33,7 +37,8 @@ impl<B: StoredBody> Core<B> {
             return Err(Invalid::ExpiresBeforeDue { expires, due: from }.into());
         }
         let until = now.wall.saturating_after(token_ms);
-        let token = put.token.clone().filter(|_| token_ms > 0).map(|token| (token, until));
+        let token = put.token.clone().filter(|_| token_ms > 0);
+        let token = token.map(|token| TokenRecord { token, until, digest: put.digest() });
         if token.is_some() {
             self.check_tokens(&put.queue, now.wall)?;
         }
@@ -47,9 +52,9 @@ impl<B: StoredBody> Core<B> {
                 OnConflict::Reject => return Err(Error::KeyTaken { id: self.entries.get(owner).id }),
                 OnConflict::Keep => {
                     let answer = self.keep(owner, due, now, log)?;
-                    if let Some((token, until)) = token {
-                        self.tokens.remember(&put.queue, &token, answer, until);
-                        let record = Record::Answered { queue: put.queue, token, answer, until };
+                    if let Some(token) = token {
+                        self.tokens.remember(&put.queue, &token, answer);
+                        let record = Record::Answered { queue: put.queue, token, answer };
                         log.record(&record, Durability::Synced);
                     }
                     return Ok(answer);
@@ -175,8 +180,8 @@ impl<B: StoredBody> Core<B> {
     /// Makes the message and its token as a record says.
     pub(super) fn take_in(&mut self, record: PutRecord, body: B) {
         let answer = record.answer();
-        if let Some((token, until)) = &record.token {
-            self.tokens.remember(&record.queue, token, answer, *until);
+        if let Some(token) = &record.token {
+            self.tokens.remember(&record.queue, token, answer);
         }
         let queue = self.queues.find_or_insert(&record.queue);
         let wall = record.created;

@@ -44,6 +44,9 @@ pub(super) struct Queue {
     /// Scheduled and ready messages that expire, by that instant.
     pub(super) expiries: Timers,
     pub(super) dead: Dead,
+    /// None of its dead messages is past its retention before this instant, in milliseconds; and where that is noted among all
+    /// queues.
+    pub(super) retention: Option<(i64, Handle)>,
     pub(super) cold: ColdView,
     /// How often all pending messages were removed at once, and all dead ones; see [`super::grave`].
     pub(super) epoch: u16,
@@ -62,11 +65,13 @@ pub(super) struct Own {
     pub(super) in_force: Settings,
 }
 
-/// Dead messages, oldest first and by (due, id).
+/// Dead messages, oldest first and by (due, id); those with a key also by that.
 #[derive(Debug, Default)]
 pub(super) struct Dead {
     pub(super) by_death: BTreeMap<(Timestamp, MessageId), u32>,
     pub(super) by_due: BTreeMap<(Timestamp, MessageId), u32>,
+    /// By the key's hash, and then oldest first.
+    pub(super) by_key: BTreeMap<(u64, Timestamp, MessageId), u32>,
 }
 
 /// What a queue has while takes wait on it.
@@ -113,6 +118,7 @@ impl Queue {
             lapse: None,
             expiries: Timers::default(),
             dead: Dead::default(),
+            retention: None,
             cold: ColdView::default(),
             epoch: 0,
             dead_epoch: 0,

@@ -21,6 +21,9 @@ pub(super) struct Queues {
     /// Those that have leases, by a moment before which none of them ends, in monotonic milliseconds: made exact when it is
     /// come to.
     lapses: TimingQueue<u32>,
+    /// Those that limit how long or how many messages stay dead, by an instant before which none of those is discarded, in
+    /// milliseconds of the wall clock: made exact when it is come to.
+    retentions: TimingQueue<u32>,
     /// The one that was found last: the items of a call are mostly of one queue.
     last: Cell<u32>,
     /// Those that are gone, and whose numbers the messages still have that were removed with them.
@@ -35,6 +38,7 @@ impl Queues {
             by_hash: SlotTable::new(),
             by_name: BTreeMap::new(),
             lapses: TimingQueue::new(),
+            retentions: TimingQueue::new(),
             last: Cell::new(0),
             gone: BTreeSet::new(),
         }
@@ -72,6 +76,9 @@ impl Queues {
         }
         if let Some((_, alarm)) = found.lapse.take() {
             self.lapses.cancel(alarm);
+        }
+        if let Some((_, alarm)) = found.retention.take() {
+            self.retentions.cancel(alarm);
         }
         self.by_hash.remove(self.hash.queue(&found.name), queue);
         self.by_name.remove(&found.name);
@@ -122,6 +129,44 @@ impl Queues {
             }
             None => found.lapse = Some((deadline, self.lapses.insert(deadline, queue))),
         }
+    }
+
+    /// A dead message of a queue may be past its retention at `at`.
+    pub(super) fn expect_retention(&mut self, queue: u32, at: i64) {
+        let found = self.slots.get_mut(queue);
+        match found.retention {
+            Some((earlier, _)) if earlier <= at => {}
+            Some((_, alarm)) => {
+                self.retentions.reschedule(alarm, at);
+                found.retention = Some((at, alarm));
+            }
+            None => found.retention = Some((at, self.retentions.insert(at, queue))),
+        }
+    }
+
+    /// No dead message of a queue will be past its retention, as it is now.
+    pub(super) fn forget_retention(&mut self, queue: u32) {
+        if let Some((_, alarm)) = self.slots.get_mut(queue).retention.take() {
+            self.retentions.cancel(alarm);
+        }
+    }
+
+    /// No dead message of any queue is past its retention before this.
+    pub(super) fn next_retention(&self) -> Option<i64> {
+        self.retentions.next_due()
+    }
+
+    /// A queue of which dead messages may be past their retention at `now`. It is forgotten which of them ends first.
+    pub(super) fn pop_retention(&mut self, now: i64) -> Option<u32> {
+        let (_, queue) = self.retentions.pop_due(now)?;
+        self.slots.get_mut(queue).retention = None;
+        Some(queue)
+    }
+
+    /// Whether it is known of a queue that none of its dead messages is past its retention before this.
+    pub(super) fn expects_retention(&self, queue: u32, at: i64) -> bool {
+        let retention = self.slots.get(queue).retention;
+        retention.is_some_and(|(earlier, alarm)| earlier <= at && self.retentions.get(alarm) == Some(&queue))
     }
 
     /// No lease of any queue ends before this, if there are leases.

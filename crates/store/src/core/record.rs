@@ -16,7 +16,7 @@ use dwell_model::{
 };
 
 use super::Cold;
-use crate::PutAnswer;
+use crate::{PutAnswer, PutDigest};
 
 /// A message that was put.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,10 +43,21 @@ pub struct PutRecord {
     pub max_attempts: Option<AttemptLimit>,
     /// Its expiry.
     pub expires: Option<Timestamp>,
-    /// The put's token, and until when it is remembered.
-    pub token: Option<(PutToken, Timestamp)>,
+    /// The put's token, and what is remembered with it.
+    pub token: Option<TokenRecord>,
     /// The message whose key it took over. A record of what became of that one stands before this.
     pub replaces: Option<MessageId>,
+}
+
+/// A token that a put came with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenRecord {
+    /// The token.
+    pub token: PutToken,
+    /// Until when it is remembered.
+    pub until: Timestamp,
+    /// What it stands for.
+    pub digest: PutDigest,
 }
 
 /// Any other fact.
@@ -68,12 +79,10 @@ pub enum Record {
     Answered {
         /// The queue.
         queue: QueueName,
-        /// The put's token.
-        token: PutToken,
+        /// The put's token, and what is remembered with it.
+        token: TokenRecord,
         /// The answer that it gets again.
         answer: PutAnswer,
-        /// Until when it is remembered.
-        until: Timestamp,
     },
     /// The wall clock stepped back. Every message due by `wall`, in any queue, is ready and stays so.
     Ripe {
@@ -148,6 +157,11 @@ pub trait Log<B> {
     /// What the clock says was come to without a record: the wall time of the batch has to be kept though nothing else may be in
     /// it. [`Durability::Written`].
     fn keep_time(&mut self) {}
+
+    /// Whether this is no log, but a replay of one: then nothing is recorded.
+    fn is_replay(&self) -> bool {
+        false
+    }
 
     /// Who keeps the messages that are not in memory; `None` if all of them are.
     fn cold(&mut self) -> Option<&mut dyn Cold<B>> {

@@ -6,6 +6,7 @@
 use dwell_model::{Command, Key, Message, Now, Number, QueueName, Standing, State, Timestamp};
 use thiserror::Error;
 
+use super::deaths::Deaths;
 use super::entry::Place;
 use super::queue::mono;
 use super::{Cold, ColdMessage, Core, Durability, HandedOver, Log, PutRecord, Reader, Record, StoredBody};
@@ -82,8 +83,8 @@ impl<B: StoredBody> Core<B> {
                 let entry = self.remove(slot);
                 self.queues.remove_if_bare(entry.queue);
             }
-            Record::Answered { queue, token, answer, until } => {
-                self.tokens.remember(&queue, &token, answer, until);
+            Record::Answered { queue, token, answer } => {
+                self.tokens.remember(&queue, &token, answer);
             }
             Record::Ripe { wall } => {
                 self.expire_cold(Now { wall, mono_ms: 0 }, log);
@@ -249,6 +250,8 @@ impl<B: StoredBody> Core<B> {
     /// Begins service after replay, or of a new core: leases run on by this process's clock. Those bound to the process before it
     /// end by [`free_some`](Core::free_some), before anything else is called.
     pub fn opened(&mut self, now: Now, log: &mut impl Log<B>) {
+        // What the replay has come to was counted by the process before.
+        self.deaths = Deaths::default();
         self.begin(now, log);
         let held: Vec<(u32, u32)> = self
             .entries
@@ -323,6 +326,10 @@ impl<B: StoredBody> Log<B> for Replaying<'_, B> {
 
     fn record(&mut self, record: &Record, _: Durability) {
         unreachable!("{record:?} is a consequence of time, and time does not act in a replay")
+    }
+
+    fn is_replay(&self) -> bool {
+        true
     }
 
     fn cold(&mut self) -> Option<&mut dyn Cold<B>> {

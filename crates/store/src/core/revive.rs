@@ -2,6 +2,7 @@
 
 use dwell_model::{MessageId, Now, QueueName};
 
+use super::deaths::Discarded;
 use super::sweep::{Deed, Sweeping};
 use super::{Core, Durability, Log, Record, StoredBody};
 use crate::{Error, Result, Selection, Swept, When};
@@ -58,6 +59,7 @@ impl<B: StoredBody> Core<B> {
         if found.dead() > 0 {
             log.record(&Record::Discarded { queue: found.name.clone() }, Durability::Synced);
             swept.done = self.discard_all(queue, log);
+            self.deaths.discarded(&self.queues.get(queue).name, Discarded::Asked, swept.done);
             self.queues.remove_if_bare(queue);
         }
         swept

@@ -1,6 +1,6 @@
 //! How a lease ends: by its consumer, or because nobody was there to receive the message.
 
-use dwell_model::{Command, Limits, MessageId, Now, Receipt, Refusal, State, Timestamp, is_acked};
+use dwell_model::{Command, Limits, MessageId, Now, Receipt, Refusal, Timestamp, is_acked};
 
 use super::stand::check_lease;
 use super::take::FETCHED;
@@ -66,17 +66,7 @@ impl<B: StoredBody> Core<B> {
             Refusal::DueOutOfRange => out_of_range(now.wall, after_ms),
             _ => Error::LeaseLost,
         })?;
-        let Some(state) = state else {
-            self.queues.remove_if_bare(queue);
-            return Ok(Settled::Gone);
-        };
-        self.note_ready(slot, now.wall);
-        Ok(match state {
-            State::Scheduled => Settled::Scheduled(self.entries.get(slot).due),
-            State::Ready => Settled::Ready,
-            State::Leased(lease) => Settled::Leased(lease.deadline),
-            State::Dead(death) => Settled::Dead(death.reason),
-        })
+        Ok(self.settled(slot, queue, state, now, log))
     }
 
     fn command(&mut self, slot: u32, receipt: &Receipt, action: Action) -> Command {
@@ -107,8 +97,12 @@ impl<B: StoredBody> Core<B> {
         self.begin(now, log);
         for receipt in receipts {
             if let Some(slot) = self.held(receipt, now, log) {
-                self.change(slot, &Command::GiveBack(receipt.token), now, Durability::Written, log)
-                    .expect("the lease is in force");
+                let queue = self.entries.get(slot).queue;
+                let state =
+                    self.change(slot, &Command::GiveBack(receipt.token), now, Durability::Written, log);
+                let state = state.expect("the lease is in force");
+                self.trim_changed(slot, state, now, log);
+                self.queues.remove_if_bare(queue);
             }
         }
     }

@@ -1,10 +1,12 @@
 //! A message comes, changes its place, goes: every index is kept here.
 
 use dwell_model::{
-    AttemptLimit, Command, Invalid, Key, Lease, Message, MessageId, Now, Number, Refusal, Setting, Settings,
+    Command, Holder, Invalid, Key, Lease, Message, MessageId, Now, Number, Refusal, Rules, Setting, Settings,
     Standing, State, Timestamp, Transition, apply,
 };
 
+use super::cold::Died;
+use super::deaths::Discarded;
 use super::entry::{Entry, Held, Place};
 use super::queue::{ReadyKey, mono};
 use super::{Core, Durability, Log, Record, StoredBody};
@@ -26,8 +28,8 @@ impl<B: StoredBody> Core<B> {
         if is_cold && self.entries.get(slot).queue == queue {
             self.expire(queue, now, log);
         }
-        let entry = self.entries.get(slot);
-        Ok((entry.id == id && entry.queue == queue).then_some(slot))
+        // It may have been dropped with that.
+        Ok(self.resident_id(queue, id).filter(|slot| !self.is_past_retention(*slot, now)))
     }
 
     pub(super) fn resident_id(&self, queue: u32, id: MessageId) -> Option<u32> {
@@ -70,6 +72,37 @@ impl<B: StoredBody> Core<B> {
         })
     }
 
+    /// The youngest dead message of the queue that had the key, made resident if it is cold.
+    pub(super) fn find_dead_key(
+        &mut self,
+        queue: u32,
+        key: &Key,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Option<u32>> {
+        let found = self.queues.get(queue);
+        if found.cold.dead > 0
+            && let Some(cold) = log.cold()
+        {
+            let youngest = self.resident_dead_key(queue, key).and_then(|slot| self.died(slot));
+            if let Some(cold) = cold.dead_by_key(&found.name, key, youngest)? {
+                self.page_in(cold);
+            }
+        }
+        Ok(self.resident_dead_key(queue, key).filter(|slot| !self.is_past_retention(*slot, now)))
+    }
+
+    fn resident_dead_key(&self, queue: u32, key: &Key) -> Option<u32> {
+        let hash = self.key_hash.key(queue, key);
+        let range = (hash, Timestamp::MIN, least_id())..=(hash, Timestamp::MAX, greatest_id());
+        let youngest_first = self.queues.get(queue).dead.by_key.range(range).rev();
+        youngest_first.map(|(_, slot)| *slot).find(|slot| self.entries.get(*slot).key() == Some(key))
+    }
+
+    fn died(&self, slot: u32) -> Option<Died> {
+        Some((self.death_of(slot)?, self.entries.get(slot).id))
+    }
+
     pub(super) fn find_target(
         &mut self,
         queue: u32,
@@ -92,7 +125,11 @@ impl<B: StoredBody> Core<B> {
 
     pub(super) fn standing(&self, slot: u32) -> Standing {
         let entry = self.entries.get(slot);
-        entry.standing(self.lease_of(slot), self.queues.get(entry.queue).ripe)
+        let held = match entry.place {
+            Place::Leased(held) => Some(self.leases.get(held)),
+            _ => None,
+        };
+        entry.standing(held, self.queues.get(entry.queue).ripe)
     }
 
     pub(super) fn message(&self, slot: u32) -> Message<B> {
@@ -121,11 +158,11 @@ impl<B: StoredBody> Core<B> {
         self.queues.get(queue).settings(&self.config.limits.defaults)
     }
 
-    /// The limit of attempts in force for a message: its own, or its queue's.
-    pub(super) fn attempt_limit(&self, slot: u32) -> AttemptLimit {
+    /// What its own attributes and its queue's settings say of a message.
+    pub(super) fn rules(&self, slot: u32) -> Rules<'_> {
         let entry = self.entries.get(slot);
-        let own = entry.rare.as_deref().and_then(|rare| rare.max_attempts);
-        own.unwrap_or_else(|| self.settings(entry.queue).max_attempts)
+        let own_limit = entry.rare.as_deref().and_then(|rare| rare.max_attempts);
+        Rules::of(entry.id, own_limit, self.settings(entry.queue))
     }
 
     /// The state machine's answer; nothing is changed yet.
@@ -135,7 +172,7 @@ impl<B: StoredBody> Core<B> {
         command: &Command,
         now: Now,
     ) -> std::result::Result<Transition, Refusal> {
-        apply(&self.standing(slot), command, now, self.attempt_limit(slot))
+        apply(&self.standing(slot), command, now, self.rules(slot))
     }
 
     /// Applies `command`, records what came of it and keeps it.
@@ -147,8 +184,12 @@ impl<B: StoredBody> Core<B> {
         durability: Durability,
         log: &mut impl Log<B>,
     ) -> std::result::Result<Option<State>, Refusal> {
-        let Transition { next, .. } = self.apply(slot, command, now)?;
+        let Transition { next, effects } = self.apply(slot, command, now)?;
         let Some(next) = next else {
+            if effects.dropped {
+                let queue = self.entries.get(slot).queue;
+                self.deaths.discarded(&self.queues.get(queue).name, Discarded::OnExpiry, 1);
+            }
             self.drop_message(slot, log);
             return Ok(None);
         };
@@ -165,7 +206,13 @@ impl<B: StoredBody> Core<B> {
         durability: Durability,
         log: &mut impl Log<B>,
     ) {
-        let record = Record::Stands { number: self.entries.get(slot).number, standing: next };
+        let entry = self.entries.get(slot);
+        if let (State::Dead(death), false) = (next.state, entry.place == Place::Dead) {
+            let lapses = entry.rare.as_deref().map_or(0, |rare| rare.lapses);
+            let by_lapse = next.counts.lapses > lapses;
+            self.deaths.died(&self.queues.get(entry.queue).name, death, by_lapse);
+        }
+        let record = Record::Stands { number: entry.number, standing: next };
         log.record(&record, durability);
         let Record::Stands { standing, .. } = record else { unreachable!("made two lines above") };
         self.restand(slot, standing);
@@ -189,16 +236,16 @@ impl<B: StoredBody> Core<B> {
                 entry.place = Place::Scheduled(queue.scheduled.insert_put(entry.priority, entry.due, slot));
                 entry.epoch = queue.epoch;
             }
-            _ => self.place(slot, state),
+            _ => self.place(slot, state, None),
         }
         self.finish_insert(slot);
         slot
     }
 
     /// Takes any other message in.
-    pub(super) fn insert_as(&mut self, entry: Entry<B>, state: State) -> u32 {
+    pub(super) fn insert_as(&mut self, entry: Entry<B>, state: State, holder: Option<Holder>) -> u32 {
         let slot = self.add(entry);
-        self.place(slot, state);
+        self.place(slot, state, holder);
         self.finish_insert(slot);
         slot
     }
@@ -222,8 +269,8 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Gives a message the standing `next`.
-    pub(super) fn restand(&mut self, slot: u32, next: Standing) {
-        let state = next.state;
+    pub(super) fn restand(&mut self, slot: u32, mut next: Standing) {
+        let (state, holder) = (next.state, next.holder.take());
         self.mark_changed(slot);
         self.release_key(slot);
         self.note_went(slot);
@@ -236,7 +283,7 @@ impl<B: StoredBody> Core<B> {
         }
         self.weight += entry.weight();
         let queue = entry.queue;
-        self.place(slot, state);
+        self.place(slot, state, holder);
         if self.entries.get(slot).rare.is_some() {
             self.claim_key(slot);
             self.time_expiry(slot);
@@ -259,9 +306,10 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Puts it into its queue's order for `state`.
-    fn place(&mut self, slot: u32, state: State) {
+    fn place(&mut self, slot: u32, state: State, holder: Option<Holder>) {
         let entry = self.entries.get_mut(slot);
-        let queue = self.queues.get_mut(entry.queue);
+        let (of, id) = (entry.queue, entry.id);
+        let queue = self.queues.get_mut(of);
         entry.epoch = if matches!(state, State::Dead(_)) { queue.dead_epoch } else { queue.epoch };
         entry.place = match state {
             State::Scheduled => Place::Scheduled(queue.scheduled.insert(entry.due, slot)),
@@ -272,14 +320,22 @@ impl<B: StoredBody> Core<B> {
             State::Leased(lease) => {
                 let timer = queue.leased.insert(mono(lease.deadline_mono_ms), slot);
                 self.queues.expect_lapse(entry.queue, mono(lease.deadline_mono_ms));
-                Place::Leased(self.leases.insert(Held { lease, timer }))
+                let holder = holder.map(|holder| self.holders.count_in(holder));
+                Place::Leased(self.leases.insert(Held { lease, timer, holder }))
             }
             State::Dead(death) => {
                 queue.dead.by_death.insert((death.at, entry.id), slot);
                 queue.dead.by_due.insert((entry.due, entry.id), slot);
+                if let Some(key) = entry.key() {
+                    let hash = self.key_hash.key(entry.queue, key);
+                    queue.dead.by_key.insert((hash, death.at, entry.id), slot);
+                }
                 Place::Dead
             }
         };
+        if let State::Dead(death) = state {
+            self.expect_end_of_one(of, (death.at, id));
+        }
     }
 
     /// Takes it out of its queue's order.
@@ -290,15 +346,21 @@ impl<B: StoredBody> Core<B> {
             Place::Scheduled(spot) => queue.scheduled.remove(spot),
             Place::Ready => queue.remove_ready(ReadyKey::of(entry)),
             Place::Leased(held) => {
-                let Held { timer, .. } = self.leases.remove(held);
+                let Held { timer, holder, .. } = self.leases.remove(held);
                 // Nothing where the timer itself brought the message here.
                 queue.leased.cancel(timer);
+                if let Some(holder) = holder {
+                    self.holders.count_out(&holder);
+                }
             }
             Place::Dead => {
                 let death = entry.rare.as_deref().and_then(|rare| rare.death);
                 let at = death.expect("a dead message knows how it died").at;
                 queue.dead.by_death.remove(&(at, entry.id));
                 queue.dead.by_due.remove(&(entry.due, entry.id));
+                if let Some(key) = entry.key() {
+                    queue.dead.by_key.remove(&(self.key_hash.key(entry.queue, key), at, entry.id));
+                }
             }
         }
     }
@@ -371,9 +433,23 @@ impl<B: StoredBody> Core<B> {
             Refusal::Leased => Error::Leased { id },
             Refusal::Dead => Error::Dead { id },
             Refusal::NotDead => Error::NotDead { id },
-            Refusal::LeaseLost | Refusal::NotReady => unreachable!("no answer to a new instant: {refusal:?}"),
+            Refusal::Gone => {
+                let queue = self.queues.get(self.entries.get(slot).queue);
+                Error::MessageNotFound { queue: queue.name.clone() }
+            }
+            Refusal::LeaseLost | Refusal::NotReady | Refusal::NotLeased | Refusal::LeaseChanged => {
+                unreachable!("no answer to a new instant: {refusal:?}")
+            }
         }
     }
+}
+
+fn least_id() -> MessageId {
+    MessageId::new(Timestamp::MIN, 0, 0, 0)
+}
+
+pub(super) fn greatest_id() -> MessageId {
+    MessageId::new(Timestamp::MAX, MessageId::MAX_SHARD, MessageId::MAX_INCARNATION, MessageId::MAX_COUNTER)
 }
 
 /// Checks the length of a lease that a caller asks for.

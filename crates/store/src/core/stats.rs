@@ -30,11 +30,19 @@ impl<B: StoredBody> Core<B> {
         log: &mut impl Log<B>,
     ) -> Vec<QueueStats> {
         self.begin(now, log);
-        let page = self.queues.page(after, max.min(self.config.limits.batch));
-        if self.lapse_slice_of(&page, now, log) {
-            self.gave_up = true;
-            return Vec::new();
-        }
+        let max = max.min(self.config.limits.batch);
+        let page = loop {
+            let page = self.queues.page(after, max);
+            if self.lapse_slice_of(&page, now, log) {
+                self.gave_up = true;
+                return Vec::new();
+            }
+            page.iter().for_each(|queue| self.touch(*queue, now, log));
+            // What has expired may be all that kept one of them. Then the page has room for another.
+            if !self.remove_bare() {
+                break page;
+            }
+        };
         let mut stats_or_why = |queue| {
             self.touch(queue, now, log);
             self.stats_of(queue, log).unwrap_or_else(|error| QueueStats {

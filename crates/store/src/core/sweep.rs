@@ -24,6 +24,7 @@ use std::sync::Arc;
 use dwell_model::{Command, MessageId, Now, Number, QueueName, Timestamp};
 
 use super::cold::{Died, HandedOver, Reader};
+use super::deaths::Discarded;
 use super::entry::{Place, Rare};
 use super::{Core, Durability, Log, StoredBody};
 use crate::{Error, Result, Selection, Swept};
@@ -47,9 +48,9 @@ pub struct Sweep {
     read_as: Option<Reader>,
     /// Sweeps are numbered in the order in which they begin.
     number: u64,
-    /// So many messages are meant,
-    meant: u64,
-    /// of so many that were dead when it began.
+    /// So many messages are asked for,
+    asked: u64,
+    /// of so many that were dead when it began, and whose time was not over when their turn came.
     dead: u64,
     /// It goes on for as long as this is there.
     _under_way: Arc<()>,
@@ -78,6 +79,11 @@ impl Sweep {
         matches!(self.deed, Deed::Revive(_))
     }
 
+    /// So many messages are meant.
+    fn meant(&self) -> u64 {
+        self.asked.min(self.dead)
+    }
+
     /// What its caller is told if it ends before its time, for this reason.
     pub fn interrupted(&self, why: Error) -> Error {
         if self.swept.done == 0 {
@@ -88,7 +94,7 @@ impl Sweep {
             Deed::Discard => "discarded",
         };
         let reason =
-            format!("{} of {} dead messages were {done}, and then: {why}", self.swept.done, self.meant);
+            format!("{} of {} dead messages were {done}, and then: {why}", self.swept.done, self.meant());
         Error::OutcomeUnknown { reason: reason.into(), needs_reopen: why.needs_reopen() }
     }
 }
@@ -107,9 +113,9 @@ impl<B: StoredBody> Core<B> {
         self.oldest_sweep();
         let found = self.queues.get(queue);
         let dead = found.dead();
-        let meant = match which {
-            Selection::Oldest(count) => dead.min(*count),
-            Selection::All => dead,
+        let asked = match which {
+            Selection::Oldest(count) => *count,
+            Selection::All => u64::MAX,
             Selection::Ids(_) => unreachable!("those that are named are looked up by their ids"),
         };
         self.sweeps += 1;
@@ -121,7 +127,7 @@ impl<B: StoredBody> Core<B> {
             after: None,
             read_as: None,
             number: self.sweeps,
-            meant,
+            asked,
             dead,
             _under_way: under_way,
             looked: 0,
@@ -167,7 +173,7 @@ impl<B: StoredBody> Core<B> {
             self.queues.remove_if_bare(queue);
             return Ok(Sweeping::Done(sweep.swept));
         }
-        let left = usize::try_from(sweep.meant - sweep.looked).unwrap_or(usize::MAX);
+        let left = usize::try_from(sweep.meant() - sweep.looked).unwrap_or(usize::MAX);
         let is_oldest = self.oldest_sweep() == Some(sweep.number);
         let reader = if is_oldest { Reader::Sweep } else { Reader::Younger };
         // Who reads as another than before may come to what others have read, before it began.
@@ -184,14 +190,23 @@ impl<B: StoredBody> Core<B> {
         self.under_way.goes_on(&sweep.queue, sweep.number, sweep.after);
         let is_last = slice.len() < most && handed_over == HandedOver::All;
         for ((_, id), slot) in slice {
-            if sweep.looked == sweep.meant {
+            if sweep.looked >= sweep.meant() {
                 break;
             }
-            if !self.entries.get(slot).has_died_since(sweep.number) {
-                sweep.looked += 1;
-                let swept = self.sweep_one(slot, sweep.deed, now, log);
-                sweep.swept.count(id, swept);
+            // One before it may have let it go: a message that expires when it is looked at dies, and its queue keeps so many.
+            let entry = self.entries.find(slot).filter(|entry| entry.id == id && entry.place == Place::Dead);
+            let Some(entry) = entry else { continue };
+            if entry.has_died_since(sweep.number) {
+                continue;
             }
+            if self.is_past_retention(slot, now) {
+                sweep.dead = sweep.dead.saturating_sub(1);
+                self.discard_dead(slot, Discarded::Ttl, log);
+                continue;
+            }
+            sweep.looked += 1;
+            let swept = self.sweep_one(slot, sweep.deed, now, log);
+            sweep.swept.count(id, swept);
         }
         if is_last || self.has_seen_all(&sweep) {
             self.queues.remove_if_bare(queue);
@@ -203,7 +218,7 @@ impl<B: StoredBody> Core<B> {
     /// Whether nothing is left to be looked at: all that it means was, or what was not is gone.
     fn has_seen_all(&mut self, sweep: &Sweep) -> bool {
         let gone = self.under_way.gone(&sweep.queue, sweep.number);
-        sweep.looked >= sweep.meant || sweep.looked.saturating_add(gone) >= sweep.dead
+        sweep.looked >= sweep.meant() || sweep.looked.saturating_add(gone) >= sweep.dead
     }
 
     /// A message is about to stand elsewhere, or to go: if it is dead, sweeps that mean it do not come to it.
@@ -264,7 +279,11 @@ impl<B: StoredBody> Core<B> {
             }
             Deed::Discard => (Command::Discard, now.wall),
         };
+        let queue = self.entries.get(slot).queue;
         let state = self.change(slot, &command, now, Durability::Synced, log);
+        if let (Deed::Discard, Ok(_)) = (deed, &state) {
+            self.deaths.discarded(&self.queues.get(queue).name, Discarded::Asked, 1);
+        }
         if state.map_err(|refusal| self.refused_instant(slot, due, refusal))?.is_some() {
             self.note_ready(slot, now.wall);
         }

@@ -5,14 +5,14 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
 use dwell_model::{
-    Command, Grant, LeaseToken, MessageId, Now, Number, QueueName, Receipt, Standing, State, taken,
+    Command, Grant, Holder, LeaseToken, MessageId, Now, Number, QueueName, Receipt, Standing, State, taken,
 };
 
 use super::entry::Place;
 use super::queue::ReadyKey;
 use super::stand::check_lease;
 use super::{Core, Durability, Log, StoredBody};
-use crate::{Delivery, Error, Result, Take};
+use crate::{Delivery, Error, LeaseTerms, Result, Take};
 
 /// So many messages are read at a time: what a processor has on its way at most, twice over.
 pub(super) const FETCHED: usize = 64;
@@ -114,8 +114,8 @@ impl<B: StoredBody> Core<B> {
                 refusal = Some(error);
                 break;
             }
-            let grant = self.grant(lease_ms, take.bound);
-            let next = taken(self.standing(slot), &grant, now, self.attempt_limit(slot));
+            let grant = self.grant(lease_ms, take.bound, take.holder.clone());
+            let next = taken(self.standing(slot), &grant, now, self.rules(slot));
             let next = next.expect("a ready message can be handed out");
             deliveries.push(self.deliver(slot, next, now, log));
             if self.check_leased_of(queue).is_err() {
@@ -182,6 +182,12 @@ impl<B: StoredBody> Core<B> {
         std::hint::black_box(met);
     }
 
+    /// Whether a queue on which time has acted has as many leases as its own setting allows: it is as if paused.
+    pub(super) fn is_at_max_leased(&self, queue: u32) -> bool {
+        let leased = self.queues.get(queue).leased.len() as u64;
+        self.settings(queue).max_leased.is_some_and(|most| leased >= most)
+    }
+
     /// The message that a queue hands out next, if it hands any out.
     pub(super) fn head(
         &mut self,
@@ -189,7 +195,7 @@ impl<B: StoredBody> Core<B> {
         now: Now,
         log: &mut impl Log<B>,
     ) -> Result<Option<(ReadyKey, u32, u32)>> {
-        if self.settings(queue).pause.is_paused_at(now.wall) {
+        if self.settings(queue).pause.is_paused_at(now.wall) || self.is_at_max_leased(queue) {
             return Ok(None);
         }
         self.first_ready(queue, now, log)
@@ -229,12 +235,12 @@ impl<B: StoredBody> Core<B> {
         &mut self,
         queue: &QueueName,
         id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
+        terms: LeaseTerms,
         now: Now,
         log: &mut impl Log<B>,
     ) -> Result<Delivery<B>> {
         self.begin(now, log);
+        let LeaseTerms { lease_ms, bound, holder } = terms;
         check_lease(lease_ms)?;
         let found = match self.touched(queue, now, log) {
             Some(queue) => self.find_id(queue, id, now, log)?,
@@ -251,10 +257,14 @@ impl<B: StoredBody> Core<B> {
         {
             return Err(Error::KeyTaken { id: self.entries.get(owner).id });
         }
+        let queue = self.entries.get(slot).queue;
+        if let Some(most) = self.settings(queue).max_leased.filter(|_| self.is_at_max_leased(queue)) {
+            return Err(Error::TooManyLeased { limit: usize::try_from(most).unwrap_or(usize::MAX) });
+        }
         self.check_leased(now, log)?;
-        self.check_leased_of(self.entries.get(slot).queue)?;
+        self.check_leased_of(queue)?;
         let lease_ms = self.lease_ms(slot, lease_ms);
-        let command = Command::TakeById(self.grant(lease_ms, bound));
+        let command = Command::TakeById(self.grant(lease_ms, bound, holder));
         match self.apply(slot, &command, now) {
             Ok(taken) => {
                 let next = taken.next.expect("what is handed out is still there");
@@ -289,12 +299,12 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// A token never issued before: no other core has this shard and incarnation.
-    fn grant(&mut self, lease_ms: u64, bound: bool) -> Grant {
+    fn grant(&mut self, lease_ms: u64, bound: bool, holder: Option<Holder>) -> Grant {
         let incarnation = u128::from(self.config.incarnation) << 80;
         let shard = u128::from(self.config.shard) << 64;
         let token = LeaseToken(incarnation | shard | u128::from(self.next_lease));
         self.next_lease += 1;
-        Grant { token, lease_ms, bound }
+        Grant { token, lease_ms, bound, holder }
     }
 
     /// Hands a message out that is leased from now on, as `next` says.

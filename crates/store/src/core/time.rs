@@ -4,8 +4,9 @@
 //! is touched; so at a step back, everything that was due by the last time seen is promoted first. What had expired by
 //! then is dead before that: a cold message whose file could not be read in time must not come back to life.
 
-use dwell_model::{Now, Timestamp, as_of};
+use dwell_model::{Now, State, Timestamp, as_of};
 
+use super::deaths::Discarded;
 use super::entry::Place;
 use super::queue::ReadyKey;
 use super::{Core, Durability, Log, Record, StoredBody};
@@ -15,6 +16,7 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn begin(&mut self, now: Now, log: &mut impl Log<B>) {
         self.call += 1;
         self.bury_some();
+        self.remove_bare();
         if now.wall < self.seen {
             let wall = self.seen;
             self.expire_all(Now { wall, ..now }, log);
@@ -28,6 +30,27 @@ impl<B: StoredBody> Core<B> {
         self.seen = now.wall;
         self.gave_up = false;
         self.end_pauses(now.wall, log);
+        self.retain(now, log);
+    }
+
+    /// Notes that time has removed a message of a queue: nothing may keep it now. It stays until the next call begins, since this one
+    /// knows it by its place.
+    pub(super) fn note_bare(&mut self, queue: u32) {
+        if self.queues.get(queue).is_bare() {
+            self.maybe_bare.push(queue);
+        }
+    }
+
+    /// Lets go of queues that nothing keeps, since time has removed their messages. Says whether there were such.
+    pub(super) fn remove_bare(&mut self) -> bool {
+        let mut were_some = false;
+        for queue in std::mem::take(&mut self.maybe_bare) {
+            if self.queues.find_mut(queue).is_some_and(|found| found.is_bare()) {
+                self.queues.remove_if_bare(queue);
+                were_some = true;
+            }
+        }
+        were_some
     }
 
     /// Lets time act on a queue, once a call.
@@ -99,10 +122,26 @@ impl<B: StoredBody> Core<B> {
         ready_since: Timestamp,
         log: &mut impl Log<B>,
     ) {
-        let before = self.standing(slot);
-        let next = as_of(&before, now, self.attempt_limit(slot));
-        self.record_standing(slot, next, Durability::Written, log);
-        self.note_ready(slot, ready_since);
+        let next = as_of(&self.standing(slot), now, self.rules(slot));
+        let entry = self.entries.get(slot);
+        let (queue, number) = (entry.queue, entry.number);
+        match next {
+            Some(next) => {
+                let state = next.state;
+                self.record_standing(slot, next, Durability::Written, log);
+                self.note_ready(slot, ready_since);
+                if matches!(state, State::Dead(_)) {
+                    self.trim_changed(slot, Some(state), now, log);
+                    self.note_bare(queue);
+                }
+            }
+            None => {
+                self.deaths.discarded(&self.queues.get(queue).name, Discarded::OnExpiry, 1);
+                log.record(&Record::Gone { number }, Durability::Written);
+                self.remove(slot);
+                self.note_bare(queue);
+            }
+        }
     }
 
     /// Notes that a message was made ready, if it is ready, for lateness to count from.

@@ -4,7 +4,7 @@
 //! is dropped a few at a time by later puts, so that forgetting costs each put the same little.
 //!
 //! At tens of thousands of puts a second tens of millions are in force, so one takes as little as can be: about
-//! 64 bytes, its share of the indexes included. Of name and token 128 bits are kept, under secrets of the process: nobody can choose two that are taken for one,
+//! 72 bytes, its share of the indexes included. Of name and token 128 bits are kept, under secrets of the process: nobody can choose two that are taken for one,
 //! and among 2^24 the odds that any two are by chance are one in 2^81. Each is counted to its name, of which 64 bits are kept.
 
 use std::collections::BTreeMap;
@@ -13,9 +13,10 @@ use std::num::NonZeroU64;
 
 use dwell_model::{MessageId, Number, PutToken, QueueName, Timestamp};
 
+use super::TokenRecord;
 use super::index::SlotTable;
 use super::slab::Slab;
-use crate::{PutAnswer, PutOutcome};
+use crate::{PutAnswer, PutDigest, PutOutcome};
 
 /// How many tokens that have run out each put may drop: more than it adds.
 const SWEEP: usize = 3;
@@ -64,10 +65,18 @@ struct Remembered {
     id: [u8; 16],
     number: NonZeroU64,
     until: u64,
+    /// What it stands for.
+    stands_for: PutDigest,
 }
 
 impl Remembered {
-    fn new(digest: Digest, answer: &PutAnswer, is_other: bool, until: Timestamp, name: u32) -> Remembered {
+    fn new(
+        digest: Digest,
+        answer: &PutAnswer,
+        is_other: bool,
+        (until, stands_for): (Timestamp, PutDigest),
+        name: u32,
+    ) -> Remembered {
         let (low, high) = (u64::from(name) & ((1 << LOW_BITS) - 1), u64::from(name) >> LOW_BITS);
         let number = answer.number.get() | low << NUMBER_BITS | if is_other { IS_OTHER } else { 0 };
         Remembered {
@@ -75,6 +84,7 @@ impl Remembered {
             id: answer.id.as_bits().to_le_bytes(),
             number: NonZeroU64::new(number).expect("numbers begin with 1"),
             until: until.as_ms().unsigned_abs() | high << END_BITS,
+            stands_for,
         }
     }
 
@@ -136,36 +146,38 @@ impl Tokens {
         self.find_name(self.secrets.name(queue)).map_or(0, |name| self.names.get(name).count as usize)
     }
 
-    /// The answer that a put under `token` got, if it is remembered at `wall`.
-    pub(super) fn recall(&self, queue: &QueueName, token: &PutToken, wall: Timestamp) -> Option<PutAnswer> {
+    /// The answer that a put under `token` got, and what it was for, if that is remembered at `wall`.
+    pub(super) fn recall(
+        &self,
+        queue: &QueueName,
+        token: &PutToken,
+        wall: Timestamp,
+    ) -> Option<(PutAnswer, PutDigest)> {
         if self.slots.len() == 0 {
             return None;
         }
         let slot = self.find(self.secrets.digest(queue, token))?;
-        (wall.as_ms() < self.slots.get(slot).until_ms()).then(|| self.answer(slot))
+        let known = self.slots.get(slot);
+        (wall.as_ms() < known.until_ms()).then(|| (self.answer(slot), known.stands_for))
     }
 
-    /// Remembers `answer` until `until`; what the token stood for before is forgotten.
-    pub(super) fn remember(
-        &mut self,
-        queue: &QueueName,
-        token: &PutToken,
-        answer: PutAnswer,
-        until: Timestamp,
-    ) {
+    /// Remembers `answer`; what the token stood for before is forgotten.
+    pub(super) fn remember(&mut self, queue: &QueueName, token: &TokenRecord, answer: PutAnswer) {
+        let TokenRecord { token, until, digest: stands_for } = token;
+        let (until, ends) = (*until, (*until, *stands_for));
         let digest = self.secrets.digest(queue, token);
         let is_other = answer.outcome != PutOutcome::Created || answer.due != answer.id.due_at_put();
         let slot = match self.find(digest) {
             // Its old end finds it later, and sees that it has moved.
             Some(slot) => {
                 let name = self.slots.get(slot).name();
-                *self.slots.get_mut(slot) = Remembered::new(digest, &answer, is_other, until, name);
+                *self.slots.get_mut(slot) = Remembered::new(digest, &answer, is_other, ends, name);
                 self.others.remove(&slot);
                 slot
             }
             None => {
                 let name = self.count_in(queue);
-                let slot = self.slots.insert(Remembered::new(digest, &answer, is_other, until, name));
+                let slot = self.slots.insert(Remembered::new(digest, &answer, is_other, ends, name));
                 self.by_token.insert(digest.0[0], slot, |slot| self.slots.get(slot).digest.0[0]);
                 self.by_end.entry(end(until.as_ms())).or_default().push(slot);
                 slot
@@ -277,6 +289,8 @@ mod tests {
         let mut tokens = Tokens::new();
         let (here, there): (QueueName, QueueName) = ("here".parse().unwrap(), "there".parse().unwrap());
         let token = |n: u64| PutToken::new(&format!("token-{n}")).unwrap();
+        let stands_for = |n: u64| PutDigest(u64::MAX - n);
+        let record = |n: u64, until| TokenRecord { token: token(n), until: at(until), digest: stands_for(n) };
         let replaced = PutOutcome::Replaced(MessageId::new(at(3), 0, 1, 77));
         let earlier = PutAnswer { due: at(1), ..answer(9, 50, PutOutcome::Created) };
         let answers = [
@@ -286,23 +300,27 @@ mod tests {
             earlier,
         ];
         for (n, answer) in answers.iter().enumerate() {
-            tokens.remember(&here, &token(n as u64), *answer, at(1_000 * (n as i64 + 1)));
+            tokens.remember(&here, &record(n as u64, 1_000 * (n as i64 + 1)), *answer);
         }
         for (n, answer) in answers.iter().enumerate() {
             let end = 1_000 * (n as i64 + 1);
-            assert_eq!(tokens.recall(&here, &token(n as u64), at(end - 1)), Some(*answer));
+            assert_eq!(
+                tokens.recall(&here, &token(n as u64), at(end - 1)),
+                Some((*answer, stands_for(n as u64)))
+            );
             assert_eq!(tokens.recall(&here, &token(n as u64), at(end)), None);
             assert_eq!(tokens.recall(&there, &token(n as u64), at(0)), None);
         }
         // Another one is remembered under the same token, and its old end does not count.
-        tokens.remember(&here, &token(1), answers[0], at(9_000));
-        tokens.remember(&here, &token(0), answers[2], at(9_500));
+        tokens.remember(&here, &record(1, 9_000), answers[0]);
+        let other = TokenRecord { digest: stands_for(8), ..record(0, 9_500) };
+        tokens.remember(&here, &other, answers[2]);
         for _ in 0..4 {
             tokens.sweep(at(8_000));
         }
         assert_eq!((tokens.len(), tokens.others.len()), (2, 1));
-        assert_eq!(tokens.recall(&here, &token(1), at(8_000)), Some(answers[0]));
-        assert_eq!(tokens.recall(&here, &token(0), at(8_000)), Some(answers[2]));
+        assert_eq!(tokens.recall(&here, &token(1), at(8_000)), Some((answers[0], stands_for(1))));
+        assert_eq!(tokens.recall(&here, &token(0), at(8_000)), Some((answers[2], stands_for(8))));
         tokens.sweep(at(11_000));
         assert_eq!((tokens.len(), tokens.others.len(), tokens.by_end.len()), (0, 0, 0));
     }
@@ -312,18 +330,14 @@ mod tests {
         let mut tokens = Tokens::new();
         let queue = |n: u64| QueueName::new(&format!("queue-{n}")).unwrap();
         let token = |n: u64| PutToken::new(&format!("token-{n}")).unwrap();
+        let record = |n, until| TokenRecord { token: token(n), until: at(until), digest: PutDigest(n) };
         // More names than the bits beside a number tell apart, and the latest instant there is.
         let latest = Timestamp::MAX.as_ms();
         for n in 0..5_000 {
-            tokens.remember(
-                &queue(n),
-                &token(0),
-                answer(n, 7, PutOutcome::Kept),
-                at(latest - (n % 2) as i64),
-            );
+            tokens.remember(&queue(n), &record(0, latest - (n % 2) as i64), answer(n, 7, PutOutcome::Kept));
         }
         for n in 0..10 {
-            tokens.remember(&queue(4_999), &token(n), answer(n, 0, PutOutcome::Created), at(1_000));
+            tokens.remember(&queue(4_999), &record(n, 1_000), answer(n, 0, PutOutcome::Created));
         }
         assert_eq!(
             (tokens.len_of(&queue(0)), tokens.len_of(&queue(4_999)), tokens.len_of(&queue(5_000))),
@@ -331,7 +345,7 @@ mod tests {
         );
         for n in 0..5_000 {
             let until = latest - (n % 2) as i64;
-            let known = (n < 4_999).then(|| answer(n, 7, PutOutcome::Kept));
+            let known = (n < 4_999).then(|| (answer(n, 7, PutOutcome::Kept), PutDigest(0)));
             assert_eq!(tokens.recall(&queue(n), &token(0), at(until - 1)), known, "{n}");
             assert_eq!(tokens.recall(&queue(n), &token(0), at(until)), None);
         }
@@ -342,9 +356,9 @@ mod tests {
 
     #[test]
     fn one_takes_no_more_than_is_said() {
-        assert_eq!(size_of::<Remembered>(), 48);
+        assert_eq!(size_of::<Remembered>(), 56);
         let taken = size_of::<super::super::slab::Place<Remembered>>();
         // Four bytes each in the table, a byte beside, up to half of it empty, and four by the end.
-        assert!(taken + 8 + 4 <= 64, "{taken}");
+        assert!(taken + 8 + 4 <= 72, "{taken}");
     }
 }

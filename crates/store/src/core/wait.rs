@@ -379,6 +379,11 @@ impl<B: StoredBody> Core<B> {
     fn next_served(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<(u64, Result<()>)> {
         let found = self.queues.find_mut(queue)?;
         let turn = *found.watch.as_ref()?.waiting.first()?;
+        if self.is_at_max_leased(queue) {
+            // Whatever it has, and whatever comes: a lease has to end first.
+            self.hold_up(queue, Some(HeldUp::ByQueue));
+            return None;
+        }
         match self.head(queue, now, log) {
             Ok(None) => None,
             Ok(Some(_)) => {

@@ -29,8 +29,8 @@ use dwell_time::Clock;
 
 use crate::core::{Core, CoreConfig, NoLog, Sweeping, WaiterId};
 use crate::{
-    Cancelled, Delivery, Error, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
-    Settle, Settled, Store, Swept, Take, Target, When, contained,
+    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When, contained,
 };
 use timer::Timer;
 use waiting::{AnswerSender, Waiting};
@@ -256,18 +256,16 @@ impl Store for MemoryStore {
         Waiting::begin(&self.shared, take)?.await
     }
 
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
-    ) -> Result<Delivery> {
-        self.shared.call(|core, now| core.take_id(&queue, id, lease_ms, bound, now, &mut NoLog))?
+    async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
+        self.shared.call(|core, now| core.take_id(&queue, id, terms, now, &mut NoLog))?
     }
 
     async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
         self.shared.call_each(settles, |core, settles, now| core.settle(settles, now, &mut NoLog))
+    }
+
+    async fn expire_lease(&self, queue: QueueName, leases: Vec<LeaseRef>) -> Vec<Result<Settled>> {
+        self.shared.call_each(leases, |core, leases, now| core.expire_lease(&queue, leases, now, &mut NoLog))
     }
 
     async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
@@ -278,8 +276,8 @@ impl Store for MemoryStore {
         self.shared.call_each(moves, |core, moves, now| core.reschedule(&queue, moves, now, &mut NoLog))
     }
 
-    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
-        self.shared.call_each(targets, |core, targets, now| core.get(&queue, targets, now, &mut NoLog))
+    async fn get(&self, queue: QueueName, targets: Vec<Target>, dead: bool) -> Vec<Result<Message>> {
+        self.shared.call_each(targets, |core, targets, now| core.get(&queue, targets, dead, now, &mut NoLog))
     }
 
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
@@ -340,6 +338,10 @@ impl Store for MemoryStore {
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
         let sweeping = self.shared.call(|core, now| core.revive(&queue, which, when, now, &mut NoLog))??;
         self.shared.finish(sweeping).await
+    }
+
+    async fn deaths(&self) -> Result<Vec<QueueDeaths>> {
+        self.shared.call(|core, _| core.deaths())
     }
 
     async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {

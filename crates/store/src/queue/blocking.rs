@@ -34,14 +34,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell_model::{
-    Cursor, Invalid, Message, MessageId, QueueName, Setting, SettingChange, StateKind, Timestamp,
+    Cursor, Invalid, Key, Message, MessageId, QueueName, Setting, SettingChange, StateKind, Timestamp,
 };
 use dwell_time::Clock;
 use pollster::block_on;
 
 use super::{Bury, GiveBack, IntoBody, IntoPut, PutMany, PutOne, SettleAll, TakeId, TakeJobs};
 use crate::{
-    Action, Cancelled, Delivery, Page, QueueStats, Rescheduled, Result, Selection, Store, Swept, Target, When,
+    Action, Cancelled, Delivery, Page, QueueStats, Rescheduled, Result, Selection, Settled, Store, Swept,
+    Target, When,
 };
 
 /// One queue of a store. Cloning is cheap, and clones are the same queue. See [`crate::Queue`].
@@ -129,6 +130,26 @@ impl Queue {
         Invalid: From<T::Error>,
     {
         block_on(self.inner.get(target))
+    }
+
+    /// See [`crate::Queue::get_dead`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_dead<K>(&self, key: K) -> Result<Message>
+    where
+        K: TryInto<Key>,
+        Invalid: From<K::Error>,
+    {
+        block_on(self.inner.get_dead(key))
+    }
+
+    /// See [`crate::Queue::expire_lease`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn expire_lease(&self, id: MessageId, takes: u32) -> Result<Settled> {
+        block_on(self.inner.expire_lease(id, takes))
     }
 
     /// See [`crate::Queue::cancel`].

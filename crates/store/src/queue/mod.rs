@@ -28,11 +28,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell_model::{
-    Cursor, Invalid, Message, MessageId, Pause, QueueName, Setting, SettingChange, StateKind, Timestamp,
+    Cursor, Invalid, Key, Message, MessageId, Pause, QueueName, Setting, SettingChange, StateKind, Timestamp,
 };
 
 use crate::{
-    Action, Cancelled, Page, QueueStats, Rescheduled, Result, Selection, Store, Swept, Target, When,
+    Action, Cancelled, LeaseRef, Page, QueueStats, Rescheduled, Result, Selection, Settled, Store, Swept,
+    Target, When,
 };
 
 pub use answers::Answers;
@@ -182,7 +183,31 @@ impl Queue {
         Invalid: From<T::Error>,
     {
         let target = target.try_into().map_err(Invalid::from)?;
-        only(self.store.get(self.name.clone(), vec![target]).await)
+        only(self.store.get(self.name.clone(), vec![target], false).await)
+    }
+
+    /// The message that has this key; where none is live, the youngest of the dead that had it. To bring that back, revive it by
+    /// its id.
+    ///
+    /// # Errors
+    /// As for [`get`](Queue::get).
+    pub async fn get_dead<K>(&self, key: K) -> Result<Message>
+    where
+        K: TryInto<Key>,
+        Invalid: From<K::Error>,
+    {
+        let key = key.try_into().map_err(Invalid::from)?;
+        only(self.store.get(self.name.clone(), vec![Target::Key(key)], true).await)
+    }
+
+    /// Ends the lease of a message, as if its deadline were now. `takes` is how often it had been handed out when you saw who holds
+    /// it ([`Counts::takes`](dwell_model::Counts::takes)), so that a later holder is not hit.
+    ///
+    /// # Errors
+    /// [`Error::MessageNotFound`](crate::Error::MessageNotFound), [`Error::NotLeased`](crate::Error::NotLeased),
+    /// [`Error::LeaseChanged`](crate::Error::LeaseChanged).
+    pub async fn expire_lease(&self, id: MessageId, takes: u32) -> Result<Settled> {
+        only(self.store.expire_lease(self.name.clone(), vec![LeaseRef { id, takes }]).await)
     }
 
     /// Removes a scheduled or ready message, by its id or by its key, and says what it found. A text is a key.

@@ -5,12 +5,12 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::{Invalid, MessageId, QueueName};
+use dwell_model::{Holder, Invalid, MessageId, QueueName};
 use futures_core::future::BoxFuture;
 use pollster::block_on;
 
 use super::{Job, Jobs, blocking, whole_ms};
-use crate::{Error, Queue, Result, Store, Take};
+use crate::{Error, LeaseTerms, Queue, Result, Store, Take};
 
 /// A take that hands out one job at most.
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +140,19 @@ impl<N> TakeJobs<N> {
         TakeJobs { take: self.take.bound(), ..self }
     }
 
+    /// Who takes: shown with the leases to whoever lists them. 1 to 128 bytes of UTF-8 without control characters.
+    pub fn holder<H>(mut self, holder: H) -> TakeJobs<N>
+    where
+        H: TryInto<Holder>,
+        Invalid: From<H::Error>,
+    {
+        match holder.try_into().map_err(Invalid::from) {
+            Ok(holder) => self.take.holder = Some(holder),
+            Err(invalid) => self.refusal = self.refusal.or(Some(invalid.into())),
+        }
+        self
+    }
+
     /// Takes from this queue too: a name, or a [`Queue`] of the same store. Across all of them jobs go out by (priority, due, id). On Redis they are compared as they were a
     /// moment before the take, so what comes in between may go out late; in a [`stream`](TakeJobs::stream), what it holds already goes
     /// first.
@@ -242,8 +255,8 @@ pub struct TakeId {
     store: Arc<dyn Store>,
     queue: QueueName,
     id: MessageId,
-    lease_ms: Option<u64>,
-    is_session: bool,
+    terms: LeaseTerms,
+    refusal: Option<Error>,
 }
 
 impl TakeId {
@@ -252,19 +265,33 @@ impl TakeId {
             store: Arc::clone(queue.store()),
             queue: queue.name().clone(),
             id,
-            lease_ms: None,
-            is_session: false,
+            terms: LeaseTerms::default(),
+            refusal: None,
         }
     }
 
     /// See [`TakeJobs::lease`].
     pub fn lease(self, lease: Duration) -> TakeId {
-        TakeId { lease_ms: Some(whole_ms(lease)), ..self }
+        let terms = LeaseTerms { lease_ms: Some(whole_ms(lease)), ..self.terms };
+        TakeId { terms, ..self }
     }
 
     /// See [`TakeJobs::session`].
     pub fn session(self) -> TakeId {
-        TakeId { is_session: true, ..self }
+        TakeId { terms: LeaseTerms { bound: true, ..self.terms }, ..self }
+    }
+
+    /// See [`TakeJobs::holder`].
+    pub fn holder<H>(mut self, holder: H) -> TakeId
+    where
+        H: TryInto<Holder>,
+        Invalid: From<H::Error>,
+    {
+        match holder.try_into().map_err(Invalid::from) {
+            Ok(holder) => self.terms.holder = Some(holder),
+            Err(invalid) => self.refusal = self.refusal.or(Some(invalid.into())),
+        }
+        self
     }
 
     /// Takes the job, and blocks until it is here. Not on a thread of an async runtime: it may hang for
@@ -283,8 +310,11 @@ impl IntoFuture for TakeId {
 
     fn into_future(self) -> BoxFuture<'static, Result<Job>> {
         Box::pin(async move {
-            let TakeId { store, queue, id, lease_ms, is_session } = self;
-            let delivery = store.take_id(queue, id, lease_ms, is_session).await?;
+            let TakeId { store, queue, id, terms, refusal } = self;
+            if let Some(refusal) = refusal {
+                return Err(refusal);
+            }
+            let delivery = store.take_id(queue, id, terms).await?;
             Ok(Job::new(&store, delivery))
         })
     }

@@ -47,6 +47,10 @@ impl Harness for MemoryHarness {
         false
     }
 
+    fn close(&mut self) {
+        unreachable!("a memory store is not durable");
+    }
+
     fn restart(&mut self) {
         unreachable!("a memory store is not durable");
     }

@@ -14,8 +14,8 @@ use dwell_model::{
 use dwell_store::conformance::Harness;
 use dwell_store::core::{Core, CoreConfig, Durability, Log, PutRecord, Record, WaiterId};
 use dwell_store::{
-    Cancelled, Delivery, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
-    Settled, Store, Swept, Take, Target, When,
+    Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths, QueueStats,
+    Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
 };
 use dwell_time::{Clock, ManualClock};
 use futures_channel::oneshot;
@@ -154,18 +154,16 @@ impl Store for Replayed {
         (&mut leaves.answer).await.unwrap()
     }
 
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
-    ) -> Result<Delivery> {
-        self.call(|core, now, log| core.take_id(&queue, id, lease_ms, bound, now, log))
+    async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
+        self.call(|core, now, log| core.take_id(&queue, id, terms, now, log))
     }
 
     async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
         self.call(|core, now, log| core.settle(settles, now, log))
+    }
+
+    async fn expire_lease(&self, queue: QueueName, leases: Vec<LeaseRef>) -> Vec<Result<Settled>> {
+        self.call(|core, now, log| core.expire_lease(&queue, leases, now, log))
     }
 
     async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
@@ -176,8 +174,8 @@ impl Store for Replayed {
         self.call(|core, now, log| core.reschedule(&queue, moves, now, log))
     }
 
-    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
-        self.call(|core, now, log| core.get(&queue, targets, now, log))
+    async fn get(&self, queue: QueueName, targets: Vec<Target>, dead: bool) -> Vec<Result<Message>> {
+        self.call(|core, now, log| core.get(&queue, targets, dead, now, log))
     }
 
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
@@ -226,6 +224,10 @@ impl Store for Replayed {
             let sweeping = core.revive(&queue, which, when, now, log)?;
             core.finish(sweeping, now, log)
         })
+    }
+
+    async fn deaths(&self) -> Result<Vec<QueueDeaths>> {
+        Ok(self.call(|core, _, _| core.deaths()))
     }
 
     async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
@@ -284,6 +286,15 @@ impl Harness for ReplayedHarness {
 
     fn durable(&self) -> bool {
         true
+    }
+
+    fn close(&mut self) {
+        let mut state = self.store.state();
+        let State { core, log, .. } = &mut *state;
+        while core.give_back_bound(self.clock.now(), log) {}
+        log.0.push(Fact::Time(core.seen()));
+        drop(state);
+        self.restart();
     }
 
     fn restart(&mut self) {

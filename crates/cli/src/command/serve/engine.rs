@@ -63,7 +63,7 @@ impl fmt::Display for Memory {
         write!(
             f,
             "{} MiB: {} for messages, {} for writing them to files, {} to find those in files; besides, bodies under way, and \
-             64 bytes for each put token in force",
+             72 bytes for each put token in force",
             mib(limit),
             mib(messages),
             mib(retirement),

@@ -66,7 +66,7 @@ pub(crate) struct ServerOptions {
     /// The most queues at a time
     #[arg(long, value_parser = valued("limits.queues"), value_name = "COUNT")]
     max_queues: Option<String>,
-    /// The most put tokens remembered at a time, at about 64 bytes each [default: 16000000]
+    /// The most put tokens remembered at a time, at about 72 bytes each [default: 16000000]
     #[arg(long, value_parser = valued("limits.put_tokens"), value_name = "COUNT")]
     max_put_tokens: Option<String>,
     /// The most put tokens of one queue remembered at a time [default: 8000000]

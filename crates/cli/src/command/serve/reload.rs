@@ -96,6 +96,7 @@ impl Reloader<'_> {
             .await
             .map_err(|refused| vec![Reason::new(refused.error.code(), refused)])?;
         self.queues.clone_from(queues);
+        self.control.keep_queues(queues);
         self.control.replace(&http.hosts, http.tokens.clone(), http.tls.clone());
         Ok(Reloaded { event: "reloaded", queues_changed, needs_restart: new.held_back(&self.started) })
     }

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use dwell_model::{
-    Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Key, Lease, LeaseToken, MessageId, Number,
+    Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Holder, Key, Lease, LeaseToken, MessageId, Number,
     PutToken, QueueName, Standing, State, Timestamp,
 };
-use dwell_store::core::{PutRecord, Record};
-use dwell_store::{PutAnswer, PutOutcome};
+use dwell_store::core::{PutRecord, Record, TokenRecord};
+use dwell_store::{PutAnswer, PutDigest, PutOutcome};
 
 use super::super::setting;
 use super::super::wire::{Cursor, Read, Unreadable};
 use super::{
-    ANSWERED, CLOSED, CONFIGURED, Context, DELETED, DISCARDED, Fact, GONE, PURGED, PUT, PUT_FIELDS, REVIVED,
-    RIPE, STANDING_FIELDS, STANDS, attempts_from_int, instant, malformed,
+    ANSWERED, CLOSED, CONFIGURED, Context, DELETED, DISCARDED, Fact, GONE, OLD_ANSWERED, PURGED, PUT,
+    PUT_FIELDS, REVIVED, RIPE, STANDING_FIELDS, STANDS, attempts_from_int, instant, malformed,
 };
 
 /// Reads the records of one batch.
@@ -41,7 +41,8 @@ impl<'a> Decoder<'a> {
             CLOSED => return Ok(Some(Fact::Closed)),
             STANDS => Record::Stands { number: self.number()?, standing: self.standing()? },
             GONE => Record::Gone { number: self.number()? },
-            ANSWERED => self.answered()?,
+            ANSWERED => self.answered(true)?,
+            OLD_ANSWERED => self.answered(false)?,
             CONFIGURED => Record::Configured {
                 queue: self.queue()?,
                 change: setting::read_change(&mut self.cursor, self.context.now)?,
@@ -98,7 +99,7 @@ impl<'a> Decoder<'a> {
         if incarnation > MessageId::MAX_INCARNATION {
             return Err(bad_id());
         }
-        let mut id = None;
+        let (mut id, mut token) = (None, None);
         let mut record = PutRecord {
             id: MessageId::new(due, shard, incarnation, 0),
             number,
@@ -122,7 +123,7 @@ impl<'a> Decoder<'a> {
                 4 => record.lease_ms = Some(value.int()?),
                 5 => record.max_attempts = Some(attempts_from_int(value.int()?)?),
                 6 => record.expires = Some(instant(value.int()?, now)?),
-                7 => record.token = Some(read_token(value.bytes()?, now)?),
+                7 => token = Some(read_token(value.bytes()?, now)?),
                 8 => record.replaces = Some(id_from(value.bytes()?)?),
                 9 => record.created = instant(value.int()?, now)?,
                 10 => id = Some(id_from(value.bytes()?)?),
@@ -137,13 +138,19 @@ impl<'a> Decoder<'a> {
         let too_long = || Unreadable::Malformed("a body is longer than its batch");
         let body_len = u32::try_from(self.cursor.varint()?).map_err(|_| too_long())?;
         let body_at = u32::try_from(self.cursor.position()).map_err(|_| too_long())?;
-        self.cursor.take(4 + body_len as usize)?;
+        let body = self.cursor.take(4 + body_len as usize)?.get(4..).unwrap_or_default();
+        record.token = token.map(|(token, until)| {
+            let digest = PutDigest::of(record.key.as_ref(), body);
+            TokenRecord { token, until, digest }
+        });
         Ok(Fact::Put { record, body_at, body_len })
     }
 
-    fn answered(&mut self) -> Read<Record> {
+    fn answered(&mut self, has_digest: bool) -> Read<Record> {
         let queue = self.queue()?;
         let token = read_token_text(self.cursor.text()?)?;
+        // A put that repeats one of which it is not known what it was for is refused: rather that than put twice.
+        let digest = if has_digest { read_digest(self.cursor.take(8)?)? } else { PutDigest(0) };
         let id = self.id()?;
         let number = self.number()?;
         let due = self.instant()?;
@@ -154,7 +161,8 @@ impl<'a> Decoder<'a> {
             2 => PutOutcome::Kept,
             _ => return Err(malformed("the outcome of a put")),
         };
-        Ok(Record::Answered { queue, token, answer: PutAnswer { id, number, due, outcome }, until })
+        let token = TokenRecord { token, until, digest };
+        Ok(Record::Answered { queue, token, answer: PutAnswer { id, number, due, outcome } })
     }
 
     fn standing(&mut self) -> Read<Standing> {
@@ -170,6 +178,7 @@ impl<'a> Decoder<'a> {
             keyless: false,
             counts: Counts::default(),
             last_error: None,
+            holder: None,
         };
         let mut token = None;
         let (mut lease_ms, mut deadline, mut bound) = (None, None, false);
@@ -200,6 +209,10 @@ impl<'a> Decoder<'a> {
                 }
                 16 => at = Some(instant(value.int()?, now)?),
                 17 => token = Some(LeaseToken(self.context.lease_tokens() ^ u128::from(value.int()?))),
+                18 => {
+                    let holder = Holder::new(value.text()?).map_err(|_| malformed("a holder"))?;
+                    standing.holder = Some(holder);
+                }
                 _ => return Err(malformed("a field of a standing")),
             }
         }
@@ -247,6 +260,11 @@ fn read_token(bytes: &[u8], now: Timestamp) -> Read<(PutToken, Timestamp)> {
     let mut cursor = Cursor::new(bytes);
     let until = instant(cursor.varint()?, now)?;
     Ok((read_token_text(&bytes[cursor.position()..])?, until))
+}
+
+fn read_digest(bytes: &[u8]) -> Read<PutDigest> {
+    let bytes = bytes.try_into().map_err(|_| malformed("a digest has not 8 bytes"))?;
+    Ok(PutDigest(u64::from_le_bytes(bytes)))
 }
 
 fn read_token_text(bytes: &[u8]) -> Read<PutToken> {

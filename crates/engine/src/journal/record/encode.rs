@@ -6,7 +6,7 @@ use dwell_model::{
     Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Lease, MessageId, QueueName, Standing, State,
 };
 use dwell_store::PutOutcome;
-use dwell_store::core::{PutRecord, Record};
+use dwell_store::core::{PutRecord, Record, TokenRecord};
 
 use super::super::setting;
 use super::super::wire::{end_fields, put_bytes_field, put_int_field, put_text, put_varint, put_zigzag};
@@ -121,7 +121,8 @@ impl Encoder {
         if let Some(expires) = expires {
             put_int_field(out, 6, difference(*expires, context.now));
         }
-        if let Some((token, until)) = token {
+        // The digest follows from key and body.
+        if let Some(TokenRecord { token, until, digest: _ }) = token {
             let mut bytes = Vec::with_capacity(10 + token.as_str().len());
             put_instant(&mut bytes, *until, context.now);
             bytes.extend_from_slice(token.as_str().as_bytes());
@@ -155,10 +156,11 @@ impl Encoder {
                 out.push(GONE);
                 put_varint(out, number.get());
             }
-            Record::Answered { queue, token, answer, until } => {
+            Record::Answered { queue, token: TokenRecord { token, until, digest }, answer } => {
                 out.push(ANSWERED);
                 self.queue(out, queue);
                 put_text(out, token.as_str().as_bytes());
+                out.extend_from_slice(&digest.0.to_le_bytes());
                 out.extend_from_slice(&answer.id.as_bits().to_le_bytes());
                 put_varint(out, answer.number.get());
                 put_instant(out, answer.due, context.now);
@@ -219,7 +221,7 @@ pub(crate) fn put_headers(headers: &Headers) -> Vec<u8> {
 
 fn put_standing(out: &mut Vec<u8>, standing: &Standing, context: Context) {
     let now = context.now;
-    let Standing { state, due, priority, attempts, expires, keyless, counts, last_error } = standing;
+    let Standing { state, due, priority, attempts, expires, keyless, counts, last_error, holder } = standing;
     let Counts { takes, lapses, releases, buries, revives } = *counts;
     out.push(match state {
         State::Scheduled => 0,
@@ -266,6 +268,9 @@ fn put_standing(out: &mut Vec<u8>, standing: &Standing, context: Context) {
             }
             if let Some(count) = count {
                 put_int_field(out, 17, count);
+            }
+            if let Some(holder) = holder {
+                put_bytes_field(out, 18, holder.as_str().as_bytes());
             }
         }
         State::Dead(Death { reason, at }) => {

@@ -3,12 +3,12 @@
 use std::num::NonZeroU32;
 
 use dwell_model::{
-    AttemptLimit, Backoff, Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Key, Lease, LeaseToken,
-    MessageId, Now, Number, Pause, PutToken, QueueName, Setting, SettingChange, SettingName, Standing, State,
-    Timestamp,
+    AttemptLimit, Backoff, Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Key, LapseBackoff, Lease,
+    LeaseToken, MessageId, Now, Number, OnExpiry, Pause, PutToken, QueueName, Setting, SettingChange,
+    SettingName, Standing, State, Timestamp,
 };
-use dwell_store::core::{PutRecord, Record};
-use dwell_store::{PutAnswer, PutOutcome};
+use dwell_store::core::{PutRecord, Record, TokenRecord};
+use dwell_store::{PutAnswer, PutDigest, PutOutcome};
 
 use super::{Context, Decoder, Encoder, Fact};
 use crate::journal::format::SegmentName;
@@ -52,7 +52,11 @@ fn full_put(number: u64) -> PutRecord {
         lease_ms: Some(Setting::MAX_LEASE_MS),
         max_attempts: Some(AttemptLimit::Unlimited),
         expires: Some(Timestamp::MAX),
-        token: Some((PutToken::new("t:1").unwrap(), at(9))),
+        token: Some(TokenRecord {
+            token: PutToken::new("t:1").unwrap(),
+            until: at(9),
+            digest: PutDigest::of(Some(&Key::new("ключ").unwrap()), b"body"),
+        }),
         replaces: Some(MessageId::new(at(6), 1, 1, 1)),
         ..plain_put(number, Timestamp::MIN)
     }
@@ -68,6 +72,7 @@ fn standing(state: State) -> Standing {
         keyless: true,
         counts: Counts { takes: 1, lapses: 2, releases: 3, buries: 4, revives: u32::MAX },
         last_error: Some("no luck".into()),
+        holder: None,
     }
 }
 
@@ -86,10 +91,12 @@ fn all_records() -> Vec<Record> {
     let number = Number::MAX;
     let plain = Standing::put(at(0), DEFAULT_PRIORITY, None, Now { wall: at(0), mono_ms: 0 });
     let death = |reason| State::Dead(Death { reason, at: at(99) });
+    let held = Standing { holder: Some("worker 7".parse().unwrap()), ..standing(State::Leased(lease())) };
     let mut records = vec![
         Record::Stands { number, standing: standing(State::Scheduled) },
         Record::Stands { number, standing: plain },
         Record::Stands { number, standing: standing(State::Leased(lease())) },
+        Record::Stands { number, standing: held },
         Record::Stands { number, standing: standing(death(DeathReason::AttemptsSpent)) },
         Record::Stands { number, standing: standing(death(DeathReason::Buried)) },
         Record::Stands { number, standing: standing(death(DeathReason::Expired)) },
@@ -103,8 +110,9 @@ fn all_records() -> Vec<Record> {
     let id = MessageId::new(at(1), 0, 1, 2);
     for outcome in [PutOutcome::Created, PutOutcome::Replaced(id), PutOutcome::Kept] {
         let answer = PutAnswer { id, number, due: at(4), outcome };
-        let token = PutToken::new("x").unwrap();
-        records.push(Record::Answered { queue: queue.clone(), token, answer, until: at(10) });
+        let token =
+            TokenRecord { token: PutToken::new("x").unwrap(), until: at(10), digest: PutDigest(u64::MAX) };
+        records.push(Record::Answered { queue: queue.clone(), token, answer });
     }
     let backoff = Backoff { base_ms: 1, factor_percent: 200, cap_ms: u64::MAX >> 20, jitter_percent: 100 };
     for setting in [
@@ -120,6 +128,14 @@ fn all_records() -> Vec<Record> {
         Setting::Levels(Vec::new()),
         Setting::Spread(1_024),
         Setting::TokenMs(0),
+        Setting::DeadTtlMs(u64::MAX),
+        Setting::DeadMax(0),
+        Setting::OnExpiry(OnExpiry::Dead),
+        Setting::OnExpiry(OnExpiry::Drop),
+        Setting::MaxLeased(1),
+        Setting::LapseBackoff(LapseBackoff::Never),
+        Setting::LapseBackoff(LapseBackoff::Second),
+        Setting::LapseBackoff(LapseBackoff::First),
     ] {
         records.push(Record::Configured { queue: queue.clone(), change: SettingChange::Set(setting) });
     }

@@ -283,7 +283,7 @@ impl<'a> Saving<'a> {
         }
         let number = entry.number;
         self.homes.push((number.get(), home));
-        if let Some(key) = entry.live_key() {
+        if let Some(key) = entry.own_key() {
             self.hashes.push((key_hash(self.target.directory, &entry.queue, key), number));
         }
         self.highest = self.highest.max(number.get());

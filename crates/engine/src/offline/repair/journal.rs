@@ -226,11 +226,11 @@ impl Copy<'_> {
 
     /// The answer to a put is remembered though the message lies elsewhere.
     fn token(&mut self, record: PutRecord) {
-        let Some((token, until)) = record.token.clone().filter(|(_, until)| *until > self.now.wall) else {
+        let Some(token) = record.token.clone().filter(|token| token.until > self.now.wall) else {
             return;
         };
         let (answer, queue) = (record.answer(), record.queue);
-        self.write(&Record::Answered { queue, token, answer, until });
+        self.write(&Record::Answered { queue, token, answer });
     }
 
     /// Whether the message is in now. One from before the checkpoint does not get its key back if another has that by now.

@@ -7,8 +7,8 @@ use dwell_model::{
     AttemptLimit, MessageId, Number, Pause, QueueName, Receipt, Setting, SettingChange, SettingName,
 };
 use dwell_store::{
-    Action, Delivery, Error, OnConflict, Put, PutAnswer, PutOutcome, Result, Selection, Settle, Store, Take,
-    Target, When,
+    Action, Delivery, Error, LeaseTerms, OnConflict, Put, PutAnswer, PutOutcome, Result, Selection, Settle,
+    Store, Take, Target, When,
 };
 use dwell_testkit::Random;
 
@@ -187,7 +187,7 @@ impl Workload {
     fn take_by_id(&mut self, store: &mut Driven) -> Outcome {
         let Some((queue, id)) = self.message() else { return Outcome::QUIET };
         let engine = store.engine.clone();
-        let answer = store.run(engine.take_id(queue, id, None, false));
+        let answer = store.run(engine.take_id(queue, id, LeaseTerms::default()));
         self.taken("take by id", answer.map(|delivery| vec![delivery]))
     }
 

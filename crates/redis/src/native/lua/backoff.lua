@@ -24,3 +24,17 @@ local function backoff(b, attempt, random)
   local high, middle, low = math.floor(most_off / 4294967296), math.floor(most_off / 65536) % 65536, most_off % 65536
   return delay - high * random - math.floor((middle * random + math.floor(low * random / 65536)) / 65536)
 end
+
+-- Instead of a random number, after a lease of message `id` ran out as this attempt: Bob Jenkins's one-at-a-time hash over the id and
+-- the attempt, as in `Backoff::lapse_delay_ms`. So whoever notices the lapse, and however late, comes to the same instant.
+local function lapse_jitter(id, attempt)
+  local hash = 0
+  for _, byte in ipairs({ string.byte(id .. struct.pack('>I4', math.min(attempt, 4294967295)), 1, 20) }) do
+    hash = bit.tobit(hash + byte)
+    hash = bit.tobit(hash + bit.lshift(hash, 10))
+    hash = bit.bxor(hash, bit.rshift(hash, 6))
+  end
+  hash = bit.tobit(hash + bit.lshift(hash, 3))
+  hash = bit.bxor(hash, bit.rshift(hash, 11))
+  return bit.tobit(hash + bit.lshift(hash, 15)) % 4294967296
+end

@@ -2,10 +2,12 @@
 --
 -- KEYS[1]  the partition's prefix, `dwell:{tag}:`; every key of the partition is made from it
 -- KEYS[2]  its key `m`: see `Scripts::command`
--- ARGV[1]  arguments, packed: `l` and `q` name lane and number of the call, `W` the spread that the client believes
+-- ARGV[1]  arguments, packed: `l` and `q` name lane and number of the call, `c` (14 bytes) the call among all, `W` the spread that the client believes
 --          in, `D` the settings in force where the queue has none of its own; the rest is the script's
 -- ARGV[2…] what a script takes beside them, as it is
--- Reply    a packed table: `now`; `lapsed`, leases that ran out meanwhile; and
+-- Reply    a packed table: `now`; `lapsed`, leases that ran out meanwhile; `deaths` and `discards`, how many messages died and were
+--          discarded by it, if any: attempts, lapse, expiry, buried; `dead_ttl`, `dead_max`, `on_expiry`, asked. `retain`: more dead ones
+--          are past the queue's retention; and
 --          `spread` alone: the client believes in another spread, and nothing was done; with `moves`: it is being changed
 --          `more` alone: there is more that time has brought about than one call may take on; call again
 local P = KEYS[1]
@@ -47,7 +49,7 @@ end
 
 -- Know all keys of the partition, but `m`, which is read here, and `l` and `x`, which `touch` reads.
 local HASHES = { 'S', 'B', 'H', 'k', 't', 'a', 'w', 'N', 'Z' }
-local ZSETS = { 'f', 'n', 's', 'u', 'o', 'r', 'd', 'y', 'g', 'h', 'T' }
+local ZSETS = { 'f', 'n', 's', 'u', 'o', 'r', 'd', 'y', 'g', 'h', 'K', 'T' }
 local knows_all
 local function know_all()
   if knows_all then
@@ -139,7 +141,10 @@ local function forget_lanes()
     -- A lane has 10 bytes, or 12 where a process has very many; its answer lies under one byte more.
     local lane = string.sub(name, 1, #name - #name % 2)
     local called = #name >= 10 and #name <= 13 and call('HGET', P .. 'a', lane)
-    if called and #called == 8 then
+    local counted = #name == 15 and call('HGET', P .. 'a', name)
+    if counted and #counted > 6 and struct.unpack('>I6', counted) + KEPT_MS < now then
+      call('HDEL', P .. 'a', name)
+    elseif called and #called == 8 then
       call('HSET', P .. 'a', lane, called .. struct.pack('>I6', now))
     elseif called and #called == 14 and struct.unpack('>I6', called, 9) + KEPT_MS < now then
       call('HDEL', P .. 'a', lane, lane .. 'r')
@@ -181,6 +186,37 @@ local function setting(name)
     return A.D[name]
   end
   return value
+end
+
+-- What one partition has of a number that its queue has a limit of: an even share, rounded up. nil if there is no limit.
+local function share(name)
+  local most = setting(name)
+  return most and math.ceil(most / setting('spread'))
+end
+
+-- What has died, and what was discarded, is counted, and the client adds that up. The places are those of the reply. A call that is
+-- made again, since its answer was lost, says what it has counted the first time as well: that is kept for a minute.
+local LAPSED, TTL, MAX, ON_EXPIRY, ASKED = 2, 1, 2, 3, 4
+local counter = A.c and 'c' .. A.c
+local counted_before = counter and call('HGET', P .. 'a', counter)
+if counted_before then
+  local both = read(string.sub(counted_before, 7), 'a field of ' .. P .. 'a')
+  out.deaths, out.discards = both[1] or nil, both[2] or nil
+end
+
+local function count(what, place, number)
+  if number == 0 then
+    return
+  end
+  out[what] = out[what] or { 0, 0, 0, 0 }
+  out[what][place] = out[what][place] + number
+  if counter then
+    local kept = struct.pack('>I6', now) .. cmsgpack.pack({ out.deaths or false, out.discards or false })
+    if call('HSET', P .. 'a', counter, kept) == 1 then
+      call('PEXPIRE', P .. 'a', KEPT_MS)
+      forget_lanes()
+    end
+  end
 end
 
 -- The first write of all scripts but those that put. Redis out of memory refuses a write that may take more, unless

@@ -1,6 +1,6 @@
 -- Dead messages, oldest first; or revives or discards some of them.
 --
--- Keys    m S B H k g h s u o x w a; l y where time has brought something about
+-- Keys    m S B H k g h K s u o x w a; l y where time has brought something about
 -- A.list  so many, from the first one behind A.death and A.after on, if these are given: `refs`, {death, id} of each
 -- A.ids   these: revived if `w` `v` name an instant, else discarded
 -- Reply   `due`, the instant; `refs`; or `items` each: {'ok'}, {'missing'}, {'alive', id}, {'key', owner}; or `refused`, of the instant;
@@ -10,14 +10,17 @@ write_though_full()
 if not touch() then
   return cmsgpack.pack(out)
 end
-out.dead = call('ZCARD', P .. 'g')
+-- Those whose time is over are none of them.
+local last = last_past_retention()
+local over = last and call('ZCOUNT', P .. 'g', '-inf', last) or 0
+out.dead = call('ZCARD', P .. 'g') - over
 if A.w then
   out.due, out.refused = instant(A.w, A.v)
 end
 if A.list then
   out.refs = {}
   -- By place and not by rank: whoever is at the same work moves the ranks.
-  local first = A.after and rank_after(P .. 'g', A.death, A.after) or 0
+  local first = math.max(A.after and rank_after(P .. 'g', A.death, A.after) or 0, over)
   local members = A.list > 0 and call('ZRANGE', P .. 'g', first, first + A.list - 1, 'WITHSCORES') or {}
   for index = 1, #members, 2 do
     if #members[index] ~= 16 or string.byte(members[index], 7) < 128 then
@@ -31,9 +34,9 @@ end
 
 local function sweep(id)
   know_all()
-  local r = load(id)
+  local r, is_gone = load(id)
   if not r then
-    if call('ZSCORE', P .. 'g', id) then
+    if not is_gone and call('ZSCORE', P .. 'g', id) then
       foreign(P .. 'g names a message that has no record')
     end
     return { 'missing' }
@@ -47,6 +50,7 @@ local function sweep(id)
   end
   unplace_dead(r)
   if not A.w then
+    count('discards', ASKED, 1)
     forget(r)
     return { 'ok' }
   end

@@ -1,7 +1,7 @@
 -- Removes all pending messages, all dead ones, or both with the settings; at once, at any size. What is removed is set
 -- aside whole, and counts as gone from here on, since its epoch is over; `sweep` clears it away bit by bit.
 --
--- Keys    m, and s u o r d x or g h, renamed to z and a number; Z names those; f N n, unlinked; w a
+-- Keys    m, and s u o r d x or g, renamed to z and a number; Z names those; f N n h K, unlinked; w a
 -- A.pending, A.dead what is removed; A.own whether the settings go too, but for the spread: while another partition has
 --         leased messages, it says where they are
 -- Reply   `done` how many messages; `trash` whether there is something to clear away; `bare`; `kept`: the spread is
@@ -55,9 +55,16 @@ if A.pending then
 end
 if A.dead then
   local before = out.done
+  -- Those whose time is over are gone already.
+  local last = last_past_retention()
+  local over = last and call('ZCOUNT', P .. 'g', '-inf', last) or 0
   set_aside('g', true)
-  if out.done > before then
-    call('UNLINK', P .. 'h')
+  local dropped = out.done - before
+  if dropped > 0 then
+    out.done = out.done - over
+    count('discards', TTL, over)
+    count('discards', ASKED, dropped - over)
+    call('UNLINK', P .. 'h', P .. 'K')
     call('HSET', P .. 'm', 'v', 3)
     call('HINCRBY', P .. 'm', 'f', 1)
   end

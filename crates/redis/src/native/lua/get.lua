@@ -1,8 +1,9 @@
 -- Reads messages, in any state.
 --
--- Keys    m S B H k f N; all where time has brought something about
+-- Keys    m S B H k K f N; all where time has brought something about
 -- A.items each: `i` id, `k` key, or `n` the last 8 bytes of an id, for which A.shard is the
 --         partition's number
+-- A.dead  by key, the youngest of the dead that had it, where no live message has
 -- A.brief answer with ids alone
 -- A.bytes how many bytes of bodies, but one message in any case
 -- Reply   `bare`: the partition has nothing; `items` each: record, body, headers, or false; `upto`, if those behind it are to be
@@ -22,7 +23,7 @@ each(A.items, function(item)
   if item.n then
     r = load_numbered(item.n)
   else
-    r = find(item)
+    r = find(item) or (A.dead and item.k and find_dead_key(item.k))
   end
   if r and not A.brief then
     local length = body_length(r)

@@ -4,7 +4,8 @@
 -- A.state 0 scheduled, 1 ready, 2 leased, 3 dead; A.max how many; A.due and A.id the last one of the page before
 -- A.bytes how many bytes of bodies, but one message in any case
 -- A.score and A.after, for leased: the deadline and id to go on from; A.max how many leases are looked at, or fewer
--- Reply   `bare`; `items`: record, body, headers of each, or {'foreign', what is wrong, due, id} of one that cannot be read;
+-- Reply   `bare`; `items`: record, body, headers of each, or {'foreign', what is wrong, due, id} of one that cannot be read,
+--         or {'past', false, due, id} of one whose time is over;
 --         and one more than the page holds is told by `more_left`.
 --         For leased: `refs`, {deadline, id, due, length of the body} by deadline, from which the client makes its pages; the
 --         due of one that cannot be read is the one that it was put with
@@ -69,12 +70,12 @@ local function page(count)
   return merged(parts, count)
 end
 
--- Reads a message that lies here, and says how long its body is; nil, and what is wrong, if its record is not ours. Other
--- errors are not about one message.
+-- Reads a message that lies here, and says how long its body is; nil, and what is wrong, if its record is not ours, or false if its
+-- time is over. Other errors are not about one message.
 local function try(entry)
   local is_read, r, length = pcall(function()
     local r = entry[3] and fresh(entry[3]) or lying(entry[2])
-    return r, body_length(r)
+    return r, r and body_length(r) or false
   end)
   if is_read then
     return r, length
@@ -131,7 +132,7 @@ for index, entry in ipairs(page(A.max + 1)) do
     out.more_left = true
     break
   end
-  out.items[index] = r and shown(r) or { 'foreign', said_or_length, entry[1], entry[2] }
+  out.items[index] = r and shown(r) or { said_or_length and 'foreign' or 'past', said_or_length, entry[1], entry[2] }
 end
 hint()
 return cmsgpack.pack(out)

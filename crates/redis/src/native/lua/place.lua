@@ -12,6 +12,7 @@
 --   g  dead, oldest first:           score death, member id
 --   h  dead by due:                  score due, member id
 --   k  keys of live messages:        key to id
+--   K  those of dead ones:           score 0, member length of the key (2), key, death (6) and id
 
 -- The first instant at which something that was placed here is due, or its lease runs out.
 local earliest = nil
@@ -62,9 +63,9 @@ local function unplace_pending(r)
   end
 end
 
-local function place_leased(r, token, lease_ms, bound)
+local function place_leased(r, token, lease_ms, bound, holder)
   r.s, r.E = 2, nil
-  r.T, r.w, r.B = token, lease_ms, bound
+  r.T, r.w, r.B, r.o = token, lease_ms, bound, holder
   r.D = math.min(now + lease_ms, MAX_MS)
   call('ZADD', P .. 'l', r.D, r.i)
   if r.B then
@@ -80,12 +81,82 @@ local function unplace_leased(r)
   if r.B then
     call('ZREM', P .. 'y', r.B .. r.i)
   end
-  r.T, r.w, r.B, r.D = nil, nil, nil, nil
+  r.T, r.w, r.B, r.D, r.o = nil, nil, nil, nil, nil
   has_room = true
 end
 
--- Sets a live message aside; it lies nowhere. Its key is free.
-local function die(r, reason, at)
+-- Where a dead message lies in `K`.
+local function dead_member(r)
+  return dead_key(r.k) .. struct.pack('>I6', r.A) .. r.i
+end
+
+local function unindex_dead(r)
+  call('ZREM', P .. 'g', r.i)
+  call('ZREM', P .. 'h', r.i)
+  if r.k and not r.K then
+    call('ZREM', P .. 'K', dead_member(r))
+  end
+end
+
+local function unplace_dead(r)
+  unindex_dead(r)
+  r.R, r.A = nil, nil
+end
+
+-- Removes dead messages by their ids, and all that is known of them. A record that is foreign stays where it is, and nothing leads
+-- there any more.
+local function discard(ids)
+  local fields, gone, keys = {}, {}, {}
+  for index, id in ipairs(ids) do
+    fields[index] = string.sub(id, 9)
+  end
+  local records = call('HMGET', P .. 'S', unpack(fields))
+  for index, id in ipairs(ids) do
+    local is_read, r = pcall(decoded, records[index], fields[index])
+    if is_read and r.i == id and r.s == 3 then
+      gone[#gone + 1] = fields[index]
+      if r.k and not r.K then
+        keys[#keys + 1] = dead_member(r)
+      end
+    end
+  end
+  call('ZREM', P .. 'g', unpack(ids))
+  call('ZREM', P .. 'h', unpack(ids))
+  if gone[1] then
+    call('HDEL', P .. 'S', unpack(gone))
+    call('HDEL', P .. 'B', unpack(gone))
+    call('HDEL', P .. 'H', unpack(gone))
+  end
+  if keys[1] then
+    call('ZREM', P .. 'K', unpack(keys))
+  end
+end
+
+-- Up to which death messages are past the queue's retention; nil if there is none.
+local function last_past_retention()
+  local ttl = setting('dead_ttl')
+  return ttl and string.format('%.0f', now - ttl)
+end
+
+-- Where this message's death leaves more than the queue keeps, the oldest goes: this one, if it was noticed late.
+local function trim(r)
+  local most = share('dead_max')
+  if not most or call('ZCARD', P .. 'g') <= most then
+    return
+  end
+  local oldest = call('ZRANGE', P .. 'g', 0, 0, 'WITHSCORES')
+  local ttl = setting('dead_ttl')
+  count('discards', ttl and tonumber(oldest[2]) + ttl <= now and TTL or MAX, 1)
+  if oldest[1] == r.i then
+    unindex_dead(r)
+    r.gone = true
+  else
+    discard({ oldest[1] })
+  end
+end
+
+-- Sets a live message aside; it lies nowhere. Its key is free. `cause` is where the death is counted.
+local function die(r, reason, at, cause)
   if r.k and not r.K then
     call('HDEL', P .. 'k', r.k)
   end
@@ -93,25 +164,36 @@ local function die(r, reason, at)
   r.E = dead_epoch > 0 and dead_epoch or nil
   call('ZADD', P .. 'g', at, r.i)
   call('ZADD', P .. 'h', r.d, r.i)
+  if r.k and not r.K then
+    call('ZADD', P .. 'K', 0, dead_member(r))
+  end
+  count('deaths', cause, 1)
+  trim(r)
 end
 
-local function unplace_dead(r)
-  call('ZREM', P .. 'g', r.i)
-  call('ZREM', P .. 'h', r.i)
-  r.R, r.A = nil, nil
+-- Its expiry has come to a live message that lies nowhere.
+local function run_out(r)
+  if setting('on_expiry') ~= 1 then
+    return die(r, 3, r.x, 3)
+  end
+  if r.k and not r.K then
+    call('HDEL', P .. 'k', r.k)
+  end
+  r.gone, r.dropped = true, true
+  count('discards', ON_EXPIRY, 1)
 end
 
--- Places a live message that nobody holds any more. An expiry that has come kills it first.
+-- Places a live message that nobody holds any more. An expiry that has come kills it first, or removes it.
 local function pend(r)
   if r.x and r.x <= now then
-    die(r, 3, r.x)
+    run_out(r)
   else
     place_pending(r)
   end
 end
 
 local function is_ready(r)
-  return r.s == nil and r.d <= now
+  return r.s == nil and not r.gone and r.d <= now
 end
 
 local function note_ready(r, since)

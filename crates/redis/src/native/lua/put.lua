@@ -1,6 +1,6 @@
 -- Puts messages.
 --
--- Keys    m S B H k t T f N n s u o r x w a, of the partition; l d g h y where time has brought something about
+-- Keys    m S B H k t T f N n s u o r x w a, of the partition; l d g h K y where time has brought something about
 -- A.count if all have a body of at most 1 KiB, an instant, and nothing else: how many. Then ARGV[2…] are two of each: its
 --         instant as text, or one that does not matter; and its id or, where it comes after a delay, the last 8 bytes
 --         of it, before its body. A.delays, if there are any: of each a delay in ms, -1 less a level, or false;
@@ -8,7 +8,7 @@
 --         and the latest of these. Else
 -- A.items each: `n` the last 8 bytes of its id, `b` body, `w` `v` when, `k` key, `c` what to do where it is taken
 --         (0 reject, 1 replace, 2 keep), `h` headers, `p` priority unless 1024, `L` lease, `M` limit of attempts,
---         `x` expiry, `t` token; `bad` refuses it unless its token is known;
+--         `x` expiry, `t` token, `g` the digest of what it stands for; `bad` refuses it unless its token is known;
 --         `r` is an answer that its token is to get, and nothing is put
 -- A.least and A.most of their numbers
 -- A.shard the partition's number; A.reg the queue's registration, if it was made just now; A.full there are as many
@@ -20,7 +20,8 @@
 --         `bare` if the queue was registered just now for nothing;
 --         `all` that were put: they are created, under their ids; else
 --         `items` each: true (created under its id), the instant of one that was created after a delay,
---         {'ok', id, due, outcome, replaced} (0 created, 1 replaced, 2 kept) or a refusal: {word, …}
+--         {'ok', id, due, outcome, replaced} (0 created, 1 replaced, 2 kept) or a refusal: {word, …}, of which {'mismatch', id} is
+--         that of a token which stands for another put
 -- Cost    O(log n) a message: about 2 µs of A.count, about 10 of A.items
 
 -- What is put is written first: a Redis out of memory refuses it. If time brings something about, this goes before.
@@ -94,18 +95,18 @@ local function forget_tokens()
   end
 end
 
-local function remember(token, reply)
+local function remember(token, digest, reply)
   if not token or token_ms == 0 then
     return
   end
-  call('HSET', P .. 't', token, cmsgpack.pack({ reply, now + token_ms }))
+  call('HSET', P .. 't', token, cmsgpack.pack({ reply, now + token_ms, digest }))
   call('ZADD', P .. 'T', now + token_ms, token)
   -- Nobody sweeps a queue that is used no more.
   call('PEXPIRE', P .. 't', 691200000)
   call('PEXPIRE', P .. 'T', 691200000)
 end
 
-local function keep(r, due, token)
+local function keep(r, due, token, digest)
   if r.s == 2 then
     return { 'leased', r.i }
   end
@@ -117,20 +118,20 @@ local function keep(r, due, token)
     save(r)
   end
   local reply = { 'ok', r.i, r.d, 2 }
-  remember(token, reply)
+  remember(token, digest, reply)
   return reply
 end
 
 local function put(item)
   if item.t then
     forget_tokens()
-    local known = recall(item.t)
+    local known = recall(item.t, item.g)
     if known then
       return known
     end
   end
   if item.r then
-    remember(item.t, item.r)
+    remember(item.t, item.g, item.r)
     return item.r
   end
   if item.bad then
@@ -153,7 +154,7 @@ local function put(item)
       return { 'key', owner.i }
     end
     if item.c == 2 then
-      return keep(owner, due, item.t)
+      return keep(owner, due, item.t, item.g)
     end
   end
   if A.full and is_bare() then
@@ -187,7 +188,7 @@ local function put(item)
   pend(r)
   save(r)
   local reply = { 'ok', id, due, owner and 1 or 0, owner and owner.i }
-  remember(item.t, reply)
+  remember(item.t, item.g, reply)
   return reply
 end
 

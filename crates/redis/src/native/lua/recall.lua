@@ -1,11 +1,11 @@
 -- What puts under some tokens were answered.
 --
 -- Keys    t
--- A.tokens them
--- Reply   `known`: of each its answer, or false
+-- A.tokens them; A.digests of each, that of its put
+-- Reply   `known`: of each its answer, {'mismatch', id} if that was for another put, or false
 -- Cost    O(1) a token, about 2 µs
 out.known = {}
 for index, token in ipairs(A.tokens) do
-  out.known[index] = recall(token) or false
+  out.known[index] = recall(token, A.digests[index]) or false
 end
 return cmsgpack.pack(out)

@@ -21,11 +21,12 @@
 --   L its own lease       M its own limit of attempts, 0 none h it has headers
 --   t takes  l lapses  r releases  b buries  v revives        e last error
 --   y last made ready by other than its instant
---   leased: T token, D deadline, w length, B process that it is bound to
+--   leased: T token, D deadline, w length, B process that it is bound to, o who holds it, if its take has said so
 --   dead: R reason (1 attempts spent, 2 buried, 3 expired), A when
 --
 -- Pending is scheduled before `d` and ready from then on. What was read from another form than fields has its body with
--- it, as `body`, and one that lies in `f` what lies there, as `fresh`; neither is ever packed.
+-- it, as `body`, and one that lies in `f` what lies there, as `fresh`; neither is ever packed. One that is to be removed and not
+-- saved has `gone`, and `dropped` if that is since it has expired.
 --
 -- A number is in the last 8 bytes of an id. Where those of fresh messages are due is told by the hash `N`: block of 256
 -- numbers → of each, its place in the block (1 byte) and its due (6). What it tells of messages that are not in `f` any
@@ -66,7 +67,7 @@ local NUMBERS = {
   d = MAX_MS, c = MAX_MS, x = MAX_MS, y = MAX_MS, A = MAX_MS, D = MAX_MS, w = MOST, L = MOST, p = 4294967295, M = 4294967295,
   a = MOST, t = MOST, l = MOST, r = MOST, b = MOST, v = MOST, E = MOST, s = 3, R = 3,
 }
-local TEXTS = { i = 16, T = 16, B = 8, k = 512, e = MOST }
+local TEXTS = { i = 16, T = 16, B = 8, k = 512, e = MOST, o = 128 }
 local SIGNS = { K = true, h = true }
 
 -- Whether fields are those of a message's record: of the types that whoever hands it out and reads it goes by.
@@ -201,9 +202,16 @@ local function find_fresh(id)
   end
 end
 
+-- Whether a message is dead and its time is over: it counts as gone, though it may lie here for a while.
+local function is_past_retention(r)
+  local ttl = r.s == 3 and setting('dead_ttl')
+  return ttl and r.A + ttl <= now
+end
+
 -- Brings a message up to now: where `touch` has left something undone, whoever looks at one message does it for that one.
 local catch_up
 
+-- The message with an id; or nil, and whether time has removed it.
 local function load(id)
   if #id ~= 16 then
     foreign('something under ' .. P .. ' names a message that can not be')
@@ -215,6 +223,9 @@ local function load(id)
     if catch_up then
       catch_up(r)
     end
+    if r.gone or is_past_retention(r) then
+      return nil, true
+    end
     return r
   end
   -- These have no lease and no expiry.
@@ -222,9 +233,10 @@ local function load(id)
   return member and fresh(member)
 end
 
--- A message that lies in order, and so must be there.
+-- A message that lies in order, and so must be there; nil if time has removed it.
 local function lying(id)
-  return load(id) or decoded(nil, string.sub(id, 9))
+  local r, is_gone = load(id)
+  return r or (not is_gone and decoded(nil, string.sub(id, 9))) or nil
 end
 
 -- The block that a number belongs to and its place in there, by the last 8 bytes of its id.
@@ -245,7 +257,7 @@ local function load_numbered(field)
   local packed = call('HGET', P .. 'S', field)
   local r = packed and unpacked(packed, field)
   if r then
-    return r
+    return not is_past_retention(r) and r or nil
   end
   local block, place = place_of(field)
   if not told[block] then
@@ -272,20 +284,24 @@ local function find_key(key)
   return r and r.s ~= 3 and r or nil
 end
 
+-- A key as those of the dead lie in `K`: behind its length, so that none is the beginning of another.
+local function dead_key(key)
+  return struct.pack('>I2', #key) .. key
+end
+
+-- The youngest of the dead that had this key. Where its time is over, so is that of the others.
+local function find_dead_key(key)
+  local from = dead_key(key)
+  local last = call('ZREVRANGEBYLEX', P .. 'K', '[' .. from .. string.rep('\255', 23), '[' .. from, 'LIMIT', 0, 1)[1]
+  local r = last and load(string.sub(last, -16))
+  return r and r.s == 3 and r or nil
+end
+
 local function find(target)
   if target.k then
     return find_key(target.k)
   end
   return load(target.i)
-end
-
-local function save(r)
-  local field = string.sub(r.i, 9)
-  if r.body then
-    call('HSET', P .. 'B', field, r.body)
-    r.body = nil
-  end
-  call('HSET', P .. 'S', field, cmsgpack.pack(r))
 end
 
 -- Removes what is known of a message that lies nowhere any more.
@@ -298,6 +314,19 @@ local function forget(r)
   if r.h then
     call('HDEL', P .. 'H', field)
   end
+end
+
+local function save(r)
+  if r.gone then
+    forget(r)
+    return
+  end
+  local field = string.sub(r.i, 9)
+  if r.body then
+    call('HSET', P .. 'B', field, r.body)
+    r.body = nil
+  end
+  call('HSET', P .. 'S', field, cmsgpack.pack(r))
 end
 
 local function body_length(r)

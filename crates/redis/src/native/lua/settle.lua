@@ -1,12 +1,12 @@
--- Settles leased messages.
+-- Settles leased messages, or ends their leases.
 --
--- Keys    m S B H k s u o x l y g h w a
+-- Keys    m S B H k s u o x l y g h K w a
 -- A.acks  if there is nothing but acks: of each its id and the lease's token; A.fields the last 8 bytes of the ids; else
 -- A.items each: `i` id, `T` token, `a` action (0 ack, 1 retry, 2 release, 3 bury, 4 extend, 5 give back),
 --         `v` delay or length in ms, `e` error, `p` priority, `z` 32 random bits for the jitter; `bad`
---         refuses it whatever its lease
+--         refuses it whatever its lease. One with `n` for `T` ends the lease by which the message was handed out for the n-th time
 -- Reply   `all` that were acked; else `items` each: true (an ack), {'gone'}, {'scheduled', due}, {'ready'}, {'dead', reason}, {'leased', deadline} or a refusal
---         {'lost'}, {'bad'}, {'range', delay}; `bare` if the partition has nothing any more
+--         {'lost'}, {'bad'}, {'range', delay}, {'missing'}, {'unheld'}, {'changed', takes}; `bare` if the partition has nothing any more
 -- Cost    O(log n) a message: an ack of a record of form 4 about 1 µs, all else about 10
 write_though_full()
 if not touch(nil, true) then
@@ -20,6 +20,9 @@ local function set_priority(r, priority)
 end
 
 local function standing(r)
+  if r.dropped then
+    return { 'gone' }
+  end
   if r.s == 3 then
     return { 'dead', r.R }
   end
@@ -38,6 +41,16 @@ local function settle(item)
   end
   know_all()
   local r = load(item.i)
+  if item.n then
+    if not r or r.s ~= 2 then
+      return { r and 'unheld' or 'missing' }
+    end
+    if (r.t or 0) ~= item.n then
+      return { 'changed', r.t or 0 }
+    end
+    lapse(r, now)
+    return standing(r)
+  end
   if not r or r.s ~= 2 or r.T ~= item.T then
     return { 'lost' }
   end
@@ -51,9 +64,9 @@ local function settle(item)
     return { 'gone' }
   end
   if action == 4 then
-    local token, length, bound = r.T, delay or r.w, r.B
+    local token, length, bound, holder = r.T, delay or r.w, r.B, r.o
     unplace_leased(r)
-    place_leased(r, token, length, bound)
+    place_leased(r, token, length, bound, holder)
     save(r)
     return standing(r)
   end
@@ -69,14 +82,15 @@ local function settle(item)
     r.e = item.e
   end
   if action == 1 then
-    local before = r.d
-    r.d = now + delay
-    -- A message that dies of it keeps the instant that it had.
-    local limit = r.M or setting('attempts')
-    if limit > 0 and (r.a or 0) + 1 >= limit then
-      r.d = before
+    local is_dead = is_last(r)
+    r.a = (r.a or 0) + 1
+    if is_dead then
+      -- It keeps the instant that it had.
+      die(r, 1, now, 1)
+    else
+      r.d = now + delay
+      pend(r)
     end
-    spend(r, now)
   elseif action == 2 then
     r.d = delay and now + delay or r.d
     r.r = (r.r or 0) + 1
@@ -84,7 +98,7 @@ local function settle(item)
   elseif action == 3 then
     r.a = (r.a or 0) + 1
     r.b = (r.b or 0) + 1
-    die(r, 2, now)
+    die(r, 2, now, 4)
   else
     r.t = r.t > 1 and r.t - 1 or nil
     pend(r)

@@ -22,7 +22,9 @@ for _, name in ipairs({ 'f', 's', 'u', 'o' }) do
   end
 end
 out.urgent = call('ZCOUNT', P .. 'u', '-inf', now) + call('ZCOUNT', P .. 'r', '-inf', '(' .. DEFAULT_PRIORITY)
-out.leased, out.dead = call('ZCARD', P .. 'l'), call('ZCARD', P .. 'g')
+out.leased = call('ZCARD', P .. 'l')
+-- Those whose time is over are gone, though they may lie here.
+out.dead = call('ZCARD', P .. 'g') - (past_retention())
 out.own = M[3]
 out.version = tonumber(M[7] or 0)
 out.spread_here = setting('spread')

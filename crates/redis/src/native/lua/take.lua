@@ -1,9 +1,9 @@
 -- Hands out due messages, or says what could be.
 --
--- Keys    m S B H f N n s u o r d l w a; k x y g h where time has brought something about
+-- Keys    m S B H f N n s u o r d l w a; k x y g h K where time has brought something about
 -- A.max   how many, by the room for leases, at most 255; A.want how many are wanted; A.bytes how many bytes of bodies,
 --         but one in any case unless A.some were handed out before; A.lease length, if asked for;
---         A.token the first 14 bytes of the leases' tokens; A.bound the process, if they are bound to it
+--         A.token the first 14 bytes of the leases' tokens; A.bound the process, if they are bound to it; A.holder who holds them, if the take says so
 -- A.cap   how many leases there may be here
 -- A.ended leases that ran out in the calls before, which said `more`
 -- A.peek  hand nothing out, only say what comes first
@@ -11,8 +11,9 @@
 -- Reply   to a peek `ids`, and `items` of each: {priority, due, length of the body}. Else an array: first what is packed,
 --         then of each its record of form 4, or {record, body, headers}, packed; `on` if the script has done its
 --         share, or was called again and had nothing, and there may be more to hand out; `next` when there may be more, if nothing was handed out; `full` if
---         something could be and there are A.cap leases: then `next` is when one of them ends
--- Cost    O(log n) a message, about 3 µs, or 12 where it is not fresh
+--         something could be and there are A.cap leases: then `next` is when one of them ends; `capped` if the queue's own setting
+--         allows no more of them: the same
+-- Cost    O(log n) a message, about 3 µs, or 12 where it is not fresh, or A.holder is given
 write_though_full()
 
 -- Replied as they are, behind what is packed.
@@ -61,12 +62,12 @@ local function gather(entries, lease)
   local tail = struct.pack('>I6I6', deadline, lease) .. (A.bound or NOBODY)
   local ready = { held = {}, ends = {}, bound = A.bound and {}, count = 0, slow = {} }
   local held, ends, bound, slow, n = ready.held, ready.ends, ready.bound, ready.slow, 0
-  local bytes, slow_bytes, ids = 0, 0, out.ids
+  local bytes, slow_bytes, read, ids = 0, 0, 0, out.ids
   -- A loop that every message goes through: each call and each string in it counts.
   local sub, char, form = string.sub, string.char, string.char(HELD)
   for index = 1, #entries do
     local entry = entries[index]
-    if #entry ~= 16 then
+    if #entry ~= 16 and not A.holder then
       check_fresh(entry)
       bytes = bytes + #entry - 22
       if bytes > most and (index > 1 or A.some) then
@@ -83,7 +84,14 @@ local function gather(entries, lease)
       ids[index], replies[index + 1] = id, record
     else
       local place = #slow + 1
-      local r = decoded(records and records.of[place], records and records.fields[place] or sub(entry, 9))
+      local r
+      if #entry ~= 16 then
+        -- A record of form 4 has no room for a holder.
+        r = fresh(entry)
+      else
+        read = read + 1
+        r = decoded(records and records.of[read], records and records.fields[read] or sub(entry, 9))
+      end
       check_headers(r)
       local length = body_length(r)
       bytes, slow_bytes = bytes + length, slow_bytes + length
@@ -103,12 +111,16 @@ end
 
 local LONG = string.rep('-', 65)
 
+-- Blocks of which `N` need tell no more, if all that lies in `f` from now on is due as late as this id's message, or later.
+local function blocks_over(id)
+  local due = string.format('%.0f', (struct.unpack('>I6', id)))
+  return call('ZRANGEBYSCORE', P .. 'n', '-inf', '(' .. due, 'LIMIT', 0, 4)
+end
+
 -- Hands out fresh ones, all at once.
 local function hand_out_fresh(ready)
   local held, ends, bound, count = ready.held, ready.ends, ready.bound, ready.count
-  -- All that lies in `f` from now on is due as late as the last of them, or later.
-  local due = string.format('%.0f', (struct.unpack('>I6', ends[2 * count])))
-  local over = call('ZRANGEBYSCORE', P .. 'n', '-inf', '(' .. due, 'LIMIT', 0, 4)
+  local over = blocks_over(ends[2 * count])
   know_hash('S')
   if over[1] then
     know_hash('N')
@@ -182,14 +194,21 @@ local function hand_out(max)
   if ready.count > 0 then
     hand_out_fresh(ready)
   end
+  local last_fresh
   for _, entry in ipairs(ready.slow) do
     local index, r = entry[1], entry[2]
+    last_fresh = r.fresh and r.i or last_fresh
     unplace_pending(r)
     r.t = (r.t or 0) + 1
-    place_leased(r, A.token .. string.char(0, index), A.lease or r.L or lease, A.bound)
+    place_leased(r, A.token .. string.char(0, index), A.lease or r.L or lease, A.bound, A.holder)
     save(r)
     out.ids[index] = r.i
     replies[index + 1] = cmsgpack.pack(shown(r))
+  end
+  local over = last_fresh and blocks_over(last_fresh) or {}
+  if over[1] then
+    call('ZREM', P .. 'n', unpack(over))
+    call('HDEL', P .. 'N', unpack(over))
   end
 end
 
@@ -200,7 +219,8 @@ local function are_current(max)
   for _, entry in ipairs(entries) do
     if #entry == 16 and seen < SLOW then
       seen = seen + 1
-      are_all = lying(entry).s == nil and are_all
+      local r = lying(entry)
+      are_all = r and r.s == nil and are_all
     end
   end
   return entries[1] and are_all
@@ -215,17 +235,22 @@ if not is_paused() and A.max > 0 then
   end
   -- Leases that ran out here make room for others.
   local max = math.min(A.want or A.max, A.max + out.lapsed + (A.ended or 0))
-  local room = A.cap - call('ZCARD', P .. 'l')
-  if room > 0 then
-    hand_out(math.min(max, room))
+  local leased, own_cap = call('ZCARD', P .. 'l'), share('max_leased')
+  local room = A.cap - leased
+  if own_cap and leased >= own_cap then
+    -- As if paused, until a lease ends.
+    out.capped = true
+  elseif room > 0 then
+    hand_out(math.min(max, room, own_cap and own_cap - leased or room))
   else
     out.full = heads(1)[1] and true
   end
 end
 if not out.ids[1] or A.peek then
-  out.next = not out.full and next_instant() or tonumber(call('ZRANGE', P .. 'l', 0, 0, 'WITHSCORES')[2]) or nil
+  local is_full = out.full or out.capped
+  out.next = not is_full and next_instant() or tonumber(call('ZRANGE', P .. 'l', 0, 0, 'WITHSCORES')[2]) or nil
   if A.wait then
-    local at = out.full and FULL or out.next or MAX_MS
+    local at = is_full and FULL or out.next or MAX_MS
     local added = call('HSET', P .. 'w', 'at', string.format('%.0f', at), A.process, cmsgpack.pack({ A.wait, now + 60000 }))
     call('PEXPIRE', P .. 'w', 120000)
     if added > 0 then

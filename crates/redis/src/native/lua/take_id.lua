@@ -1,7 +1,7 @@
 -- Hands out one message, be it scheduled, ready or dead; its instant becomes now if it was later.
 --
--- Keys    as `take`, and g h; a lease that runs out before those who wait look again is told to them
--- A.id    the message; A.lease, A.token (16 bytes), A.bound as with `take`; A.full no lease may be granted; A.cap how
+-- Keys    as `take`, and g h K; a lease that runs out before those who wait look again is told to them
+-- A.id    the message; A.lease, A.token (16 bytes), A.bound, A.holder as with `take`; A.full no lease may be granted; A.cap how
 --         many leases there may be here
 -- Reply   `item`: record, body, headers; or `refused`: {word, id}
 -- Cost    O(log n)
@@ -26,6 +26,10 @@ local function take(r)
   if owner then
     return { 'key', owner.i }
   end
+  local own_cap = share('max_leased')
+  if own_cap and call('ZCARD', P .. 'l') >= own_cap then
+    return { 'own', setting('max_leased') }
+  end
   if A.full then
     return { 'cap' }
   end
@@ -49,7 +53,7 @@ local function take(r)
     r.d = math.min(r.d, now)
   end
   r.t = (r.t or 0) + 1
-  place_leased(r, A.token, A.lease or r.L or setting('lease'), A.bound)
+  place_leased(r, A.token, A.lease or r.L or setting('lease'), A.bound, A.holder)
   save(r)
   out.item = shown(r)
 end

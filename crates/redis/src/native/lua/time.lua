@@ -1,4 +1,4 @@
--- Time acting on a partition: leases run out, expiries come. It goes before everything else, so that every answer is
+-- Time acting on a partition: leases run out, expiries come, the dead are past their queue's retention. It goes before everything else, so that every answer is
 -- as of now; at most so many at a time, so that no script holds Redis up.
 --
 -- Thousands may come at one instant, and whoever calls next need not pay for all: after some calls that said `more` the client
@@ -7,29 +7,60 @@
 -- lists goes on until all is done.
 local TOUCH = 32
 
--- One attempt more is spent: pending again, or dead.
-local function spend(r, at)
-  r.a = (r.a or 0) + 1
+-- Whether one attempt more is the last one.
+local function is_last(r)
   local limit = r.M or setting('attempts')
-  if limit > 0 and r.a >= limit then
-    die(r, 1, at)
-  else
-    pend(r)
-  end
+  return limit > 0 and (r.a or 0) + 1 >= limit
 end
 
+-- A lease has run out at an instant: one attempt more is spent, and the message is dead, waits for the queue's backoff, or is where
+-- it was before the lease.
 local function lapse(r, at)
+  local is_dead = is_last(r)
   unplace_leased(r)
-  r.l = (r.l or 0) + 1
-  spend(r, at)
-  note_ready(r, at)
+  r.l, r.a = (r.l or 0) + 1, (r.a or 0) + 1
+  if is_dead then
+    die(r, 1, at, LAPSED)
+  else
+    -- From how many attempts on it waits, or 0.
+    local from = setting('lapse_backoff') or 0
+    if from > 0 and r.a >= from then
+      r.d = math.min(at + backoff(setting('backoff'), r.a, lapse_jitter(r.i, r.a)), MAX_MS)
+    end
+    pend(r)
+    note_ready(r, at)
+  end
   save(r)
 end
 
 local function expire(r)
   unplace_pending(r)
-  die(r, 3, r.x)
+  run_out(r)
   save(r)
+end
+
+-- Dead messages past the queue's retention, the oldest first: what it discards of them at a time by the way.
+local RETAIN, RETAIN_MORE = 32, 256
+
+-- How many there are, by time and in all.
+local function past_retention()
+  local last, most = last_past_retention(), share('dead_max')
+  local old = last and call('ZCOUNT', P .. 'g', '-inf', last) or 0
+  return old, most and math.max(old, call('ZCARD', P .. 'g') - most) or old
+end
+
+-- Discards at most so many of them; says whether there are more.
+local function retain(most)
+  local old, all = past_retention()
+  if all == 0 then
+    return false
+  end
+  know_all()
+  local some = math.min(all, most)
+  discard(call('ZRANGE', P .. 'g', 0, some - 1))
+  count('discards', TTL, math.min(old, some))
+  count('discards', MAX, math.max(some - old, 0))
+  return all > some
 end
 
 -- False if there was too much to do at once. `first` is done before anything is written. All is read before that: it may
@@ -38,7 +69,15 @@ local function touch(first, may_be_late)
   local ended = call('ZRANGEBYSCORE', P .. 'l', '-inf', now, 'LIMIT', 0, TOUCH)
   local expired = call('ZRANGEBYSCORE', P .. 'x', '-inf', now, 'LIMIT', 0, TOUCH - #ended)
   out.lapsed = #ended
+  local most = may_be_late and RETAIN or RETAIN_MORE
   if #ended + #expired == 0 then
+    if (setting('dead_ttl') or setting('dead_max')) and select(2, past_retention()) > 0 then
+      know_all()
+      if first then
+        first()
+      end
+      out.retain = retain(most)
+    end
     return true
   end
   local held, over = {}, {}
@@ -69,6 +108,9 @@ local function touch(first, may_be_late)
     else
       call('ZREM', P .. 'x', id)
     end
+  end
+  if setting('dead_ttl') or setting('dead_max') then
+    out.retain = retain(most)
   end
   if #ended + #expired < TOUCH then
     return true

@@ -1,9 +1,11 @@
 -- What puts under a token were answered, and in which other partitions that may be told.
 --
---   t  token → {answer, end}; the empty token → {spread, until} of each spread that the queue had before, as long as a token
+--   t  token → {answer, end, digest of the put}; the empty token → {spread, until} of each spread that the queue had before, as long as a token
 --      that was remembered under it may be good: its answer lies where that spread has put it
 --   T  end → token
-local function recall(token)
+-- The answer that is known under a token; or {'mismatch', id}, if that was for a put of another digest. What an earlier version has
+-- remembered has none.
+local function recall(token, digest)
   local packed = call('HGET', P .. 't', token)
   if packed then
     local known = read(packed, 'a field of ' .. P .. 't')
@@ -11,6 +13,9 @@ local function recall(token)
       foreign('a field of ' .. P .. 't is no answer to a put')
     end
     if now < known[2] then
+      if known[3] and digest and known[3] ~= digest then
+        return { 'mismatch', known[1][2] }
+      end
       return known[1]
     end
   end

@@ -1,7 +1,7 @@
 -- Ends the leases that were bound to a process which is gone.
 --
--- Keys    m S k y l s u o x g h w
--- A.process it; A.max how many at a time
+-- Keys    m S B H k y l s u o x g h K w
+-- A.process it; A.max how many at a time; A.release it ends in order: its messages are given back, and no attempt is spent
 -- Reply   `left`: whether there are more; `bare`
 -- Cost    O(log n) a message
 write_though_full()
@@ -17,8 +17,16 @@ know_zset('x')
 for index, member in ipairs(members) do
   local r = held[index]
   if r then
-    -- One whose deadline passed before has ended then.
-    lapse(r, math.min(r.D, now))
+    if A.release and r.D > now then
+      unplace_leased(r)
+      r.r = (r.r or 0) + 1
+      pend(r)
+      note_ready(r, now)
+      save(r)
+    else
+      -- One whose deadline passed before has ended then.
+      lapse(r, math.min(r.D, now))
+    end
   else
     call('ZREM', P .. 'y', member)
   end

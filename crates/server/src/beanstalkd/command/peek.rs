@@ -25,7 +25,7 @@ async fn get(session: &Session, number: u64) -> Result<(QueueName, Message), Err
     let Some((queue, id)) = located else {
         return Err(Error::MessageNotFound { queue: session.used().clone() });
     };
-    let answers = session.shared.store.get(queue.clone(), vec![Target::Id(id)]).await;
+    let answers = session.shared.store.get(queue.clone(), vec![Target::Id(id)], false).await;
     let message = answers.into_iter().next().expect("an answer for each target")?;
     Ok((queue, message))
 }

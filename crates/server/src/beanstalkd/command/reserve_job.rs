@@ -1,5 +1,7 @@
 //! `reserve-job <id>`: this very job, be it ready, delayed or buried, also from a paused or unwatched tube.
 
+use dwell_store::LeaseTerms;
+
 use super::Command;
 use crate::beanstalkd::arguments::Arguments;
 use crate::beanstalkd::frame::Malformed;
@@ -20,8 +22,9 @@ pub(super) async fn run(session: &mut Session, number: u64, replies: &mut Replie
     let Ok(mut held) = session.shared.memory.set_aside(body_limit).await else {
         return session.shared.no_room(replies);
     };
+    let terms = LeaseTerms { bound: true, ..LeaseTerms::default() };
     let taken = match session.locate_one(number).await {
-        Ok(Some((queue, id))) => session.shared.store.take_id(queue, id, None, true).await,
+        Ok(Some((queue, id))) => session.shared.store.take_id(queue, id, terms).await,
         Ok(None) => return replies.word(Word::NotFound),
         Err(error) => Err(error),
     };

@@ -60,7 +60,7 @@ impl Driver {
         let harness = factory(limits());
         let now = Now { wall: harness.now(), mono_ms: 0 };
         Driver {
-            reference: Reference::new(limits(), now),
+            reference: Reference::new(limits(), now, [1, 2].map(|spread| harness.partitions(spread))),
             harness,
             names: ["b", "a/1", "B", "a"].map(queue).to_vec(),
             mono_ms: 0,
@@ -85,12 +85,13 @@ impl Driver {
                 let answer = self.store().take(take.clone());
                 self.compare_take(&take, answer)
             }
-            Step::TakeId { q, pick, lease_ms, bound } => {
+            Step::TakeId { q, pick, lease_ms, bound, holder } => {
                 let (name, id) = (self.name(*q), self.message(*q, *pick));
                 let bound = *bound && self.harness.has_sessions();
-                let answer = self.store().take_id(name.clone(), id, *lease_ms, bound);
+                let terms = Driver::terms_of(*lease_ms, bound, *holder);
+                let answer = self.store().take_id(name.clone(), id, terms.clone());
                 let given = answer.as_ref().ok();
-                let expected = self.reference.take_id(&name, id, *lease_ms, bound, given);
+                let expected = self.reference.take_id(&name, id, &terms, given);
                 let expected = expected.map(|delivery| vec![delivery]);
                 self.compare_deliveries(&(name, id), answer.map(|delivery| vec![delivery]), expected)
             }
@@ -99,6 +100,14 @@ impl Driver {
                 let answers = self.store().settle(settles.clone());
                 let expected = settles.iter().map(|settle| self.reference.settle(settle)).collect();
                 same("settle", &settles, answers, expected)
+            }
+            Step::ExpireLease { q, leases } => {
+                let name = self.name(*q);
+                let leases: Vec<_> = leases.iter().map(|lease| self.lease_ref(*q, *lease)).collect();
+                let answers = self.store().expire_lease(name.clone(), leases.clone());
+                let expected =
+                    leases.iter().map(|lease| self.reference.expire_lease(&name, *lease)).collect();
+                same("expire_lease", &leases, answers, expected)
             }
             Step::Cancel { q, targets } => {
                 let (name, targets) = (self.name(*q), self.targets(*q, targets));
@@ -118,20 +127,22 @@ impl Driver {
                     moves.iter().map(|(target, when)| reference.reschedule(&name, target, *when)).collect();
                 same("reschedule", &moves, answers, expected)
             }
-            Step::Get { q, targets } => {
+            Step::Get { q, targets, dead } => {
                 let (name, targets) = (self.name(*q), self.targets(*q, targets));
-                let answers = self.store().get(name.clone(), targets.clone());
+                let answers = self.store().get(name.clone(), targets.clone(), *dead);
                 let shown = |answer: Result<Message>| answer.map(|message| self.shown(message));
                 let answers: Vec<_> = answers.into_iter().map(shown).collect();
                 let reference = &self.reference;
-                let expected = targets.iter().map(|target| shown(reference.get(&name, target))).collect();
-                same("get", &targets, answers, expected)
+                let expected =
+                    targets.iter().map(|target| shown(reference.get(&name, target, *dead))).collect();
+                same("get", &(targets, dead), answers, expected)
             }
             Step::Locate(picks) => {
                 let numbers: Vec<_> = picks.iter().map(|pick| self.number(*pick)).collect();
                 let answer = self.store().locate(numbers.clone());
-                let expected = numbers.iter().map(|number| Ok(self.reference.locate(*number))).collect();
-                same("locate", &numbers, answer, expected)
+                let expected: Vec<_> = numbers.iter().map(|number| self.reference.locate(*number)).collect();
+                let answer = answer.into_iter().collect();
+                self.unless_expiry_is_under_way("locate", &numbers, answer, Ok(expected))
             }
             Step::List { q, state, max } => self.list(&self.name(*q), *state, *max),
             Step::Stats(q) => {
@@ -180,7 +191,8 @@ impl Driver {
                 Ok(())
             }
             Step::MoveWall(by_ms) => self.step_wall(*by_ms),
-            Step::Restart => self.restart(),
+            Step::Restart => self.restart(false),
+            Step::Close => self.restart(true),
             Step::Wait { take, then, dropped } => self.wait(take, then, *dropped),
         }
     }
@@ -201,10 +213,15 @@ impl Driver {
         self.compare_queues()
     }
 
-    fn restart(&mut self) -> std::result::Result<(), Difference> {
+    fn restart(&mut self, is_clean: bool) -> std::result::Result<(), Difference> {
         if self.harness.durable() {
             self.compare_queues()?;
-            self.harness.restart();
+            if is_clean {
+                self.reference.closed();
+                self.harness.close();
+            } else {
+                self.harness.restart();
+            }
             self.reference.restarted(self.now());
         }
         self.compare_queues()
@@ -391,8 +408,16 @@ impl Driver {
             }
         }
         let numbers: Vec<_> = self.known.iter().map(|(_, number)| *number).collect();
-        let expected = numbers.iter().map(|number| Ok(self.reference.locate(*number))).collect();
-        same("locate", &numbers, self.store().locate(numbers.clone()), expected)
+        let expected: Vec<_> = numbers.iter().map(|number| self.reference.locate(*number)).collect();
+        let located = self.store().locate(numbers.clone()).into_iter().collect();
+        self.unless_expiry_is_under_way("locate", &numbers, located, Ok(expected))?;
+        let (deaths, expected) = (self.store().deaths(), Ok(self.reference.deaths()));
+        self.unless_expiry_is_under_way("deaths", &"since the last opening", deaths, expected)
+    }
+
+    /// Whether the store keeps a queue in several places, if it is asked to.
+    pub(super) fn keeps_apart(&self) -> bool {
+        self.harness.partitions(2) > 1
     }
 
     fn unless_expiry_is_under_way<T: PartialEq + Debug>(
@@ -402,7 +427,9 @@ impl Driver {
         answer: Result<T>,
         expected: Result<T>,
     ) -> std::result::Result<(), Difference> {
-        if !self.harness.shows_expiry_at_once() && self.reference.has_lately_expired() {
+        let expiry = !self.harness.shows_expiry_at_once() && self.reference.has_lately_expired();
+        let retention = !self.harness.shows_retention_at_once() && self.reference.has_lately_discarded();
+        if expiry || retention {
             return Ok(());
         }
         same(call, asked, answer, expected)

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use dwell_model::{
-    AttemptLimit, Backoff, Headers, Limits, MessageId, Number, Pause, QueueName, Receipt, Setting,
+    AttemptLimit, Backoff, Headers, Holder, Limits, MessageId, Number, Pause, QueueName, Receipt, Setting,
     SettingChange, SettingName, Timestamp,
 };
 
@@ -11,7 +11,7 @@ use super::step::{
     ActionPlan, ChangePlan, Pick, PutPlan, QUEUES, SelectionPlan, TakePlan, TargetPlan, WhenPlan,
 };
 use crate::conformance::stage::{key, token};
-use crate::{Action, Put, Selection, Settle, Take, Target, When};
+use crate::{Action, LeaseRef, LeaseTerms, Put, Selection, Settle, Take, Target, When};
 
 impl Driver {
     pub(super) fn name(&self, q: u8) -> QueueName {
@@ -46,7 +46,20 @@ impl Driver {
             wait_ms: 0,
             lease_ms: plan.lease_ms,
             bound: plan.bound && self.harness.has_sessions(),
+            holder: plan.holder.map(holder),
         }
+    }
+
+    pub(super) fn terms_of(lease_ms: Option<u64>, bound: bool, by: Option<u8>) -> LeaseTerms {
+        LeaseTerms { lease_ms, bound, holder: by.map(holder) }
+    }
+
+    /// The lease of a message as it is now, or of an earlier take.
+    pub(super) fn lease_ref(&self, q: u8, (pick, off): (Pick, u32)) -> LeaseRef {
+        let id = self.message(q, pick);
+        let kept = self.reference.kept.iter().find(|kept| kept.message.id == id);
+        let takes = kept.map_or(0, |kept| kept.message.standing.counts.takes);
+        LeaseRef { id, takes: takes.saturating_sub(off) }
     }
 
     /// Mostly a receipt in force; else one that was, or one that never was.
@@ -146,6 +159,15 @@ impl Driver {
             ChangePlan::Levels(levels) => Setting::Levels(levels.clone()),
             ChangePlan::Spread(spread) => Setting::Spread(*spread),
             ChangePlan::TokenMs(ms) => Setting::TokenMs(*ms),
+            ChangePlan::DeadTtlMs(ms) => Setting::DeadTtlMs(*ms),
+            ChangePlan::DeadMax(most) => Setting::DeadMax(*most),
+            ChangePlan::OnExpiry(what) => Setting::OnExpiry(*what),
+            // Where a queue is kept in several places, this is not exact.
+            ChangePlan::MaxLeased(_) if self.keeps_apart() => {
+                return SettingChange::Reset(SettingName::MaxLeased);
+            }
+            ChangePlan::MaxLeased(most) => Setting::MaxLeased(*most),
+            ChangePlan::LapseBackoff(from) => Setting::LapseBackoff(*from),
             ChangePlan::Reset(place) => return SettingChange::Reset(SettingName::ALL[*place]),
         })
     }
@@ -153,6 +175,10 @@ impl Driver {
     fn after(&self, ms: i64) -> Timestamp {
         Timestamp::from_ms(self.reference.wall().as_ms() + ms).unwrap()
     }
+}
+
+fn holder(n: u8) -> Holder {
+    Holder::new(&format!("worker {n}")).unwrap()
 }
 
 fn attempt_limit(n: u8) -> AttemptLimit {

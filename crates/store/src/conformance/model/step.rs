@@ -7,7 +7,7 @@ use proptest::prelude::{BoxedStrategy, Just, Strategy, any};
 use proptest::prop_oneof;
 use proptest::sample::select;
 
-use dwell_model::StateKind;
+use dwell_model::{LapseBackoff, OnExpiry, SettingName, StateKind};
 
 use crate::OnConflict;
 
@@ -26,6 +26,12 @@ pub(super) enum Step {
         pick: Pick,
         lease_ms: Option<u64>,
         bound: bool,
+        holder: Option<u8>,
+    },
+    /// Which message, and how far from its takes the number is that is named.
+    ExpireLease {
+        q: Q,
+        leases: Vec<(Pick, u32)>,
     },
     Settle(Vec<(Pick, ActionPlan)>),
     Cancel {
@@ -39,6 +45,7 @@ pub(super) enum Step {
     Get {
         q: Q,
         targets: Vec<TargetPlan>,
+        dead: bool,
     },
     Locate(Vec<Pick>),
     List {
@@ -69,6 +76,7 @@ pub(super) enum Step {
     Advance(u64),
     MoveWall(i64),
     Restart,
+    Close,
     /// A take waits; then something happens that may end its wait; then its caller goes, or has the answer.
     Wait {
         take: TakePlan,
@@ -114,6 +122,7 @@ pub(super) struct TakePlan {
     pub(super) max_bytes: Option<usize>,
     pub(super) lease_ms: Option<u64>,
     pub(super) bound: bool,
+    pub(super) holder: Option<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -149,6 +158,11 @@ pub(super) enum ChangePlan {
     Levels(Vec<u64>),
     Spread(u16),
     TokenMs(u64),
+    DeadTtlMs(u64),
+    DeadMax(u64),
+    OnExpiry(OnExpiry),
+    MaxLeased(u64),
+    LapseBackoff(LapseBackoff),
     Reset(usize),
 }
 
@@ -210,14 +224,21 @@ fn put() -> impl Strategy<Value = PutPlan> + Clone {
 }
 
 fn take() -> impl Strategy<Value = TakePlan> + Clone {
-    (vec(0..QUEUES, 1..4), 0..5usize, weighted(0.2, 0..100usize), weighted(0.6, lease_ms()), any::<bool>())
-        .prop_map(|(queues, max, max_bytes, lease_ms, bound)| TakePlan {
+    let max_bytes = weighted(0.2, 0..100usize);
+    (vec(0..QUEUES, 1..4), 0..5usize, max_bytes, weighted(0.6, lease_ms()), any::<bool>(), holder()).prop_map(
+        |(queues, max, max_bytes, lease_ms, bound, holder)| TakePlan {
             queues,
             max,
             max_bytes,
             lease_ms,
             bound,
-        })
+            holder,
+        },
+    )
+}
+
+fn holder() -> impl Strategy<Value = Option<u8>> + Clone {
+    weighted(0.4, 0..3u8)
 }
 
 fn action() -> impl Strategy<Value = ActionPlan> + Clone {
@@ -262,7 +283,13 @@ fn change() -> impl Strategy<Value = ChangePlan> + Clone {
         2 => vec(delay_ms(), 0..3).prop_map(ChangePlan::Levels),
         1 => (0..3u16).prop_map(ChangePlan::Spread),
         1 => delay_ms().prop_map(ChangePlan::TokenMs),
-        5 => (0..8usize).prop_map(ChangePlan::Reset),
+        // 0 is out of bounds of the first and the fourth.
+        2 => select(vec![0, 1, 10, 100, 1_000, 5_000, 60_000]).prop_map(ChangePlan::DeadTtlMs),
+        2 => (0..4u64).prop_map(ChangePlan::DeadMax),
+        2 => select(OnExpiry::ALL.to_vec()).prop_map(ChangePlan::OnExpiry),
+        2 => (0..4u64).prop_map(ChangePlan::MaxLeased),
+        3 => select(LapseBackoff::ALL.to_vec()).prop_map(ChangePlan::LapseBackoff),
+        6 => (0..SettingName::ALL.len()).prop_map(ChangePlan::Reset),
     ]
 }
 
@@ -276,12 +303,14 @@ fn step() -> impl Strategy<Value = Step> + Clone {
     prop_oneof![
         30 => vec(put(), 1..4).prop_map(Step::Put),
         22 => take().prop_map(Step::Take),
-        4 => (0..QUEUES, any::<Pick>(), weighted(0.5, lease_ms()), any::<bool>())
-            .prop_map(|(q, pick, lease_ms, bound)| Step::TakeId { q, pick, lease_ms, bound }),
+        4 => (0..QUEUES, any::<Pick>(), weighted(0.5, lease_ms()), any::<bool>(), holder())
+            .prop_map(|(q, pick, lease_ms, bound, holder)| Step::TakeId { q, pick, lease_ms, bound, holder }),
+        4 => (0..QUEUES, vec((any::<Pick>(), select(vec![0, 0, 0, 1])), 1..3))
+            .prop_map(|(q, leases)| Step::ExpireLease { q, leases }),
         22 => vec((any::<Pick>(), action()), 1..4).prop_map(Step::Settle),
         5 => (0..QUEUES, targets()).prop_map(|(q, targets)| Step::Cancel { q, targets }),
         6 => (0..QUEUES, vec((target(), when()), 1..3)).prop_map(|(q, moves)| Step::Reschedule { q, moves }),
-        4 => (0..QUEUES, targets()).prop_map(|(q, targets)| Step::Get { q, targets }),
+        5 => (0..QUEUES, targets(), any::<bool>()).prop_map(|(q, targets, dead)| Step::Get { q, targets, dead }),
         2 => vec(any::<Pick>(), 1..4).prop_map(Step::Locate),
         4 => (0..QUEUES, select(StateKind::ALL.to_vec()), 1..6usize)
             .prop_map(|(q, state, max)| Step::List { q, state, max }),
@@ -295,6 +324,7 @@ fn step() -> impl Strategy<Value = Step> + Clone {
         25 => advance().prop_map(Step::Advance),
         3 => select(vec![-100_000, -1_000, -10, -1, 1, 10, 1_000, 100_000]).prop_map(Step::MoveWall),
         1 => Just(Step::Restart),
+        1 => Just(Step::Close),
         4 => (take(), prop_oneof![
                 put().prop_map(|put| Then::Put(Box::new(put))),
                 advance().prop_map(Then::Advance),

@@ -1,6 +1,8 @@
 //! Configure: a queue's own settings.
 
-use dwell_model::{AttemptLimit, Backoff, Pause, Setting, SettingChange, SettingName, Settings};
+use dwell_model::{
+    AttemptLimit, Backoff, LapseBackoff, OnExpiry, Pause, Setting, SettingChange, SettingName, Settings,
+};
 
 use super::super::stage::*;
 use crate::{Error, Put, When};
@@ -22,6 +24,11 @@ pub fn settings_change_at_run_time_and_survive_a_restart(factory: &Factory) {
         levels: vec![1_000, 5_000],
         spread: 1,
         token_ms: 77_000,
+        dead_ttl_ms: Some(88_000),
+        dead_max: Some(99),
+        on_expiry: OnExpiry::Drop,
+        max_leased: Some(11),
+        lapse_backoff: LapseBackoff::Second,
     };
     let changes = vec![
         set(Setting::LeaseMs(1)),
@@ -32,10 +39,15 @@ pub fn settings_change_at_run_time_and_survive_a_restart(factory: &Factory) {
         set(Setting::Pause(settings.pause)),
         set(Setting::Levels(settings.levels.clone())),
         set(Setting::TokenMs(settings.token_ms)),
+        set(Setting::DeadTtlMs(88_000)),
+        set(Setting::DeadMax(99)),
+        set(Setting::OnExpiry(settings.on_expiry)),
+        set(Setting::MaxLeased(11)),
+        set(Setting::LapseBackoff(settings.lapse_backoff)),
     ];
     let answer = stage.store().configure(q(), changes).unwrap();
     assert_eq!(answer.settings, settings);
-    assert_eq!(answer.own.iter().count(), 7);
+    assert_eq!(answer.own.iter().count(), 12);
     assert_eq!(answer, stage.stats());
     let before = stage.stats();
     if !stage.is_durable() {

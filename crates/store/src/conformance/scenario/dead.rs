@@ -3,7 +3,7 @@
 use dwell_model::{AttemptLimit, MessageId, StateKind};
 
 use super::super::stage::*;
-use crate::{Error, Put, Selection, Settle, Swept, Take, Target, When};
+use crate::{Error, LeaseTerms, Put, Selection, Settle, Swept, Take, Target, When};
 
 /// Buries so many messages, a second between them; oldest death first.
 fn buried<const N: usize>(stage: &mut Stage) -> [MessageId; N] {
@@ -12,7 +12,7 @@ fn buried<const N: usize>(stage: &mut Stage) -> [MessageId; N] {
     let mut dead = ids.clone();
     dead.reverse();
     for &id in &dead {
-        let taken = stage.store().take_id(q(), id, None, false).unwrap();
+        let taken = stage.store().take_id(q(), id, LeaseTerms::default()).unwrap();
         stage.settle(&taken.receipt, bury("x")).unwrap();
         stage.advance(1_000);
     }

@@ -6,7 +6,7 @@ use std::thread;
 use dwell_model::{MessageId, Number, Pause, QueueName, Setting, SettingChange, State, StateKind, Timestamp};
 
 use super::super::stage::*;
-use crate::{Action, Cancelled, Error, Forecast, Put, Selection, Take, Target, When};
+use crate::{Action, Cancelled, Error, Forecast, LeaseTerms, Put, Selection, Take, Target, When};
 
 pub fn get_answers_as_of_now(factory: &Factory) {
     let mut stage = Stage::open(factory);
@@ -71,7 +71,7 @@ pub fn peek_shows_what_goes_out_next_and_what_died_first(factory: &Factory) {
     assert_eq!(peek(&stage, StateKind::Leased), Ok(Some(urgent)));
     // The last of all by due and id is the first to die.
     for id in [later[19], later[0]] {
-        let taken = stage.store().take_id(q(), id, None, false).unwrap();
+        let taken = stage.store().take_id(q(), id, LeaseTerms::default()).unwrap();
         stage.settle(&taken.receipt, bury("x")).unwrap();
         stage.advance(1);
         assert_eq!(peek(&stage, StateKind::Dead), Ok(Some(later[19])));
@@ -290,7 +290,7 @@ pub fn a_forecast_follows_what_is_cancelled_rescheduled_purged_and_taken(factory
     expect_due(&stage, Some(vec![q()]), &[(100, 0), (200, 1), (300, 2)], 2);
     stage.reschedule(Target::Id(second), When::AfterMs(1_000));
     expect_due(&stage, Some(vec![q()]), &[(200, 0), (300, 1), (999, 1), (1_000, 2)], 2);
-    stage.store().take_id(q(), third, Some(50), false).unwrap();
+    stage.store().take_id(q(), third, LeaseTerms::of_ms(50)).unwrap();
     expect_due(&stage, Some(vec![q()]), &[(999, 0), (1_000, 1)], 1);
     stage.advance(50);
     expect_due(&stage, Some(vec![q()]), &[(949, 0), (950, 1)], 1);
@@ -390,7 +390,7 @@ pub fn a_forecast_agrees_with_a_full_listing_after_every_change(factory: &Factor
                 }
                 3 => {
                     for id in chunk.iter().take(5) {
-                        drop(stage.store().take_id(q(), *id, Some(60_000), false));
+                        drop(stage.store().take_id(q(), *id, LeaseTerms::of_ms(60_000)));
                     }
                 }
                 _ => {
@@ -524,4 +524,81 @@ pub fn queues_page_by_name(factory: &Factory) {
     assert_eq!(seen, names);
     let from_between = stage.store().queues(Some(queue("q19x")), 1).unwrap();
     assert_eq!(from_between[0].name, queue("q2"), "the name given need not exist");
+}
+
+/// Puts a message with a key, and buries it a second later.
+fn bury_keyed(stage: &mut Stage, name: &str) -> MessageId {
+    let id = stage.put(keyed(name, "m")).id;
+    stage.advance(1_000);
+    let taken = stage.store().take_id(q(), id, LeaseTerms::default()).unwrap();
+    stage.settle(&taken.receipt, bury("x")).unwrap();
+    id
+}
+
+pub fn get_with_dead_finds_the_youngest_of_the_dead_that_had_the_key_where_none_is_live(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    let not_found = Err(Error::MessageNotFound { queue: q() });
+    assert_eq!(code(stage.try_get_dead("k")), "unknown_queue");
+    let first = bury_keyed(&mut stage, "k");
+    let other = bury_keyed(&mut stage, "other");
+    assert_eq!(stage.try_get_dead("k").unwrap().id, first);
+    assert_eq!(stage.try_get(by_key("k")), not_found, "without it, none");
+    let second = bury_keyed(&mut stage, "k");
+    assert_eq!(stage.try_get_dead("k").unwrap().id, second);
+    assert_eq!(stage.try_get_dead("other").unwrap().id, other);
+    assert_eq!(stage.try_get_dead("never"), not_found);
+    // Died later, though it was put first.
+    let taken = stage.store().take_id(q(), first, LeaseTerms::default()).unwrap();
+    assert_eq!(stage.try_get_dead("k").unwrap().id, first, "the live one comes first");
+    stage.advance(1);
+    stage.settle(&taken.receipt, bury("again")).unwrap();
+    assert_eq!(stage.try_get_dead("k").unwrap().id, first);
+    let live = stage.put(keyed("k", "live").after_ms(500)).id;
+    assert_eq!(stage.try_get_dead("k").unwrap().id, live);
+    let targets = vec![Target::Id(second), by_key("other"), by_key("never"), Target::Id(live)];
+    let found = stage.store().get(q(), targets, true);
+    let ids: Vec<_> = found.into_iter().map(|found| found.map(|message| message.id)).collect();
+    assert_eq!(ids, [Ok(second), Ok(other), Err(Error::MessageNotFound { queue: q() }), Ok(live)]);
+    // Other calls find live ones by key, and no older one after the younger.
+    stage.cancel(Target::Id(live));
+    assert_eq!(stage.cancel(by_key("k")), crate::Cancelled::NotFound);
+    // Of one instant the higher id is the younger. An expiry is a death too.
+    let expires = Some(stage.at(500));
+    let expired = ["k", "twin"].map(|name| stage.put(Put { expires, ..keyed(name, "m") }).id);
+    stage.advance(500);
+    assert_eq!(["k", "twin"].map(|name| stage.try_get_dead(name).unwrap().id), expired);
+}
+
+pub fn get_with_dead_finds_none_that_gave_its_key_up_or_was_discarded(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    stage.put(keyed("k", "old"));
+    let held = stage.taken_for(60_000);
+    let new = stage.put(replacing("k", "new").after_ms(60_000)).id;
+    stage.settle(&held.receipt, bury("keyless")).unwrap();
+    assert_eq!(stage.try_get_dead("k").unwrap().id, new);
+    stage.cancel(Target::Id(new));
+    assert_eq!(code(stage.try_get_dead("k")), "message_not_found");
+    let [older, younger] = [0; 2].map(|_| bury_keyed(&mut stage, "k"));
+    assert_eq!(stage.try_get_dead("k").unwrap().id, younger);
+    stage.store().discard(q(), Selection::Ids(vec![younger])).unwrap();
+    assert_eq!(stage.try_get_dead("k").unwrap().id, older);
+    stage.store().discard(q(), Selection::All).unwrap();
+    stage.put(message("m").after_ms(60_000));
+    assert_eq!(code(stage.try_get_dead("k")), "message_not_found");
+    let revived = bury_keyed(&mut stage, "k");
+    stage.store().revive(q(), Selection::Ids(vec![revived]), When::AfterMs(60_000)).unwrap();
+    stage.cancel(Target::Id(revived));
+    assert_eq!(code(stage.try_get_dead("k")), "message_not_found");
+}
+
+pub fn get_with_dead_finds_the_same_after_a_restart(factory: &Factory) {
+    let Some(mut stage) = Stage::durable(factory) else { return };
+    let _older = bury_keyed(&mut stage, "k");
+    let younger = bury_keyed(&mut stage, "k");
+    let expired = stage.put(Put { expires: Some(stage.at(500)), ..keyed("expired", "m") }).id;
+    stage.restart();
+    stage.advance(500);
+    assert_eq!(["k", "expired"].map(|name| stage.try_get_dead(name).unwrap().id), [younger, expired]);
+    stage.restart();
+    assert_eq!(["k", "expired"].map(|name| stage.try_get_dead(name).unwrap().id), [younger, expired]);
 }

@@ -58,7 +58,7 @@ pub fn keys_are_scoped_to_their_queue(factory: &Factory) {
     let here = stage.put(keyed("k", "here")).id;
     let there = stage.put(Put::new(queue("other"), "there").key(key("k"))).id;
     assert_eq!(stage.try_get(by_key("k")).map(|message| message.id), Ok(here));
-    assert_eq!(stage.store().get(queue("other"), vec![by_key("k")])[0].as_ref().unwrap().id, there);
+    assert_eq!(stage.store().get(queue("other"), vec![by_key("k")], false)[0].as_ref().unwrap().id, there);
     stage.cancel(by_key("k"));
     assert_eq!(code(stage.try_put(Put::new(queue("other"), "x").key(key("k")))), "key_taken");
 }

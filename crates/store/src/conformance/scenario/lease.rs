@@ -4,11 +4,7 @@ use dwell_model::{AttemptLimit, Limits, Setting, StateKind};
 
 use super::super::stage::*;
 use super::super::waiting::Waiting;
-use crate::{Action, Error, Put, Settled, Take};
-
-fn attempts(limit: u32) -> AttemptLimit {
-    AttemptLimit::At(limit.try_into().unwrap())
-}
+use crate::{Action, Error, LeaseTerms, Put, Settled, Take};
 
 pub fn the_lease_is_the_takes_else_the_messages_else_the_queues(factory: &Factory) {
     let stage = Stage::open(factory);
@@ -29,7 +25,7 @@ pub fn the_lease_is_the_takes_else_the_messages_else_the_queues(factory: &Factor
     stage.put(own);
     assert_eq!(length_ms(Take::from(q()).lease_ms(1_000)), 1_000, "the take's");
     let id = stage.put(message("m")).id;
-    let taken = stage.store().take_id(q(), id, Some(500), false).unwrap();
+    let taken = stage.store().take_id(q(), id, LeaseTerms::of_ms(500)).unwrap();
     assert_eq!(taken.lease_until, stage.at(500));
 }
 
@@ -38,7 +34,7 @@ pub fn a_take_with_a_lease_out_of_bounds_is_refused(factory: &Factory) {
     let id = stage.put(message("m")).id;
     for lease_ms in [0, Setting::MAX_LEASE_MS + 1, u64::MAX] {
         assert_eq!(code(stage.store().take(Take::from(q()).lease_ms(lease_ms))), "invalid_setting");
-        assert_eq!(code(stage.store().take_id(q(), id, Some(lease_ms), false)), "invalid_setting");
+        assert_eq!(code(stage.store().take_id(q(), id, LeaseTerms::of_ms(lease_ms))), "invalid_setting");
     }
     assert_eq!(stage.state(id), StateKind::Ready);
 }
@@ -118,7 +114,7 @@ pub fn past_the_cap_of_leased_messages_a_take_is_refused(factory: &Factory) {
     assert_eq!(refused, Error::TooManyLeased { limit: 2 });
     assert!(refused.is_retryable());
     let ready = stage.store().list(q(), StateKind::Ready, None, 9).unwrap().messages.pop().unwrap().id;
-    assert_eq!(code(stage.store().take_id(q(), ready, None, false)), "too_many_leased");
+    assert_eq!(code(stage.store().take_id(q(), ready, LeaseTerms::default())), "too_many_leased");
     assert!(stage.take(Take::from(queue("empty"))).is_empty(), "nothing is due there");
     stage.settle(&held[0].receipt, Action::Ack).unwrap();
     assert_eq!(stage.drain(), ["c"]);
@@ -153,7 +149,7 @@ pub fn past_the_cap_of_a_queues_leases_its_takes_are_refused_and_no_others(facto
     let refused = stage.store().take(Take::from(q())).expect_err("two are leased");
     assert_eq!(refused, Error::TooManyLeased { limit: 2 });
     let ready = stage.store().list(q(), StateKind::Ready, None, 9).unwrap().messages.pop().unwrap().id;
-    assert_eq!(code(stage.store().take_id(q(), ready, None, false)), "too_many_leased");
+    assert_eq!(code(stage.store().take_id(q(), ready, LeaseTerms::default())), "too_many_leased");
     assert_eq!(stage.take(Take::from(queue("other")).lease_ms(60_000)).len(), 1, "others have their own");
     stage.settle(&held[0].receipt, Action::Ack).unwrap();
     assert_eq!(stage.take(Take::from(q()).max(5).lease_ms(60_000)).len(), 1);

@@ -6,15 +6,20 @@
 
 #![allow(missing_docs, reason = "the bullet that a scenario is called after says what it shows")]
 
+pub mod cap;
 pub mod change;
 pub mod clock;
 pub mod configure;
 pub mod dead;
+pub mod deaths;
+pub mod expire;
 pub mod inspect;
 pub mod key;
+pub mod lapse;
 pub mod lease;
 pub mod put;
 pub mod restart;
+pub mod retention;
 pub mod settle;
 pub mod store;
 pub mod sweep;

@@ -195,7 +195,7 @@ pub fn a_batch_over_the_limit_is_refused_whole(factory: &Factory) {
     assert!(stage.store().put(vec![message("m"); 4]).iter().all(|answer| answer.is_ok()));
     let targets = vec![by_key("k"); 5];
     assert!(stage.store().cancel(q(), targets.clone()).into_iter().all(|a| code(a) == "batch_too_large"));
-    assert!(stage.store().get(q(), targets).into_iter().all(|a| code(a) == "batch_too_large"));
+    assert!(stage.store().get(q(), targets, false).into_iter().all(|a| code(a) == "batch_too_large"));
     assert!(stage.store().put(vec![]).is_empty());
 }
 

@@ -3,7 +3,7 @@
 use dwell_model::{AttemptLimit, Headers, Limits, StateKind};
 
 use super::super::stage::*;
-use crate::{Action, Put, Settled, Take, Target, When};
+use crate::{Action, LeaseTerms, Put, Settled, Take, Target, When};
 
 pub fn a_put_that_was_answered_survives_a_restart(factory: &Factory) {
     let Some(mut stage) = Stage::durable(factory) else { return };
@@ -117,7 +117,7 @@ pub fn a_bound_lease_is_freed_at_a_restart_and_spends_an_attempt(factory: &Facto
     assert_eq!(code(stage.settle(&receipt, Action::Ack)), "lease_lost");
     let standing = stage.get(id).standing;
     assert_eq!((standing.state.kind(), standing.attempts, standing.counts.lapses), (StateKind::Ready, 1, 1));
-    stage.store().take_id(q(), id, None, true).unwrap();
+    stage.store().take_id(q(), id, LeaseTerms { bound: true, ..LeaseTerms::default() }).unwrap();
     stage.restart();
     assert_eq!(stage.death(id), "attempts_spent", "it killed its process twice");
 }
@@ -216,4 +216,27 @@ pub fn the_caps_of_a_queue_hold_after_a_restart(factory: &Factory) {
     assert_eq!(stage.take(Take::from_all([q(), queue("other")]).max(5)).len(), 1);
     stage.settle(&held[0].receipt, Action::Ack).unwrap();
     assert_eq!(stage.take(Take::from(q()).max(5)).len(), 1);
+}
+
+pub fn a_clean_close_releases_session_leases_and_spends_no_attempt(factory: &Factory) {
+    let Some(mut stage) = Stage::durable(factory).filter(Stage::has_sessions) else { return };
+    let id = stage.put(Put { max_attempts: Some(attempts(1)), ..message("bound") }).id;
+    let other = stage.put(message("other").priority(2_000)).id;
+    let bound = stage.take(Take::from(q()).lease_ms(3_600_000).bound()).pop().unwrap();
+    let held = stage.taken_for(3_600_000);
+    assert_eq!((bound.message.id, held.message.id), (id, other));
+    for round in 1..=3 {
+        stage.close();
+        let standing = stage.get(id).standing;
+        assert_eq!(
+            (standing.state.kind(), standing.attempts),
+            (StateKind::Ready, 0),
+            "a deploy kills nothing"
+        );
+        assert_eq!((standing.counts.takes, standing.counts.releases), (round, round), "it was held");
+        let again = stage.take(Take::from(q()).lease_ms(3_600_000).bound()).pop().unwrap();
+        assert_eq!((again.message.id, again.message.standing.attempt()), (id, 1));
+    }
+    assert_eq!(code(stage.settle(&bound.receipt, Action::Ack)), "lease_lost");
+    assert_eq!(stage.settle(&held.receipt, Action::Ack), Ok(Settled::Gone), "others hold on");
 }

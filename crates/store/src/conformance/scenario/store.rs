@@ -4,7 +4,7 @@ use bytes::Bytes;
 use dwell_model::{AttemptLimit, Headers};
 
 use super::super::stage::*;
-use crate::{Action, Cancelled, OnConflict, Put, Settle, Settled, Take, Target, When};
+use crate::{Action, Cancelled, LeaseTerms, OnConflict, Put, Settle, Settled, Take, Target, When};
 
 pub fn a_message_is_handed_out_at_its_instant_and_never_before(factory: &Factory) {
     let mut stage = Stage::open(factory);
@@ -84,7 +84,7 @@ pub fn at_most_one_valid_receipt_exists_for_a_message(factory: &Factory) {
         let taken = stage.taken_for(1_000);
         assert_eq!(taken.message.id, id);
         assert!(stage.take_one().is_none(), "a leased message is hidden from others");
-        assert_eq!(code(stage.store().take_id(q(), id, None, false)), "leased");
+        assert_eq!(code(stage.store().take_id(q(), id, LeaseTerms::default())), "leased");
         assert!(!receipts.contains(&taken.receipt), "a receipt was issued twice");
         for stale in &receipts {
             assert_eq!(code(stage.settle(stale, extend(1_000))), "lease_lost");
@@ -163,7 +163,7 @@ pub fn a_bad_item_in_a_batch_fails_alone(factory: &Factory) {
     assert_eq!(codes, [Ok(Settled::Gone), Err("lease_lost"), Err("lease_lost"), Ok(Settled::Gone)]);
     let held = taken[1].message.id;
     let missing = Target::Id(taken[0].message.id);
-    let got = stage.store().get(q(), vec![missing.clone(), by_key("k")]);
+    let got = stage.store().get(q(), vec![missing.clone(), by_key("k")], false);
     let codes: Vec<_> = got.into_iter().map(|answer| answer.map_or_else(|e| e.code(), |_| "ok")).collect();
     assert_eq!(codes, ["message_not_found", "ok"]);
     let cancelled = stage.store().cancel(q(), vec![missing, by_key("k")]);
@@ -196,8 +196,8 @@ pub fn a_refusal_changes_nothing(factory: &Factory) {
         let expires = Some(stage.at(100));
         assert_eq!(code(stage.try_put(Put { expires, ..put.after_ms(100) })), "expires_before_due");
     }
-    assert_eq!(code(stage.store().take_id(q(), held, None, false)), "leased");
-    assert_eq!(code(stage.store().take_id(q(), stands, Some(0), false)), "invalid_setting");
+    assert_eq!(code(stage.store().take_id(q(), held, LeaseTerms::default())), "leased");
+    assert_eq!(code(stage.store().take_id(q(), stands, LeaseTerms::of_ms(0))), "invalid_setting");
     assert_eq!(code(stage.settle(&receipt, retry(u64::MAX))), "due_out_of_range");
     let release = Action::Release { after_ms: Some(u64::MAX), priority: Some(0) };
     assert_eq!(code(stage.settle(&receipt, release)), "due_out_of_range");

@@ -1,9 +1,9 @@
 //! Tokens: a retried put is harmless.
 
-use dwell_model::{Limits, Setting};
+use dwell_model::{Headers, Limits, Setting};
 
 use super::super::stage::*;
-use crate::{Action, Put, PutOutcome, Take, Target, When};
+use crate::{Action, Error, Put, PutOutcome, Take, Target, When};
 
 pub fn the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_message_is_gone(
     factory: &Factory,
@@ -13,7 +13,11 @@ pub fn the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_messa
     let first = stage.put(put.clone());
     stage.advance(50);
     assert_eq!(stage.put(put.clone()), first, "the same answer, with the same instant");
-    assert_eq!(stage.put(message("other body").token(token("t"))), first);
+    assert_eq!(
+        stage.put(message("m").after_ms(70).token(token("t"))),
+        first,
+        "whatever it says of the instant"
+    );
     assert_eq!(stage.stats().counts.scheduled, 1);
     stage.advance(50);
     let taken = stage.taken();
@@ -107,4 +111,77 @@ pub fn past_the_cap_of_a_queues_tokens_new_ones_are_refused_there_and_nowhere_el
     assert_eq!(other.outcome, PutOutcome::Created, "another queue has its own");
     stage.advance(602_000);
     assert_ne!(stage.put(put(0)).id, first.id, "and they come again when theirs have run out");
+}
+
+pub fn the_same_token_for_another_body_or_key_is_a_mismatch_and_changes_nothing(factory: &Factory) {
+    let stage = Stage::open(factory);
+    let put = keyed("k", "m").after_ms(60_000).token(token("t"));
+    let first = stage.put(put.clone());
+    let before = stage.snapshot();
+    let mismatch = Err(Error::IdempotencyMismatch { id: first.id });
+    for other in [
+        keyed("k", "other"),
+        keyed("other", "m"),
+        message("m"),
+        replacing("k", "other"),
+        // It is asked before anything else.
+        message("other").after_ms(u64::MAX),
+    ] {
+        assert_eq!(stage.try_put(other.token(token("t"))), mismatch);
+    }
+    assert_eq!(stage.snapshot(), before);
+    assert!(!mismatch.unwrap_err().is_retryable());
+    assert_eq!(stage.put(put), first, "and it stands for the same as before");
+    let batch = vec![message("n").token(token("u")), message("o").token(token("u")), message("p")];
+    let answers = stage.store().put(batch);
+    let id = answers[0].as_ref().unwrap().id;
+    assert_eq!(answers[1], Err(Error::IdempotencyMismatch { id }), "in one batch as well");
+    assert!(answers[2].is_ok());
+}
+
+pub fn the_same_token_may_come_with_another_instant_and_other_headers(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    let first = stage.put(keyed("k", "m").after_ms(60_000).token(token("t")));
+    stage.advance(1_000);
+    let trace = Headers::new([("traceparent", "00-1")]).unwrap();
+    let again = Put {
+        headers: trace,
+        priority: 3,
+        max_attempts: Some(attempts(2)),
+        lease_ms: Some(5_000),
+        expires: Some(stage.at(99_000)),
+        ..keeping("k", "m").at(stage.at(60_000)).token(token("t"))
+    };
+    assert_eq!(stage.put(again), first);
+    assert_eq!(stage.get(first.id).standing.due, first.due);
+}
+
+pub fn a_mismatch_is_noticed_after_a_restart_and_when_the_message_is_gone(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    let put = keyed("k", "m").after_ms(60_000).token(token("t"));
+    let first = stage.put(put.clone());
+    let stands = stage.put(keyed("stands", "s").after_ms(60_000)).id;
+    let kept = stage.put(keeping("stands", "x").token(token("kept")));
+    assert_eq!(kept.id, stands);
+    let check = |stage: &Stage| {
+        let other = stage.try_put(keyed("k", "other").token(token("t")));
+        assert_eq!(other, Err(Error::IdempotencyMismatch { id: first.id }));
+        let other = stage.try_put(keeping("stands", "s").token(token("kept")));
+        assert_eq!(other, Err(Error::IdempotencyMismatch { id: stands }), "it stands for the put's body");
+        assert_eq!(stage.put(put.clone()), first);
+        assert_eq!(stage.put(keeping("stands", "x").token(token("kept"))), kept);
+    };
+    check(&stage);
+    if stage.is_durable() {
+        stage.restart();
+        check(&stage);
+    }
+    stage.store().purge(q()).unwrap();
+    check(&stage);
+    if stage.is_durable() {
+        stage.restart();
+        check(&stage);
+    }
+    stage.advance(600_000);
+    assert_ne!(stage.put(keyed("k", "other").token(token("t"))).id, first.id, "its time is over");
 }

@@ -4,15 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
-use dwell_model::{AttemptLimit, DEFAULT_PRIORITY, Key, Message, MessageId, Number, State, StateKind, as_of};
+use dwell_model::{
+    DEFAULT_PRIORITY, Key, Message, MessageId, Number, Rules, Settings, Standing, State, StateKind, as_of,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::random::{Call, Walk, any_call, config};
+use super::random::{Call, Walk, any_call_without_retention, config};
 use super::*;
 use crate::core::{
-    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Placed, Reader, WaiterId,
-    Which,
+    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, Expired, Expiring, HandedOver, Placed,
+    Reader, WaiterId, Which,
 };
 use crate::{Error, Forecast, Selection, StateCounts, When};
 
@@ -45,6 +47,12 @@ impl Copy {
             State::Dead(death) => Some((death.at, *id)),
             _ => standing.expires.filter(|_| self.is_over).map(|at| (at, *id)),
         }
+    }
+
+    /// What becomes of it when it expires. What had expired when it was ripened died by that.
+    fn expiring(&self, expiring: &dyn Fn(&QueueName) -> Expiring) -> Expiring {
+        let Message { queue, standing, .. } = &self.cold.message;
+        if standing.expires.is_some_and(|at| at <= self.ripe) { Expiring::Die } else { expiring(queue) }
     }
 
     fn order(&self) -> (u32, Timestamp, MessageId) {
@@ -98,15 +106,34 @@ impl Toy {
     }
 
     /// The first `most` of those expire that can be read; says whether these were all.
-    fn let_expire(&mut self, now: Now, most: usize, died: &mut Vec<(QueueName, u64)>) -> bool {
-        let readable = self.over(now).map(|copy| copy.cold.copy).filter(|at| !self.unreadable.contains(at));
-        let readable: Vec<CopyAt> = readable.collect();
-        for at in readable.iter().take(most) {
+    fn let_expire(
+        &mut self,
+        now: Now,
+        most: usize,
+        expiring: &dyn Fn(&QueueName) -> Expiring,
+        into: &mut Expired<Bytes>,
+    ) -> bool {
+        let goes = |copy: &&Copy| {
+            let is_readable = !self.unreadable.contains(&copy.cold.copy);
+            is_readable && copy.expiring(expiring) != Expiring::Stay
+        };
+        let going: Vec<CopyAt> = self.over(now).filter(goes).map(|copy| copy.cold.copy).collect();
+        for at in going.iter().take(most) {
             let copy = self.copies.get_mut(at).unwrap();
-            copy.is_over = true;
-            died.push((copy.cold.message.queue.clone(), 1));
+            let queue = &copy.cold.message.queue;
+            match copy.expiring(expiring) {
+                Expiring::Die => {
+                    copy.is_over = true;
+                    into.died.push((queue.clone(), 1));
+                }
+                Expiring::Go => {
+                    copy.is_cold = false;
+                    into.gone.push(copy.cold.clone());
+                }
+                Expiring::Stay => unreachable!("those were left out"),
+            }
         }
-        readable.len() <= most
+        going.len() <= most
     }
 
     /// Those that have expired are written anew, as dead ones, while the core goes on: the number of each, when it expired, and
@@ -119,7 +146,7 @@ impl Toy {
             if matches!(standing.state, State::Dead(_)) {
                 continue;
             }
-            *standing = as_of(standing, Now { wall: expires, mono_ms: 0 }, AttemptLimit::Unlimited);
+            *standing = expired(standing, expires);
             copy.is_over = false;
             if copy.is_cold {
                 moved.push((queue.clone(), *number, expires, copy.ripe));
@@ -154,8 +181,7 @@ impl Toy {
             let standing = &mut cold.message.standing;
             if std::mem::take(&mut copy.is_over) {
                 cold.over_by = Some(copy.ripe);
-                let wall = standing.expires.unwrap();
-                *standing = as_of(standing, Now { wall, mono_ms: 0 }, AttemptLimit::Unlimited);
+                *standing = expired(standing, standing.expires.unwrap());
             } else if copy.state(Timestamp::MIN) == StateKind::Ready {
                 cold.message.standing.state = State::Ready;
             }
@@ -205,12 +231,39 @@ impl Cold<Bytes> for Toy {
         Ok(ColdHead { first, next: later.map(|copy| copy.cold.message.standing.due).min() })
     }
 
-    fn expire(&mut self, now: Now, most: usize, died: &mut Vec<(QueueName, u64)>) -> bool {
-        // As little as may be done.
-        self.let_expire(now, most.min(2), died)
+    fn dead_by_key(
+        &mut self,
+        queue: &QueueName,
+        key: &Key,
+        after: Option<Died>,
+    ) -> Result<Option<ColdMessage<Bytes>>> {
+        let had_it = |copy: &&Copy| copy.cold.message.key.as_ref() == Some(key) && copy.died() > after;
+        let youngest = self.of(queue).filter(had_it).max_by_key(|copy| copy.died());
+        let at = youngest.map(|copy| copy.cold.copy);
+        self.one(at)
     }
 
-    fn expire_unread(&mut self, queue: &QueueName, now: Now, _: &mut Vec<(QueueName, u64)>) -> Result<()> {
+    fn expire(
+        &mut self,
+        now: Now,
+        most: usize,
+        expiring: &dyn Fn(&QueueName) -> Expiring,
+        into: &mut Expired<Bytes>,
+    ) -> bool {
+        // As little as may be done.
+        self.let_expire(now, most.min(2), expiring, into)
+    }
+
+    fn expire_unread(
+        &mut self,
+        queue: &QueueName,
+        now: Now,
+        expiring: &dyn Fn(&QueueName) -> Expiring,
+        _: &mut Expired<Bytes>,
+    ) -> Result<()> {
+        if expiring(queue) == Expiring::Stay {
+            return Ok(());
+        }
         if !self.over(now).any(|copy| self.unreadable.contains(&copy.cold.copy)) {
             return Ok(());
         }
@@ -317,6 +370,12 @@ impl Cold<Bytes> for Toy {
     fn most_ripe(&self) -> Timestamp {
         self.copies.values().map(|copy| copy.ripe).max().unwrap_or(Timestamp::MIN)
     }
+}
+
+/// Where a message stands that has expired by then.
+fn expired(standing: &Standing, wall: Timestamp) -> Standing {
+    let (id, settings) = (MessageId::new(wall, 0, 0, 0), Settings::default());
+    as_of(standing, Now { wall, mono_ms: 0 }, Rules::of(id, None, &settings)).unwrap()
 }
 
 fn rotten() -> Error {
@@ -427,9 +486,9 @@ pub(super) fn recovered(rig: &Rig, checkpoint: &Checkpoint) -> Rig {
     for told in &rig.log.0[..checkpoint.told] {
         match told.clone() {
             Told::Put(record, _) => {
-                if let Some((token, until)) = record.token.clone() {
+                if let Some(token) = record.token.clone() {
                     let (answer, queue) = (record.answer(), record.queue);
-                    again.core.replay(Record::Answered { queue, token, answer, until }).unwrap();
+                    again.core.replay(Record::Answered { queue, token, answer }).unwrap();
                 }
             }
             Told::Record(
@@ -517,7 +576,7 @@ fn an_id_of_another_queue_lets_nothing_expire_there() {
         rig.put(Put { expires: Some(at(50)), ..put_to("b") }, now(0)).unwrap();
     }
     let before = rig.log.0.len();
-    let got = rig.call(|core, log| core.get(&queue("a"), vec![crate::Target::Id(id)], now(60), log));
+    let got = rig.call(|core, log| core.get(&queue("a"), vec![crate::Target::Id(id)], false, now(60), log));
     assert_eq!(got, [Err(Error::MessageNotFound { queue: queue("a") })]);
     let stands = |told: &&Told| matches!(told, Told::Record(Record::Stands { .. }, _));
     assert_eq!(rig.log.0[before..].iter().filter(stands).count(), 0);
@@ -693,7 +752,8 @@ fn with_dead() -> (Rig, Checkpoint, Vec<MessageId>) {
 fn a_sweep_goes_on_behind_the_last_one_that_it_looked_at_though_cold_ones_behind_it_are_known() {
     let (mut rig, _, ids) = with_dead();
     for id in &ids[..3] {
-        let got = rig.call(|core, log| core.get(&queue("q"), vec![crate::Target::Id(*id)], now(9), log));
+        let got =
+            rig.call(|core, log| core.get(&queue("q"), vec![crate::Target::Id(*id)], false, now(9), log));
         assert!(got[0].is_ok());
     }
     assert_eq!((rig.core.cold_len(), rig.core.len()), (3, 3));
@@ -716,7 +776,7 @@ fn an_old_record_of_a_revive_means_all_that_are_dead_in_memory_too() {
     let (rig, checkpoint, ids) = with_dead();
     let mut again = recovered(&rig, &checkpoint);
     let all = ids.into_iter().map(crate::Target::Id).collect();
-    let got = again.call(|core, log| core.get(&queue("q"), all, now(9), log));
+    let got = again.call(|core, log| core.get(&queue("q"), all, false, now(9), log));
     assert!(got.iter().all(Result::is_ok));
     assert_eq!((again.core.cold_len(), again.core.len()), (0, 6));
     let toy = again.log.1.as_mut().unwrap();
@@ -789,7 +849,7 @@ enum Move {
 
 fn any_move() -> impl Strategy<Value = Move> {
     prop_oneof![
-        6 => any_call().prop_map(Move::Call),
+        6 => any_call_without_retention().prop_map(Move::Call),
         1 => Just(Move::Capture),
         2 => (0..4_usize).prop_map(Move::Evict),
     ]

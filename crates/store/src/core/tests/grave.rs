@@ -3,7 +3,7 @@
 use dwell_model::{Key, StateKind};
 
 use super::*;
-use crate::{Cancelled, OnConflict, Selection, Target, When};
+use crate::{Cancelled, LeaseTerms, OnConflict, Selection, Target, When};
 
 /// So many are forgotten by each call.
 const A_CALL: usize = 100;
@@ -85,18 +85,20 @@ fn dead_messages_and_a_whole_queue_go_alike() {
 fn nobody_finds_what_was_purged_by_id_number_or_key_and_the_key_is_free() {
     let mut rig = rig();
     fill(&mut rig, 2_000);
-    let old = rig.call(|core, log| core.get(&queue("q"), vec![Target::Key(key(4))], now(1), log)).remove(0);
+    let old =
+        rig.call(|core, log| core.get(&queue("q"), vec![Target::Key(key(4))], false, now(1), log)).remove(0);
     let old = old.unwrap();
     rig.call(|core, log| core.purge(&queue("q"), now(1), log)).unwrap();
     let by_key = Target::Key(key(4));
     for target in [Target::Id(old.id), by_key.clone()] {
-        let get = rig.call(|core, log| core.get(&queue("q"), vec![target.clone()], now(1), log)).remove(0);
+        let get =
+            rig.call(|core, log| core.get(&queue("q"), vec![target.clone()], false, now(1), log)).remove(0);
         assert!(matches!(get.unwrap_err().code(), "message_not_found" | "unknown_queue"));
         let cancel = rig.call(|core, log| core.cancel(&queue("q"), vec![target], now(1), log)).remove(0);
         assert_eq!(cancel.unwrap(), Cancelled::NotFound);
     }
     assert_eq!(rig.call(|core, log| core.locate(vec![old.number], log)), [Ok(None)]);
-    let take_id = rig.call(|core, log| core.take_id(&queue("q"), old.id, None, false, now(1), log));
+    let take_id = rig.call(|core, log| core.take_id(&queue("q"), old.id, LeaseTerms::default(), now(1), log));
     assert_eq!(take_id.unwrap_err().code(), "message_not_found");
     let moved = rig
         .call(|core, log| core.reschedule(&queue("q"), vec![(Target::Id(old.id), When::Now)], now(1), log));
@@ -106,7 +108,7 @@ fn nobody_finds_what_was_purged_by_id_number_or_key_and_the_key_is_free() {
     let new = rig.put(put, now(2)).unwrap();
     assert!(rig.core.has_ghosts(), "the one that had the key before is not forgotten");
     bury(&mut rig);
-    let found = rig.call(|core, log| core.get(&queue("q"), vec![by_key], now(2), log)).remove(0);
+    let found = rig.call(|core, log| core.get(&queue("q"), vec![by_key], false, now(2), log)).remove(0);
     assert_eq!(found.unwrap().id, new.id);
     let page = rig.call(|core, log| core.list(&queue("q"), StateKind::Ready, None, 10, now(2), log)).unwrap();
     assert_eq!(page.messages.len(), 1);

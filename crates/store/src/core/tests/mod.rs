@@ -6,6 +6,7 @@ mod calls;
 mod cold;
 mod grave;
 mod random;
+mod retention;
 mod sweep;
 mod waiting;
 

@@ -6,15 +6,17 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use dwell_model::{
-    AttemptLimit, Backoff, Headers, Message, MessageId, Number, Pause, PutToken, Setting, SettingChange,
-    SettingName, Settings, StateKind,
+    AttemptLimit, Backoff, Headers, Holder, LapseBackoff, Message, MessageId, Number, OnExpiry, Pause,
+    PutToken, Setting, SettingChange, SettingName, Settings, StateKind,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
 use crate::core::WaiterId;
-use crate::{Error, OnConflict, PutOutcome, QueueStats, Selection, Target, When};
+use crate::{
+    Error, LeaseRef, LeaseTerms, OnConflict, PutDigest, PutOutcome, QueueStats, Selection, Target, When,
+};
 
 const QUEUES: u8 = 4;
 
@@ -34,7 +36,8 @@ pub(super) enum Call {
     Purge(u8),
     DeleteQueue(u8),
     Configure { queue: u8, change: SettingChange },
-    Get { queue: u8, target: AnyTarget },
+    Get { queue: u8, target: AnyTarget, dead: bool },
+    ExpireLease { queue: u8, message: u8, takes: u32 },
     List { queue: u8, state: StateKind },
     Stats(u8),
     Serve,
@@ -122,6 +125,11 @@ fn any_change() -> impl Strategy<Value = SettingChange> {
         Just(SettingChange::Set(Setting::Levels(vec![10, 700]))),
         Just(SettingChange::Set(Setting::Spread(2))),
         (0..2_000_u64).prop_map(|ms| SettingChange::Set(Setting::TokenMs(ms))),
+        prop_oneof![1..3_000_u64, Just(60_000)].prop_map(|ms| SettingChange::Set(Setting::DeadTtlMs(ms))),
+        (0..4_u64).prop_map(|most| SettingChange::Set(Setting::DeadMax(most))),
+        Just(SettingChange::Set(Setting::OnExpiry(OnExpiry::Drop))),
+        (1..4_u64).prop_map(|most| SettingChange::Set(Setting::MaxLeased(most))),
+        (0..3_usize).prop_map(|at| SettingChange::Set(Setting::LapseBackoff(LapseBackoff::ALL[at]))),
         (0..SettingName::ALL.len()).prop_map(|at| SettingChange::Reset(SettingName::ALL[at])),
     ]
 }
@@ -177,12 +185,30 @@ pub(super) fn any_call() -> impl Strategy<Value = Call> {
         1 => queue().prop_map(Call::Purge),
         1 => queue().prop_map(Call::DeleteQueue),
         2 => (queue(), any_change()).prop_map(|(queue, change)| Call::Configure { queue, change }),
-        1 => (queue(), any_target()).prop_map(|(queue, target)| Call::Get { queue, target }),
+        2 => (queue(), any_target(), any::<bool>())
+            .prop_map(|(queue, target, dead)| Call::Get { queue, target, dead }),
+        2 => (queue(), any::<u8>(), 0..3_u32)
+            .prop_map(|(queue, message, takes)| Call::ExpireLease { queue, message, takes }),
         1 => (queue(), state).prop_map(|(queue, state)| Call::List { queue, state }),
         1 => queue().prop_map(Call::Stats),
         4 => Just(Call::Serve),
         1 => any::<u8>().prop_map(Call::Forget),
     ]
+}
+
+/// Of cold messages it is found out some time later that they are past their queue's retention, and counts tell.
+pub(super) fn any_call_without_retention() -> impl Strategy<Value = Call> {
+    any_call().prop_map(|call| match call {
+        Call::Configure {
+            queue,
+            change: SettingChange::Set(Setting::DeadTtlMs(_) | Setting::DeadMax(_)),
+        } => Call::Stats(queue),
+        call => call,
+    })
+}
+
+fn holder(is_named: bool, number: usize) -> Option<Holder> {
+    is_named.then(|| format!("worker {number}").parse().unwrap())
 }
 
 fn nonzero(number: u32) -> NonZeroU32 {
@@ -210,7 +236,7 @@ pub(super) struct Seen {
     /// Oldest first.
     dead: BTreeMap<QueueName, Vec<MessageId>>,
     located: Vec<Option<(QueueName, MessageId)>>,
-    tokens: Vec<Option<PutAnswer>>,
+    tokens: Vec<Option<(PutAnswer, PutDigest)>>,
     next_number: u64,
 }
 
@@ -223,12 +249,15 @@ pub(super) struct Walk {
     messages: Vec<(QueueName, MessageId)>,
     pub(super) receipts: Vec<Receipt>,
     waiters: u64,
+    /// Whether any queue was told to drop what expires: then one may be gone with its last message, and what is cold is not
+    /// found to be so at once.
+    drops: bool,
 }
 
 impl Walk {
     fn new(rig: Rig) -> Walk {
         let (now, latest) = (now(0), at(0));
-        Walk { rig, now, latest, messages: Vec::new(), receipts: Vec::new(), waiters: 0 }
+        Walk { rig, now, latest, messages: Vec::new(), receipts: Vec::new(), waiters: 0, drops: false }
     }
 
     pub(super) fn random() -> Walk {
@@ -286,6 +315,9 @@ impl Walk {
         self.latest = self.latest.max(now.wall);
         self.rig.core.catch_up(now, &mut self.rig.log);
         self.rig.log.0.push(Told::Time(self.rig.core.seen()));
+        if self.drops {
+            self.rig.catch_up(now);
+        }
         match call {
             Call::Advance(ms) => {
                 self.now.wall = now.wall.after(u64::from(*ms)).unwrap();
@@ -303,6 +335,7 @@ impl Walk {
                     wait_ms: *wait_ms,
                     lease_ms: *lease_ms,
                     bound: *bound,
+                    holder: holder(*bound, *max),
                 };
                 let taken = self.rig.take(take.clone(), now);
                 let nothing = taken.as_ref().is_ok_and(Vec::is_empty);
@@ -317,8 +350,9 @@ impl Walk {
                 }
             }
             Call::TakeId { message, bound } => {
+                let terms = LeaseTerms { bound: *bound, ..LeaseTerms::default() };
                 let (queue, id) = self.message(*message);
-                let taken = self.rig.call(|core, log| core.take_id(&queue, id, None, *bound, now, log));
+                let taken = self.rig.call(|core, log| core.take_id(&queue, id, terms, now, log));
                 self.hand_over(taken.map(|delivery| vec![delivery]));
             }
             Call::Settle { receipt, action } => {
@@ -353,12 +387,17 @@ impl Walk {
                 self.rig.call(|core, log| core.delete_queue(&name(*queue), now, log));
             }
             Call::Configure { queue, change } => {
+                self.drops |= *change == SettingChange::Set(Setting::OnExpiry(OnExpiry::Drop));
                 let changes = vec![change.clone()];
                 let _ = self.rig.call(|core, log| core.configure(&name(*queue), changes, now, log));
             }
-            Call::Get { queue, target } => {
-                let targets = vec![self.target(target)];
-                self.rig.call(|core, log| core.get(&name(*queue), targets, now, log));
+            Call::ExpireLease { queue, message, takes } => {
+                let leases = vec![LeaseRef { id: self.message(*message).1, takes: *takes }];
+                self.rig.call(|core, log| core.expire_lease(&name(*queue), leases, now, log));
+            }
+            Call::Get { queue, target, dead } => {
+                let (targets, dead) = (vec![self.target(target)], *dead);
+                self.rig.call(|core, log| core.get(&name(*queue), targets, dead, now, log));
             }
             Call::List { queue, state } => {
                 let _ = self.rig.call(|core, log| core.list(&name(*queue), *state, None, 2, now, log));

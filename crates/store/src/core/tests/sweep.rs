@@ -7,10 +7,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::cold::{Checkpoint, capture, capture_in_slices, evict, recovered};
-use super::random::{Call, Walk, any_call, config, name};
+use super::random::{Call, Walk, any_call_without_retention, config, name};
 use super::*;
-use crate::Error;
 use crate::core::{Sweep, Sweeping};
+use crate::{Error, LeaseTerms};
 
 const QUEUES: u8 = 3;
 
@@ -28,7 +28,8 @@ fn bury_in(name: &str, rig: &mut Rig, key: Option<&str>, at: u64) -> MessageId {
     let put = put_to(name).priority(0);
     let put = Put { key: key.map(|key| Key::new(key).unwrap()), ..put };
     let id = rig.put(put, now(at)).unwrap().id;
-    let taken = rig.call(|core, log| core.take_id(&queue(name), id, None, false, now(at), log)).unwrap();
+    let taken =
+        rig.call(|core, log| core.take_id(&queue(name), id, LeaseTerms::default(), now(at), log)).unwrap();
     rig.settle(&taken.receipt, Action::Bury { reason: None, priority: None }, now(at)).unwrap();
     id
 }
@@ -73,7 +74,8 @@ fn what_dies_between_two_slices_stays_dead() {
     let taken = rig.take(Take::from(queue("q")), before).unwrap();
     assert_eq!(taken.len(), 0, "what was revived is not due");
     let put = rig.put(put_to("q"), before).unwrap().id;
-    let taken = rig.call(|core, log| core.take_id(&queue("q"), put, None, false, before, log)).unwrap();
+    let taken =
+        rig.call(|core, log| core.take_id(&queue("q"), put, LeaseTerms::default(), before, log)).unwrap();
     rig.settle(&taken.receipt, Action::Bury { reason: None, priority: None }, before).unwrap();
     assert_eq!(finish(&mut rig, sweep, 20).done, 5);
     assert_eq!(dead_len(&mut rig, 20), 2);
@@ -92,7 +94,7 @@ fn what_expires_in_a_file_between_two_sweeps_belongs_to_the_second() {
         rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
         let second = begin_revive(&mut rig, 2_021);
         let get = |core: &mut Core<Bytes>, log: &mut Recorder| {
-            core.get(&queue("q"), vec![crate::Target::Id(id)], now(2_022), log)
+            core.get(&queue("q"), vec![crate::Target::Id(id)], false, now(2_022), log)
         };
         match pages_in {
             "a get" => drop(rig.call(get)),
@@ -172,7 +174,7 @@ fn the_oldest_of_many_are_discarded_slice_by_slice() {
     assert_eq!((swept.done, swept.refused_in_all), (5, 0));
     let found = ids.iter().filter(|id| {
         let target = vec![crate::Target::Id(**id)];
-        rig.call(|core, log| core.get(&queue("q"), target, now(9), log)).remove(0).is_ok()
+        rig.call(|core, log| core.get(&queue("q"), target, false, now(9), log)).remove(0).is_ok()
     });
     assert_eq!(found.copied().collect::<Vec<_>>(), ids[5..]);
 }
@@ -319,7 +321,7 @@ fn what_expires_during_a_sweep_is_not_meant_though_it_is_written_anew_since() {
         let sweep = begin_revive(&mut rig, 2_010);
         let target = vec![crate::Target::Id(mortal)];
         let get = |core: &mut Core<Bytes>, log: &mut Recorder, at| {
-            core.get(&queue("q"), target.clone(), now(at), log)
+            core.get(&queue("q"), target.clone(), false, now(at), log)
         };
         if is_resident {
             // It is in memory then, and nobody comes to its queue before it leaves.
@@ -445,7 +447,8 @@ fn a_sweep_ends_however_many_die_where_one_that_it_meant_is_gone() {
                 drop(rig.revive(&queue("q"), Selection::Oldest(1), When::AfterMs(500), now(21)).unwrap());
             }
             "take" => {
-                rig.call(|core, log| core.take_id(&queue("q"), ids[10], None, false, now(21), log)).unwrap();
+                rig.call(|core, log| core.take_id(&queue("q"), ids[10], LeaseTerms::default(), now(21), log))
+                    .unwrap();
             }
             "delete" => drop(rig.call(|core, log| core.delete_queue(&queue("q"), now(21), log))),
             _ => {
@@ -486,7 +489,7 @@ fn any_move(evicts: bool) -> impl Strategy<Value = Move> {
     let oldest = prop_oneof![3 => Just(None), 1 => (1..6_u64).prop_map(Some)];
     let begin = (0..QUEUES, oldest, prop::bool::weighted(0.2));
     prop_oneof![
-        12 => any_call().prop_map(Move::Call),
+        12 => any_call_without_retention().prop_map(Move::Call),
         2 => begin.prop_map(|(queue, oldest, discard)| Move::Begin { queue, oldest, discard }),
         5 => Just(Move::GoOn),
         1 => Just(Move::Capture),

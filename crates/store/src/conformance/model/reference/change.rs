@@ -64,6 +64,7 @@ impl Reference {
         } else {
             self.own.insert(queue.clone(), own);
         }
+        self.retain();
         Ok(self.stats_of(queue))
     }
 
@@ -87,11 +88,13 @@ impl Reference {
     }
 
     pub(in super::super) fn discard(&mut self, queue: &QueueName, which: &Selection) -> Swept {
-        self.sweep(queue, which, |reference, index| {
+        let swept = self.sweep(queue, which, |reference, index| {
             let discarded = reference.change(index, &Command::Discard);
             discarded.map_err(|refusal| reference.refused(index, Timestamp::MIN, refusal))?;
             Ok(())
-        })
+        });
+        self.count_asked(queue, swept.done);
+        swept
     }
 
     fn sweep(
@@ -147,6 +150,8 @@ impl Reference {
     }
 
     pub(in super::super) fn delete_queue(&mut self, queue: &QueueName) -> u64 {
+        let asked = self.oldest_dead(queue).len() as u64;
+        self.count_asked(queue, asked);
         let removed = self.remove_where(queue, |kept| kept.kind() != StateKind::Leased);
         let fixed = self.own.remove(queue).unwrap_or_default().fixed(&self.limits.defaults);
         if !fixed.is_empty() && self.kept.iter().any(|kept| kept.message.queue == *queue) {

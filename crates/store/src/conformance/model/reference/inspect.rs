@@ -1,17 +1,33 @@
 //! Get, locate, list, stats, queues.
 
 use dwell_model::{
-    Cursor, DEFAULT_PRIORITY, Message, MessageId, Number, QueueName, State, StateKind, Timestamp,
+    Cursor, DEFAULT_PRIORITY, Key, Message, MessageId, Number, QueueName, State, StateKind, Timestamp,
 };
 
 use super::Reference;
 use crate::{Error, Page, QueueStats, Result, StateCounts, Target};
 
 impl Reference {
-    pub(in super::super) fn get(&self, queue: &QueueName, target: &Target) -> Result<Message> {
+    pub(in super::super) fn get(&self, queue: &QueueName, target: &Target, dead: bool) -> Result<Message> {
         self.known(queue)?;
-        let found = self.find(queue, target);
+        let found = match (self.find(queue, target), target) {
+            (None, Target::Key(key)) if dead => self.find_dead_key(queue, key),
+            (found, _) => found,
+        };
         found.map(|index| self.shown(index)).ok_or_else(|| Error::MessageNotFound { queue: queue.clone() })
+    }
+
+    /// The youngest of the dead that had the key.
+    fn find_dead_key(&self, queue: &QueueName, key: &Key) -> Option<usize> {
+        let had_it = |index: &usize| {
+            let message = &self.kept[*index].message;
+            message.queue == *queue && message.key.as_ref() == Some(key)
+        };
+        let death = |index: &usize| match self.kept[*index].message.standing.state {
+            State::Dead(death) => Some((death.at, self.kept[*index].message.id)),
+            _ => None,
+        };
+        (0..self.kept.len()).filter(had_it).max_by_key(death)
     }
 
     pub(in super::super) fn locate(&self, number: Number) -> Option<(QueueName, MessageId)> {
@@ -101,6 +117,11 @@ impl Reference {
             }
             _ => false,
         })
+    }
+
+    /// The same of one that was discarded, since it was past its queue's retention or had expired.
+    pub(in super::super) fn has_lately_discarded(&self) -> bool {
+        self.discarded.is_some_and(|at_ms| self.now.mono_ms.saturating_sub(at_ms) < 60_000)
     }
 
     /// The message as a reader sees it.

@@ -7,6 +7,7 @@
 //! complained about if it breaks a promise.
 
 mod change;
+mod dead;
 mod inspect;
 mod put;
 mod settle;
@@ -18,10 +19,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use dwell_model::{
     Command, Invalid, Key, LeaseToken, Limits, Message, MessageId, Now, Number, OwnSettings, Pause, PutToken,
-    QueueName, Refusal, Setting, SettingChange, Settings, State, StateKind, Timestamp, apply, as_of,
+    QueueName, Refusal, Rules, Setting, SettingChange, Settings, State, StateKind, Timestamp, apply, as_of,
 };
 
-use crate::{Error, PutAnswer, Result, Target, When};
+use crate::{Error, PutAnswer, QueueDeaths, Result, Target, When};
 
 /// A message, and since when it could have been handed out.
 pub(super) struct Kept {
@@ -54,6 +55,8 @@ impl Kept {
 struct Remembered {
     queue: QueueName,
     token: PutToken,
+    /// Key and body of the put.
+    stands_for: (Option<Key>, bytes::Bytes),
     answer: PutAnswer,
     until: Timestamp,
 }
@@ -62,6 +65,8 @@ struct Remembered {
 pub(super) struct Reference {
     limits: Limits,
     now: Now,
+    /// In how many places the store keeps a queue of spread 1, and one of spread 2.
+    partitions: [u16; 2],
     pub(super) kept: Vec<Kept>,
     own: BTreeMap<QueueName, OwnSettings>,
     tokens: Vec<Remembered>,
@@ -72,15 +77,20 @@ pub(super) struct Reference {
     highest: Option<Number>,
     /// The latest wall time seen: a token whose time was over then may be forgotten for good.
     latest: Timestamp,
+    /// What has died and was discarded since the store was opened.
+    deaths: BTreeMap<QueueName, QueueDeaths>,
+    /// When a message was discarded last for its queue's retention or expiry, in monotonic milliseconds.
+    discarded: Option<u64>,
     /// Promises about freely chosen things that the store broke.
     pub(super) complaints: Vec<String>,
 }
 
 impl Reference {
-    pub(super) fn new(limits: Limits, now: Now) -> Reference {
+    pub(super) fn new(limits: Limits, now: Now, partitions: [u16; 2]) -> Reference {
         Reference {
             limits,
             now,
+            partitions,
             kept: Vec::new(),
             own: BTreeMap::new(),
             tokens: Vec::new(),
@@ -89,6 +99,8 @@ impl Reference {
             leases: HashSet::new(),
             highest: None,
             latest: now.wall,
+            deaths: BTreeMap::new(),
+            discarded: None,
             complaints: Vec::new(),
         }
     }
@@ -101,9 +113,11 @@ impl Reference {
         self.now = now;
         self.latest = self.latest.max(now.wall);
         self.end_pauses();
-        for index in 0..self.kept.len() {
-            self.let_time_act(index);
+        let mut index = 0;
+        while index < self.kept.len() {
+            index += usize::from(self.let_time_act(index));
         }
+        self.retain();
     }
 
     /// A pause that has ended is over, and no setting any more.
@@ -117,18 +131,43 @@ impl Reference {
         self.own.retain(|_, own| !own.is_empty());
     }
 
-    fn let_time_act(&mut self, index: usize) {
-        let limit = self.attempt_limit(index);
+    /// False if time has removed it.
+    fn let_time_act(&mut self, index: usize) -> bool {
+        let settings = self.settings(&self.kept[index].message.queue);
         let now = self.now;
         let kept = &mut self.kept[index];
         let before = &kept.message.standing;
-        let next = as_of(before, now, limit);
+        let Some(next) = as_of(before, now, rules(&kept.message, &settings)) else {
+            let gone = self.kept.remove(index);
+            self.count_discarded(&gone.message.queue, |discarded| &mut discarded.on_expiry);
+            return false;
+        };
         if let (State::Leased(lease), StateKind::Ready) = (before.state, next.state.kind()) {
             let ago_ms = now.mono_ms - lease.deadline_mono_ms;
             let since = Timestamp::from_ms(now.wall.as_ms() - ago_ms as i64).unwrap_or(Timestamp::MIN);
             kept.made_ready = kept.made_ready.max(since);
         }
-        kept.message.standing = next;
+        let before = std::mem::replace(&mut kept.message.standing, next);
+        self.count_death(index, &before);
+        true
+    }
+
+    /// The store is closed by its owner: what its sessions hold is released.
+    pub(super) fn closed(&mut self) {
+        for id in self.ids_of_leased() {
+            let index = self.index_of(id);
+            let State::Leased(lease) = self.kept[index].message.standing.state else { continue };
+            if lease.bound {
+                let release = Command::Release { token: lease.token, after_ms: None, priority: None };
+                self.change(index, &release).expect("the lease is in force");
+            }
+        }
+        self.retain();
+    }
+
+    fn ids_of_leased(&self) -> Vec<MessageId> {
+        let leased = self.kept.iter().filter(|kept| kept.kind() == StateKind::Leased);
+        leased.map(|kept| kept.message.id).collect()
     }
 
     /// The store has ended and is open again.
@@ -139,32 +178,33 @@ impl Reference {
                 *lease = lease.rebased(now);
             }
         }
+        self.deaths.clear();
         self.at(now);
-        for index in 0..self.kept.len() {
-            if self.kept[index].kind() == StateKind::Leased {
-                self.change(index, &Command::Unbind).expect("it is refused to nobody");
+        for id in self.ids_of_leased() {
+            let index = self.index_of(id);
+            if self.change(index, &Command::Unbind).expect("it is refused to nobody") {
                 self.note_ready(index);
             }
         }
-    }
-
-    /// The limit of attempts in force for a message.
-    fn attempt_limit(&self, index: usize) -> dwell_model::AttemptLimit {
-        let message = &self.kept[index].message;
-        message.max_attempts.unwrap_or_else(|| self.settings(&message.queue).max_attempts)
+        self.retain();
     }
 
     /// Does `command` to a message; false if it is gone now.
     fn change(&mut self, index: usize, command: &Command) -> std::result::Result<bool, Refusal> {
-        let limit = self.attempt_limit(index);
-        let next = apply(&self.kept[index].message.standing, command, self.now, limit)?.next;
-        let Some(next) = next else {
-            self.kept.remove(index);
+        let message = &self.kept[index].message;
+        let settings = self.settings(&message.queue);
+        let transition = apply(&message.standing, command, self.now, rules(message, &settings))?;
+        let Some(next) = transition.next else {
+            let gone = self.kept.remove(index);
+            if transition.effects.dropped {
+                self.count_discarded(&gone.message.queue, |discarded| &mut discarded.on_expiry);
+            }
             return Ok(false);
         };
         let message = &mut self.kept[index].message;
         message.key = message.key.take().filter(|_| !next.keyless);
-        message.standing = next;
+        let before = std::mem::replace(&mut message.standing, next);
+        self.count_death(index, &before);
         Ok(true)
     }
 
@@ -236,6 +276,11 @@ impl Reference {
             other => panic!("the reference does not know what to say to {other:?}"),
         }
     }
+}
+
+/// What a message and its queue say of what becomes of it.
+fn rules<'a>(message: &Message, settings: &'a Settings) -> Rules<'a> {
+    Rules::of(message.id, message.max_attempts, settings)
 }
 
 fn check_lease(lease_ms: Option<u64>) -> Result<()> {

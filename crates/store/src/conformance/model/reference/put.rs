@@ -9,7 +9,12 @@ impl Reference {
     /// Puts a message; id and number of a new one are those of the store's answer.
     pub(in super::super) fn put(&mut self, put: &Put, answer: Option<&PutAnswer>) -> Result<PutAnswer> {
         if let Some(known) = put.token.as_ref().and_then(|token| self.recall(&put.queue, token)) {
-            return Ok(known);
+            let (answer, stands_for) = (known.answer, &known.stands_for);
+            return if *stands_for == (put.key.clone(), put.body.clone()) {
+                Ok(answer)
+            } else {
+                Err(Error::IdempotencyMismatch { id: answer.id })
+            };
         }
         self.limits.check_body(put.body.len())?;
         check_lease(put.lease_ms)?;
@@ -100,16 +105,17 @@ impl Reference {
             .is_some_and(|known| known.until <= latest && now < known.until)
     }
 
-    fn recall(&self, queue: &QueueName, token: &PutToken) -> Option<PutAnswer> {
+    fn recall(&self, queue: &QueueName, token: &PutToken) -> Option<&super::Remembered> {
         let mut known = self.tokens.iter().rev();
         let known = known.find(|known| known.queue == *queue && known.token == *token)?;
-        (self.now.wall < known.until).then_some(known.answer)
+        (self.now.wall < known.until).then_some(known)
     }
 
     fn remember(&mut self, put: &Put, answer: PutAnswer) {
         let Some(token) = put.token.clone() else { return };
         let until = self.now.wall.saturating_after(self.settings(&put.queue).token_ms);
-        self.tokens.push(super::Remembered { queue: put.queue.clone(), token, answer, until });
+        let stands_for = (put.key.clone(), put.body.clone());
+        self.tokens.push(super::Remembered { queue: put.queue.clone(), token, stands_for, answer, until });
     }
 
     fn pending(&self, queue: &QueueName) -> u64 {

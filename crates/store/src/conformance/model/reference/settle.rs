@@ -1,9 +1,9 @@
-//! Settle.
+//! Settle, and the end of a lease.
 
-use dwell_model::{Command, Limits, Refusal, State};
+use dwell_model::{Command, Limits, QueueName, Refusal, State};
 
 use super::{Reference, check_lease};
-use crate::{Action, Error, Result, Settle, Settled};
+use crate::{Action, Error, LeaseRef, Result, Settle, Settled};
 
 impl Reference {
     pub(in super::super) fn settle(&mut self, settle: &Settle) -> Result<Settled> {
@@ -47,13 +47,32 @@ impl Reference {
             }
             Err(_) => return Err(Error::LeaseLost),
         }
+        Ok(self.settled(index))
+    }
+
+    pub(in super::super) fn expire_lease(&mut self, queue: &QueueName, lease: LeaseRef) -> Result<Settled> {
+        let LeaseRef { id, takes } = lease;
+        let index = self.find_id(queue, id).ok_or_else(|| Error::MessageNotFound { queue: queue.clone() })?;
+        let takes_now = self.kept[index].message.standing.counts.takes;
+        match self.change(index, &Command::ExpireLease { takes }) {
+            Ok(true) => Ok(self.settled(index)),
+            Ok(false) => Ok(Settled::Gone),
+            Err(Refusal::LeaseChanged) => Err(Error::LeaseChanged { id, takes: takes_now }),
+            Err(_) => Err(Error::NotLeased { id }),
+        }
+    }
+
+    /// What has become of a message that was just changed.
+    fn settled(&mut self, index: usize) -> Settled {
         self.note_ready(index);
         let standing = &self.kept[index].message.standing;
-        Ok(match standing.state {
+        let settled = match standing.state {
             State::Scheduled => Settled::Scheduled(standing.due),
             State::Ready => Settled::Ready,
             State::Leased(lease) => Settled::Leased(lease.deadline),
             State::Dead(death) => Settled::Dead(death.reason),
-        })
+        };
+        self.retain();
+        settled
     }
 }

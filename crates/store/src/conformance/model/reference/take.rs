@@ -3,7 +3,7 @@
 use dwell_model::{Command, Grant, LeaseToken, MessageId, QueueName, Receipt, State, StateKind, Timestamp};
 
 use super::{Reference, check_lease};
-use crate::{Delivery, Error, Result, Take};
+use crate::{Delivery, Error, LeaseTerms, Result, Take};
 
 impl Reference {
     /// Hands out what is ready; the tokens of the leases are those of the store's answer.
@@ -26,6 +26,9 @@ impl Reference {
                 break;
             }
             let index = self.index_of(id);
+            if self.is_at_max_leased(&self.kept[index].message.queue) {
+                continue;
+            }
             if let Err(error) = self.check_leased_of(&self.kept[index].message.queue) {
                 refusal = Some(error);
                 continue;
@@ -40,7 +43,9 @@ impl Reference {
             }
             let token = answer.get(deliveries.len()).map(|delivery| delivery.receipt.token);
             let lease_ms = self.lease_ms(index, take.lease_ms);
-            deliveries.push(self.deliver(index, Command::Take, token, lease_ms, take.bound));
+            let terms =
+                LeaseTerms { lease_ms: Some(lease_ms), bound: take.bound, holder: take.holder.clone() };
+            deliveries.push(self.deliver(index, Command::Take, token, terms));
         }
         match refusal {
             Some(refusal) if deliveries.is_empty() && take.wait_ms == 0 => Err(refusal),
@@ -55,6 +60,7 @@ impl Reference {
             kept.kind() == StateKind::Ready
                 && take.queues.contains(queue)
                 && !self.settings(queue).pause.is_paused_at(self.now.wall)
+                && !self.is_at_max_leased(queue)
                 && self.check_leased_of(queue).is_ok()
         };
         self.check_leased().is_ok() && self.kept.iter().any(is_due)
@@ -76,11 +82,10 @@ impl Reference {
         &mut self,
         queue: &QueueName,
         id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
+        terms: &LeaseTerms,
         answer: Option<&Delivery>,
     ) -> Result<Delivery> {
-        check_lease(lease_ms)?;
+        check_lease(terms.lease_ms)?;
         let not_found = || Error::MessageNotFound { queue: queue.clone() };
         let index = self.find_id(queue, id).ok_or_else(not_found)?;
         match self.kept[index].kind() {
@@ -88,11 +93,15 @@ impl Reference {
             StateKind::Dead => self.check_key(index)?,
             StateKind::Scheduled | StateKind::Ready => {}
         }
+        if self.is_at_max_leased(queue) {
+            let limit = self.settings(queue).max_leased.expect("it is at it") as usize;
+            return Err(Error::TooManyLeased { limit });
+        }
         self.check_leased()?;
         self.check_leased_of(queue)?;
         let token = answer.map(|delivery| delivery.receipt.token);
-        let lease_ms = self.lease_ms(index, lease_ms);
-        Ok(self.deliver(index, Command::TakeById, token, lease_ms, bound))
+        let lease_ms = Some(self.lease_ms(index, terms.lease_ms));
+        Ok(self.deliver(index, Command::TakeById, token, LeaseTerms { lease_ms, ..terms.clone() }))
     }
 
     /// Nobody was there to receive these.
@@ -102,6 +111,7 @@ impl Reference {
             let token = self.lease_token(index).expect("it has just been taken");
             self.change(index, &Command::GiveBack(token)).expect("it has just been taken");
         }
+        self.retain();
     }
 
     /// The receipts in force.
@@ -118,14 +128,15 @@ impl Reference {
         index: usize,
         command: fn(Grant) -> Command,
         token: Option<LeaseToken>,
-        lease_ms: u64,
-        bound: bool,
+        terms: LeaseTerms,
     ) -> Delivery {
+        let LeaseTerms { lease_ms, bound, holder } = terms;
+        let lease_ms = lease_ms.expect("it was found out before");
         if let Some(token) = token.filter(|token| !self.leases.insert(*token)) {
             self.complaints.push(format!("lease token {token:?} was issued before"));
         }
         let token = token.unwrap_or(LeaseToken(0));
-        self.change(index, &command(Grant { token, lease_ms, bound })).expect("it can be taken");
+        self.change(index, &command(Grant { token, lease_ms, bound, holder })).expect("it can be taken");
         let taken_at = self.now.wall;
         let message = self.shown(index);
         let since = message.standing.due.max(message.created).max(self.kept[index].made_ready);
@@ -149,11 +160,20 @@ impl Reference {
         if leased < limit { Ok(()) } else { Err(Error::TooManyLeased { limit }) }
     }
 
-    fn check_leased_of(&self, queue: &QueueName) -> Result<()> {
-        let limit = self.limits.leased_per_queue;
+    /// Whether as many messages of a queue are leased as its own setting allows: it is as if paused.
+    fn is_at_max_leased(&self, queue: &QueueName) -> bool {
+        self.settings(queue).max_leased.is_some_and(|most| self.leased_of(queue) as u64 >= most)
+    }
+
+    fn leased_of(&self, queue: &QueueName) -> usize {
         let is_leased =
             |kept: &&super::Kept| kept.message.queue == *queue && kept.kind() == StateKind::Leased;
-        let leased = self.kept.iter().filter(is_leased).count();
+        self.kept.iter().filter(is_leased).count()
+    }
+
+    fn check_leased_of(&self, queue: &QueueName) -> Result<()> {
+        let limit = self.limits.leased_per_queue;
+        let leased = self.leased_of(queue);
         if leased < limit { Ok(()) } else { Err(Error::TooManyLeased { limit }) }
     }
 
@@ -163,7 +183,7 @@ impl Reference {
         asked.or(message.lease_ms).unwrap_or_else(|| self.settings(&message.queue).lease_ms)
     }
 
-    fn index_of(&self, id: MessageId) -> usize {
+    pub(super) fn index_of(&self, id: MessageId) -> usize {
         self.kept.iter().position(|kept| kept.message.id == id).expect("it was found a moment ago")
     }
 

@@ -1,0 +1,80 @@
+//! Leases that an operator ends.
+
+use std::collections::BTreeMap;
+
+use dwell_model::QueueName;
+use dwell_store::{Error, LeaseRef, Result, Settled};
+
+use super::Inner;
+use super::layout::{Partition, id_bytes};
+use super::pack::{Fields, Reply};
+use super::partition::{foreign_item, spreading, unreadable};
+use super::scripts::Script;
+use super::settle::settled;
+
+/// How many leases one script ends.
+const CHUNK: usize = 40;
+
+impl Inner {
+    /// See [`Store::expire_lease`](dwell_store::Store::expire_lease). They end partition by partition, as if their deadlines
+    /// were then.
+    pub(super) async fn expire_lease(
+        &self,
+        queue: &QueueName,
+        leases: Vec<LeaseRef>,
+    ) -> Vec<Result<Settled>> {
+        let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for (index, lease) in leases.iter().enumerate() {
+            groups.entry(lease.id.shard()).or_default().push(index);
+        }
+        let missing = || Error::MessageNotFound { queue: queue.clone() };
+        let mut answers = vec![Err(missing()); leases.len()];
+        let mut bare = false;
+        for (shard, indexes) in groups {
+            for chunk in indexes.chunks(CHUNK) {
+                let counts = self.lease_counts();
+                let ended = spreading!(self, queue, |spread| {
+                    let items = chunk.iter().map(|index| packed(&leases[*index])).collect::<Vec<_>>();
+                    let at = Partition::of_id(queue, shard, spread);
+                    self.on(&at, spread, Script::Settle, Fields::new().with("items", items)).await
+                });
+                match ended {
+                    Ok(answered) => {
+                        bare = answered.reply.get("bare").is_set();
+                        let replies = answered.reply.get("items");
+                        for (place, index) in chunk.iter().enumerate() {
+                            let answer = answer(queue, &leases[*index], replies.at(place));
+                            answers[*index] = answer.unwrap_or_else(|| Err(unreadable(queue)));
+                        }
+                    }
+                    Err(error) => chunk.iter().for_each(|index| answers[*index] = Err(error.clone())),
+                }
+                let ended = chunk.iter().filter(|index| answers[**index].is_ok()).count();
+                if ended > 0 {
+                    self.leases_ended(queue, ended as u64, counts);
+                }
+            }
+        }
+        if bare {
+            self.note_bare(queue).await;
+        }
+        answers
+    }
+}
+
+fn packed(lease: &LeaseRef) -> Fields {
+    Fields::new().with("i", &id_bytes(lease.id)[..]).with("n", lease.takes)
+}
+
+fn answer(queue: &QueueName, lease: &LeaseRef, reply: &Reply) -> Option<Result<Settled>> {
+    let id = lease.id;
+    Some(match reply.at(0).text()? {
+        "missing" => Err(Error::MessageNotFound { queue: queue.clone() }),
+        "unheld" => Err(Error::NotLeased { id }),
+        "changed" => {
+            Err(Error::LeaseChanged { id, takes: reply.at(1).uint()?.try_into().unwrap_or(u32::MAX) })
+        }
+        "foreign" => Err(foreign_item(reply)?),
+        _ => Ok(settled(reply)?),
+    })
+}

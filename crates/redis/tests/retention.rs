@@ -1,0 +1,159 @@
+//! Retention of the dead where there are thousands: nobody sees those whose time is over, and they go in short scripts.
+
+#![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
+
+use std::sync::Arc;
+
+use dwell_model::{
+    Key, Limits, MessageId, OnExpiry, QueueName, Setting, SettingChange, StateKind, Timestamp,
+};
+use dwell_redis::RedisStore;
+use dwell_store::{
+    Action, DiscardCounts, Error, Put, QueueDeaths, Selection, Settle, Store, Swept, Take, Target, When,
+};
+use dwell_testkit::redis::Server;
+use dwell_time::{Clock, ManualClock};
+use redis::Value;
+
+const START_MS: i64 = 1_795_000_000_000;
+/// More than a few scripts discard by the way.
+const MANY: usize = 2_000;
+
+fn queue() -> QueueName {
+    QueueName::new("orders").unwrap()
+}
+
+async fn open(server: &Server, clock: &ManualClock) -> RedisStore {
+    let clock: Arc<dyn Clock> = Arc::new(clock.clone());
+    let store = RedisStore::open_for_test(server.address(), Limits::default(), clock).await.unwrap();
+    store.beat_no_more_for_test();
+    store
+}
+
+fn manual() -> ManualClock {
+    ManualClock::new(Timestamp::from_ms(START_MS).unwrap())
+}
+
+async fn set(store: &RedisStore, settings: &[Setting]) {
+    let changes = settings.iter().cloned().map(SettingChange::Set).collect();
+    store.configure(queue(), changes).await.unwrap();
+}
+
+/// Puts many that expire after a second, each with a key, and lets them; one message that stays keeps the queue.
+async fn many_expired(store: &RedisStore, clock: &ManualClock) -> Vec<MessageId> {
+    store.put(vec![Put::new(queue(), "stays").after_ms(86_400_000)]).await.pop().unwrap().unwrap();
+    let expires = clock.now().wall.after(1_000).ok();
+    let mut ids = Vec::new();
+    for first in (0..MANY).step_by(500) {
+        let put = |n: usize| Put {
+            expires,
+            ..Put::new(queue(), n.to_string()).key(Key::new(&format!("key {n}")).unwrap())
+        };
+        let puts = (first..first + 500).map(put).collect();
+        ids.extend(store.put(puts).await.into_iter().map(|answer| answer.unwrap().id));
+    }
+    clock.advance(1_000);
+    ids
+}
+
+/// How many members or fields one of the partition's keys has.
+fn size(server: &Server, name: &str) -> i64 {
+    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:m"])).unwrap();
+    let key = keys[0].strip_suffix('m').unwrap().to_owned() + name;
+    let command = if matches!(name, "S" | "B" | "H") { "HLEN" } else { "ZCARD" };
+    match server.command(&[command, &key]) {
+        Value::Int(size) => size,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn discarded(store: &RedisStore) -> DiscardCounts {
+    let all: Vec<QueueDeaths> = store.deaths().await.unwrap();
+    all.into_iter().find(|one| one.queue == Some(queue())).unwrap().discarded
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_past_its_time_is_seen_by_nobody_and_goes_in_short_scripts() {
+    let (server, clock) = (Server::start(), manual());
+    let store = open(&server, &clock).await;
+    let ids = many_expired(&store, &clock).await;
+    assert_eq!(store.stats(queue()).await.unwrap().counts.dead, MANY as u64);
+    set(&store, &[Setting::DeadTtlMs(60_000)]).await;
+    clock.advance(59_999);
+    assert_eq!(store.stats(queue()).await.unwrap().counts.dead, MANY as u64);
+    clock.advance(1);
+    let stats = store.stats(queue()).await.unwrap();
+    assert_eq!((stats.counts.dead, stats.counts.scheduled), (0, 1));
+    let left = size(&server, "g");
+    assert!(left >= (MANY - 256) as i64, "one script discards a few by the way, {left} are left");
+    let page = store.list(queue(), StateKind::Dead, None, 100).await.unwrap();
+    assert_eq!((page.messages.len(), page.unread.len()), (0, 0));
+    let last = *ids.last().unwrap();
+    for target in [Target::Id(last), Target::Key(Key::new(&format!("key {}", MANY - 1)).unwrap())] {
+        let found = store.get(queue(), vec![target], true).await.pop().unwrap();
+        assert_eq!(found, Err(Error::MessageNotFound { queue: queue() }));
+    }
+    let revived = store.revive(queue(), Selection::Oldest(5), When::Now).await;
+    assert_eq!(revived, Ok(Swept::default()), "they are none of the oldest");
+    assert!(size(&server, "g") > 0, "all of this has left some");
+    store.beat_for_test().await.unwrap();
+    let sizes = ["g", "h", "K", "S", "B"].map(|name| size(&server, name));
+    // The one that stays lies in `f`.
+    assert_eq!(sizes, [0; 5], "whoever came upon them does the rest when it has time");
+    let expected = DiscardCounts { dead_ttl: MANY as u64, ..DiscardCounts::default() };
+    assert_eq!(discarded(&store).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_most_that_is_lowered_far_goes_in_slices_the_oldest_first() {
+    let (server, clock) = (Server::start(), manual());
+    let store = open(&server, &clock).await;
+    let ids = many_expired(&store, &clock).await;
+    assert_eq!(store.stats(queue()).await.unwrap().counts.dead, MANY as u64);
+    set(&store, &[Setting::DeadMax(3)]).await;
+    assert!(size(&server, "g") > 3);
+    store.beat_for_test().await.unwrap();
+    let mut youngest = ids.clone();
+    youngest.sort();
+    let mut kept = Vec::new();
+    for message in store.list(queue(), StateKind::Dead, None, 100).await.unwrap().messages {
+        kept.push(message.id);
+    }
+    kept.sort();
+    assert_eq!(kept, youngest[MANY - 3..]);
+    assert_eq!((size(&server, "g"), size(&server, "K"), size(&server, "S")), (3, 3, 3));
+    let expected = DiscardCounts { dead_max: MANY as u64 - 3, ..DiscardCounts::default() };
+    assert_eq!(discarded(&store).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_dropped_leaves_nothing_but_a_count() {
+    let (server, clock) = (Server::start(), manual());
+    let store = open(&server, &clock).await;
+    set(&store, &[Setting::OnExpiry(OnExpiry::Drop)]).await;
+    many_expired(&store, &clock).await;
+    let counts = store.stats(queue()).await.unwrap().counts;
+    assert_eq!((counts.ready, counts.scheduled, counts.dead), (0, 1, 0));
+    let sizes = ["g", "h", "K", "S", "B", "x"].map(|name| size(&server, name));
+    assert_eq!(sizes, [0; 6]);
+    let expected = DiscardCounts { on_expiry: MANY as u64, ..DiscardCounts::default() };
+    assert_eq!(discarded(&store).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_process_counts_what_its_calls_have_brought_about() {
+    let (server, clock) = (Server::start(), manual());
+    let (first, second) = (open(&server, &clock).await, open(&server, &clock).await);
+    for store in [&first, &second] {
+        store.put(vec![Put::new(queue(), "m")]).await.pop().unwrap().unwrap();
+        let taken = store.take(Take::from(queue())).await.unwrap().pop().unwrap();
+        let action = Action::Bury { reason: None, priority: None };
+        store.settle(vec![Settle { receipt: taken.receipt, action }]).await.pop().unwrap().unwrap();
+    }
+    assert_eq!(second.discard(queue(), Selection::All).await.unwrap().done, 2);
+    let counted = async |store: &RedisStore| {
+        let one = store.deaths().await.unwrap().pop().unwrap();
+        (one.deaths.buried, one.discarded.asked)
+    };
+    assert_eq!((counted(&first).await, counted(&second).await), ((1, 0), (1, 2)));
+}

@@ -1,0 +1,109 @@
+//! What has died and what was discarded, counted by queue and reason: see [`Store::deaths`](crate::Store::deaths).
+//!
+//! A count outlives its queue: a queue whose last message expires and is dropped is gone before anybody has looked. So the names
+//! are limited in number; what comes beyond is counted together.
+
+use std::collections::BTreeMap;
+
+use dwell_model::{Death, DeathReason, QueueName};
+
+use super::{Core, StoredBody};
+use crate::{DeathCounts, DiscardCounts, QueueDeaths};
+
+/// Why a message was discarded; see [`DiscardCounts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Discarded {
+    Ttl,
+    Max,
+    OnExpiry,
+    Asked,
+}
+
+/// The counts of all queues.
+#[derive(Debug, Default)]
+pub(super) struct Deaths {
+    by_name: BTreeMap<QueueName, Counted>,
+    others: Counted,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    deaths: DeathCounts,
+    discarded: DiscardCounts,
+}
+
+impl Deaths {
+    fn of(&mut self, queue: &QueueName) -> &mut Counted {
+        if !self.by_name.contains_key(queue) {
+            if self.by_name.len() >= QueueDeaths::MAX_QUEUES {
+                return &mut self.others;
+            }
+            self.by_name.insert(queue.clone(), Counted::default());
+        }
+        self.by_name.entry(queue.clone()).or_default()
+    }
+
+    /// A message has died; `by_lapse` says that its lease has run out with its last attempt.
+    pub(super) fn died(&mut self, queue: &QueueName, death: Death, by_lapse: bool) {
+        let deaths = &mut self.of(queue).deaths;
+        let count = match death.reason {
+            DeathReason::AttemptsSpent if by_lapse => &mut deaths.lapse,
+            DeathReason::AttemptsSpent => &mut deaths.attempts,
+            DeathReason::Buried => &mut deaths.buried,
+            DeathReason::Expired => &mut deaths.expiry,
+        };
+        *count += 1;
+    }
+
+    /// So many messages have died of their expiry where they lie.
+    pub(super) fn expired(&mut self, queue: &QueueName, count: u64) {
+        self.of(queue).deaths.expiry += count;
+    }
+
+    /// So many messages were discarded.
+    pub(super) fn discarded(&mut self, queue: &QueueName, why: Discarded, count: u64) {
+        if count == 0 {
+            return;
+        }
+        let discarded = &mut self.of(queue).discarded;
+        let counted = match why {
+            Discarded::Ttl => &mut discarded.dead_ttl,
+            Discarded::Max => &mut discarded.dead_max,
+            Discarded::OnExpiry => &mut discarded.on_expiry,
+            Discarded::Asked => &mut discarded.asked,
+        };
+        *counted += count;
+    }
+}
+
+impl<B: StoredBody> Core<B> {
+    /// See [`Store::deaths`](crate::Store::deaths). What a replay has brought about does not count.
+    pub fn deaths(&self) -> Vec<QueueDeaths> {
+        let shown = |queue, counted: &Counted| QueueDeaths {
+            queue,
+            deaths: counted.deaths,
+            discarded: counted.discarded,
+        };
+        let named = self.deaths.by_name.iter().map(|(queue, counted)| shown(Some(queue.clone()), counted));
+        let others = (self.deaths.others != Counted::default()).then(|| shown(None, &self.deaths.others));
+        named.chain(others).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_names_are_told_apart_and_nothing_is_lost_beyond() {
+        let mut deaths = Deaths::default();
+        for n in 0..QueueDeaths::MAX_QUEUES + 7 {
+            deaths.expired(&QueueName::new(&format!("q{n}")).unwrap(), 2);
+        }
+        deaths.discarded(&QueueName::new("q0").unwrap(), Discarded::Asked, 3);
+        deaths.discarded(&QueueName::new("new").unwrap(), Discarded::Max, 4);
+        assert_eq!(deaths.by_name.len(), QueueDeaths::MAX_QUEUES);
+        assert_eq!((deaths.others.deaths.expiry, deaths.others.discarded.dead_max), (14, 4));
+        assert_eq!(deaths.by_name[&QueueName::new("q0").unwrap()].discarded.asked, 3);
+    }
+}

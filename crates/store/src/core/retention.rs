@@ -1,0 +1,229 @@
+//! How long messages stay dead, and how many of them: the oldest deaths are discarded first.
+//!
+//! # Ground rules
+//! 1. Each queue that limits the time of its dead, or has more of them than it keeps, has one alarm, in the order of all queues' alarms:
+//!    nothing is to be discarded in it before that. It is made exact when it is come to. A queue without retention has none.
+//! 2. Calls discard at their beginning, before they have found any queue or message: together a slice, until the next
+//!    [`serve`](Core::serve). Whoever has time between calls does more of it: [`retain_some`](Core::retain_some).
+//! 3. A death that leaves more than the queue keeps discards the oldest in its step; where that is cold, the next slice does.
+//! 4. Whoever names a message does not find it from the moment on at which its time is over, whether it was discarded or not.
+//! 5. What is discarded is recorded singly, and no answer waits for it: what a crash loses of it is past its retention still.
+
+use dwell_model::{Now, State, Timestamp};
+
+use super::cold::{Died, HandedOver, Reader};
+use super::deaths::Discarded;
+use super::entry::Place;
+use super::stand::greatest_id;
+use super::{Core, Durability, Log, Record, StoredBody};
+
+/// How far the dead of the queue were looked at that was read for retention last. Kept while the queue stays the same, so that
+/// [`Cold`](super::Cold) goes on with what it has read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retaining {
+    queue: u32,
+    /// All that died up to this one was discarded.
+    after: Option<Died>,
+    /// Whether more has to be read before anything behind `after` is handed over.
+    is_reading: bool,
+    /// Whether cold messages have died since it was begun, which may be missing.
+    is_stale: bool,
+}
+
+/// So many dead messages are asked for at a time: more of them are made resident than are discarded, if cold ones are among them.
+const READ: usize = 64;
+/// Lists show within a minute what is past its retention: after so many milliseconds it is looked at.
+const SOON_MS: u64 = 30_000;
+/// What could not be read is tried again after so many milliseconds.
+const AGAIN_MS: u64 = 10_000;
+
+impl<B: StoredBody> Core<B> {
+    /// Discards dead messages that are past their queues' retention, one slice; true if there are more. All calls between two
+    /// [serves](Core::serve) do one too; whoever has time between calls gets memory and disk back sooner.
+    pub fn retain_some(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
+        self.slice.retained = self.config.swept_a_call;
+        self.begin(now, log);
+        self.has_past_retention(now)
+    }
+
+    /// When dead messages of any queue may next be past its retention, by the wall clock; `None` if none will be.
+    pub fn next_retention(&self) -> Option<Timestamp> {
+        let at = self.queues.next_retention()?;
+        Some(Timestamp::from_ms(at).unwrap_or(Timestamp::MIN))
+    }
+
+    fn has_past_retention(&self, now: Now) -> bool {
+        self.queues.next_retention().is_some_and(|at| at <= now.wall.as_ms())
+    }
+
+    /// Discards a slice by the way.
+    pub(super) fn retain(&mut self, now: Now, log: &mut impl Log<B>) {
+        let mut left = self.slice.retained;
+        while left > 0
+            && let Some(queue) = self.queues.pop_retention(now.wall.as_ms())
+        {
+            self.retain_in(queue, &mut left, now, log);
+            self.queues.remove_if_bare(queue);
+        }
+        self.slice.retained = left;
+    }
+
+    /// Discards what is past its retention in a queue, `left` messages at most, and sets the queue's alarm anew.
+    pub(super) fn retain_in(&mut self, queue: u32, left: &mut usize, now: Now, log: &mut impl Log<B>) {
+        self.queues.forget_retention(queue);
+        loop {
+            let (ttl, most) = (self.settings(queue).dead_ttl_ms, self.settings(queue).dead_max);
+            let dead = self.queues.get(queue).dead();
+            if dead == 0 || ttl.is_none() && most.is_none_or(|most| dead <= most) {
+                return;
+            }
+            if *left == 0 {
+                self.queues.expect_retention(queue, Timestamp::MIN.as_ms());
+                return;
+            }
+            let asked = READ.min(*left);
+            // What was read for another queue is not what comes next. What has died since a reading was begun waits until
+            // it has handed something over: else it would never end where messages expire all the time.
+            let goes_on = |last: &Retaining| last.queue == queue && (last.is_reading || !last.is_stale);
+            let last = self.retaining.filter(goes_on);
+            let anew = last.is_none();
+            let mut at = last.unwrap_or(Retaining { queue, after: None, is_reading: false, is_stale: false });
+            let read = self.page_in_dead(queue, Reader::Retention, at.after, anew, asked, log);
+            let Ok(handed_over) = read else {
+                self.queues.expect_retention(queue, now.wall.saturating_after(AGAIN_MS).as_ms());
+                return;
+            };
+            let mut to = at.after;
+            let oldest = self.oldest(queue, &mut to, handed_over, asked);
+            at.is_reading = oldest.is_empty() && handed_over != HandedOver::All;
+            if oldest.is_empty() {
+                let again = if at.is_reading {
+                    // Some of it by each call: reading uses the slice up too.
+                    *left -= asked;
+                    at.after = to;
+                    self.retaining = Some(at);
+                    Timestamp::MIN
+                } else {
+                    self.retaining = None;
+                    now.wall.saturating_after(AGAIN_MS)
+                };
+                self.queues.expect_retention(queue, again.as_ms());
+                return;
+            }
+            self.retaining = Some(at);
+            for ((death, id), slot) in oldest {
+                let settings = self.settings(queue);
+                let why = if settings.is_past_retention(death, now.wall) {
+                    Discarded::Ttl
+                } else if most.is_some_and(|most| self.queues.get(queue).dead() > most) {
+                    Discarded::Max
+                } else {
+                    return self.expect_end_of(queue, death);
+                };
+                *left -= 1;
+                self.discard_dead(slot, why, log);
+                if let Some(retaining) = &mut self.retaining {
+                    retaining.after = Some((death, id));
+                }
+            }
+        }
+    }
+
+    /// The last of a queue's dead messages, by (death, id), whose time is over, if there is one.
+    pub(super) fn last_past_retention(&self, queue: u32, now: Now) -> Option<Died> {
+        let ttl_ms = i64::try_from(self.settings(queue).dead_ttl_ms?).unwrap_or(i64::MAX);
+        let at = Timestamp::from_ms(now.wall.as_ms().saturating_sub(ttl_ms)).ok()?;
+        Some((at, greatest_id()))
+    }
+
+    /// A queue may have dead messages that are past its retention: its settings have changed, or it was not known what it has.
+    pub(super) fn look_at_retention(&mut self, queue: u32) {
+        let settings = self.settings(queue);
+        if (settings.dead_ttl_ms.is_some() || settings.dead_max.is_some())
+            && self.queues.get(queue).dead() > 0
+        {
+            self.queues.expect_retention(queue, Timestamp::MIN.as_ms());
+        }
+    }
+
+    /// Cold messages of a queue have died of their expiry where they lie: when, is not known here.
+    pub(super) fn expect_end_of_expired(&mut self, queue: u32) {
+        if let Some(retaining) = self.retaining.as_mut().filter(|retaining| retaining.queue == queue) {
+            retaining.is_stale = true;
+        }
+        let settings = self.settings(queue);
+        let is_over = settings.dead_max.is_some_and(|most| self.queues.get(queue).dead() > most);
+        let ttl_ms = settings.dead_ttl_ms.map(|ttl_ms| ttl_ms.min(SOON_MS));
+        if is_over || ttl_ms.is_some() {
+            let wait_ms = if is_over { 0 } else { ttl_ms.unwrap_or_default() };
+            self.queues.expect_retention(queue, self.seen.saturating_after(wait_ms).as_ms());
+        }
+    }
+
+    /// A message has come among the dead of a queue.
+    pub(super) fn expect_end_of_one(&mut self, queue: u32, died: Died) {
+        let is_before = |at: &Retaining| at.queue == queue && at.after.is_some_and(|after| died <= after);
+        if self.retaining.as_ref().is_some_and(is_before) {
+            // It would be passed over.
+            self.retaining = None;
+        }
+        self.expect_end_of(queue, died.0);
+    }
+
+    fn expect_end_of(&mut self, queue: u32, death: Timestamp) {
+        if let Some(ttl_ms) = self.settings(queue).dead_ttl_ms {
+            self.queues.expect_retention(queue, death.saturating_after(ttl_ms).as_ms());
+        }
+    }
+
+    /// After a message has changed: if it is dead by that, its queue keeps no more than it may. The message may be gone then.
+    pub(super) fn trim_changed(&mut self, slot: u32, state: Option<State>, now: Now, log: &mut impl Log<B>) {
+        if matches!(state, Some(State::Dead(_))) {
+            self.trim_dead(slot, now, log);
+        }
+    }
+
+    /// After a message has died: one more goes than its queue keeps, or the message itself, if its time is over already.
+    fn trim_dead(&mut self, slot: u32, now: Now, log: &mut impl Log<B>) {
+        let Some(death) = self.death_of(slot) else { return };
+        let queue = self.entries.get(slot).queue;
+        let settings = self.settings(queue);
+        if settings.is_past_retention(death, now.wall) {
+            return self.discard_dead(slot, Discarded::Ttl, log);
+        }
+        let found = self.queues.get(queue);
+        if settings.dead_max.is_none_or(|most| found.dead() <= most) {
+            return;
+        }
+        if found.cold.dead > 0 {
+            // The oldest may be one of them.
+            return self.queues.expect_retention(queue, Timestamp::MIN.as_ms());
+        }
+        if let Some((_, oldest)) = found.dead.by_death.first_key_value() {
+            let oldest = *oldest;
+            self.discard_dead(oldest, Discarded::Max, log);
+        }
+    }
+
+    /// When a message died, if it is dead.
+    pub(super) fn death_of(&self, slot: u32) -> Option<Timestamp> {
+        let entry = self.entries.get(slot);
+        let rare = entry.rare.as_deref().filter(|_| entry.place == Place::Dead)?;
+        rare.death.map(|death| death.at)
+    }
+
+    /// Whether a message is dead and its time is over.
+    pub(super) fn is_past_retention(&self, slot: u32, now: Now) -> bool {
+        let settings = self.settings(self.entries.get(slot).queue);
+        self.death_of(slot).is_some_and(|death| settings.is_past_retention(death, now.wall))
+    }
+
+    /// Removes a dead message that nobody has asked to be removed. Its queue stays, though nothing may keep it.
+    pub(super) fn discard_dead(&mut self, slot: u32, why: Discarded, log: &mut impl Log<B>) {
+        let entry = self.entries.get(slot);
+        self.deaths.discarded(&self.queues.get(entry.queue).name, why, 1);
+        log.record(&Record::Gone { number: entry.number }, Durability::Written);
+        self.note_went(slot);
+        self.remove(slot);
+    }
+}
