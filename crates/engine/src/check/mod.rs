@@ -30,7 +30,7 @@ use dwell_model::Number;
 use self::portion::Portions;
 use crate::disk::Disk;
 use crate::due::{File, Settled};
-use crate::run::{Home, Run, Value, key_hash};
+use crate::run::{Home, Run, Value};
 use crate::sealed::{Kind, Name, ReadError};
 
 pub(crate) use stats::{QueueStats, stats};
@@ -185,7 +185,8 @@ fn check_in_portions(
             report.live += 1;
             let entry = &found.entry;
             let home = Home { file: *number, ordinal: found.ordinal };
-            let hash = entry.own_key().map(|key| key_hash(named.directory, &entry.queue, key));
+            // Runs that were written before the dead were found by key lack theirs.
+            let hash = entry.live_key().and_then(|_| entry.key_hash(named.directory));
             portions.add(home, entry.number, hash);
         });
         if report.flaws.read(verified).is_some() {

@@ -580,10 +580,11 @@ impl ColdSet {
         key: &Key,
         after: Option<Died>,
     ) -> sealed::Result<Option<Spot>> {
-        let hash = key_hash(self.directory, queue, key);
+        // One that has expired since its file was written is there as a live one.
+        let hashes = [true, false].map(|is_dead| key_hash(self.directory, queue, key, is_dead));
         let mut youngest: Option<(Died, Spot)> = None;
         for run in self.keys.clone() {
-            for number in run.find(hash)? {
+            for number in run.find(hashes[0])?.into_iter().chain(run.find(hashes[1])?) {
                 let Some(spot) = self.home(number)? else { continue };
                 let file = &self.files[&spot.file];
                 if !file.over.has(spot.ordinal) && !file.was_dead(spot.ordinal) {
@@ -599,7 +600,7 @@ impl ColdSet {
     }
 
     fn key_home(&mut self, queue: &QueueName, key: &Key) -> sealed::Result<Option<Spot>> {
-        let hash = key_hash(self.directory, queue, key);
+        let hash = key_hash(self.directory, queue, key, false);
         for run in self.keys.clone() {
             for number in run.find(hash)? {
                 let Some(spot) = self.home(number)? else { continue };

@@ -1027,7 +1027,7 @@ fn a_message_is_found_by_its_number_and_by_its_own_key() {
     beside.add(&[put(1), put(2)]);
     beside.add_file(&[put(3)], false);
     let key: Key = "its".parse().unwrap();
-    let hash = crate::run::key_hash(DIRECTORY, &queue(), &key);
+    let hash = crate::run::key_hash(DIRECTORY, &queue(), &key, false);
     let mut homes: Vec<_> = beside.known.iter().map(home_of).collect();
     homes.sort_unstable();
     let numbers = vec![run(&beside, 1, &homes)];

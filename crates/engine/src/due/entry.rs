@@ -3,6 +3,7 @@
 use dwell_model::{AttemptLimit, Headers, Key, MessageId, Number, QueueName, Standing, State, Timestamp};
 
 use super::order::{LaneState, SortKey};
+use crate::run::key_hash;
 
 /// A message as it stood when the file was written. Nobody held it then.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +23,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The key, unless another message has taken it over for good: what the index of keys has. A live message is found by it; a
-    /// dead one where somebody asks for the dead.
+    /// The key, unless another message has taken it over for good. A live message is found by it; a dead one where somebody asks
+    /// for the dead.
     pub(crate) fn own_key(&self) -> Option<&Key> {
         self.key.as_ref().filter(|_| !self.standing.keyless)
     }
@@ -32,6 +33,12 @@ impl Entry {
     pub(crate) fn live_key(&self) -> Option<&Key> {
         let is_dead = matches!(self.standing.state, State::Dead(_));
         self.own_key().filter(|_| !is_dead)
+    }
+
+    /// What the index of keys has it under, if it has a key.
+    pub(crate) fn key_hash(&self, directory: u64) -> Option<u64> {
+        let is_dead = matches!(self.standing.state, State::Dead(_));
+        Some(key_hash(directory, &self.queue, self.own_key()?, is_dead))
     }
 
     /// The lane's part of its place.

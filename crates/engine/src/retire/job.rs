@@ -28,7 +28,7 @@ use crate::due::{BodyPlace, Entry, File, LaneState, Settled, Writer};
 use crate::journal::segment::{Place, Segment, Wanted};
 use crate::manifest::Manifest;
 use crate::removal::Removal;
-use crate::run::{Home, Parts, Run, Value, key_hash};
+use crate::run::{Home, Parts, Run, Value};
 use crate::sealed::{self, Kind, Name};
 use crate::troubles::Troubles;
 
@@ -506,8 +506,8 @@ impl Job {
                     {
                         self.expired.push((number, at));
                     }
-                    if let (Some(key), None) = (entry.own_key(), moved) {
-                        self.key_hashes.push((key_hash(self.desk.directory, &entry.queue, key), number));
+                    if let (Some(hash), None) = (entry.key_hash(self.desk.directory), moved) {
+                        self.key_hashes.push((hash, number));
                     }
                     if !self.to_be_held.is_empty() && self.to_be_held.contains_key(&number) {
                         held.push((ordinal, number));
