@@ -1,21 +1,24 @@
-//! What becomes of requests whose caller's token is taken away while they wait.
+//! What becomes of requests whose caller's token is taken away while they wait, or whose client goes.
 
 use std::pin::Pin;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response, StatusCode};
-use dwell_model::{Limits, QueueName};
-use dwell_store::{MemoryStore, Put, StateCounts};
+use dwell_model::{Limits, QueueName, Setting, SettingChange};
+use dwell_store::{Error, MemoryStore, Put, StateCounts, delegate_store};
 use dwell_time::SystemClock;
 use futures_util::{FutureExt as _, stream};
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 use tower_service::Service as _;
 
 use super::connection::Unwritten;
 use super::*;
+use crate::QueueConfig;
 use crate::security::{Token, TokenDigest, Tokens};
 
 /// On a store of its own, with room for a million bytes. Nobody is asked for a token.
@@ -123,4 +126,54 @@ async fn what_has_come_whole_when_its_token_is_gone_is_not_done() {
         sent.outlives_its_token();
         sent.must_be_refused().await;
     }
+}
+
+/// Answers a deletion when it is let, and has done it before.
+struct Slow(MemoryStore, Semaphore);
+
+#[async_trait]
+impl Store for Slow {
+    async fn delete_queue(&self, queue: QueueName) -> dwell_store::Result<u64> {
+        let deleted = self.0.delete_queue(queue).await;
+        let _ = self.1.acquire().await;
+        deleted
+    }
+
+    delegate_store! {
+        self.0;
+        own: delete_queue;
+        forward: put take take_id settle expire_lease cancel reschedule get locate list peek stats forecast;
+        forward: queues ready configure revive deaths discard purge;
+    }
+}
+
+#[tokio::test]
+async fn a_queue_that_is_deleted_for_a_client_that_goes_keeps_the_settings_of_the_configuration() {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let memory = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
+    let store = Arc::new(Slow(memory, Semaphore::new(0)));
+    let app = Arc::new(App { store: Arc::clone(&store) as Arc<dyn Store>, ..app() });
+    let (queue, setting) = (QueueName::new("q").unwrap(), Setting::LeaseMs(61_000));
+    app.configured.replace(&[QueueConfig { name: queue.clone(), settings: vec![setting.clone()] }]);
+    store.configure(queue.clone(), vec![SettingChange::Set(setting)]).await.unwrap();
+
+    let request = Request::delete("/v1/queues/q").extension(app.live.tokens().caller(None).unwrap());
+    let request = request.extension(Arc::new(Unwritten::new(app.returns.clone())));
+    let (mut router, request) = (router(Arc::clone(&app)), request.body(Body::empty()).unwrap());
+    let mut answer = Box::pin(async move { router.call(request).await.unwrap() });
+    let deleted = async {
+        while !matches!(store.stats(queue.clone()).await, Err(Error::UnknownQueue { .. })) {
+            assert!(answer.as_mut().now_or_never().is_none(), "it waits for the store");
+            yield_now().await;
+        }
+    };
+    timeout(PATIENCE, deleted).await.unwrap();
+    drop(answer);
+    store.1.add_permits(1);
+    let restored = async {
+        while store.stats(queue.clone()).await.map_or(0, |stats| stats.settings.lease_ms) != 61_000 {
+            yield_now().await;
+        }
+    };
+    timeout(PATIENCE, restored).await.unwrap();
 }
