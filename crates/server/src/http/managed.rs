@@ -133,7 +133,7 @@ mod tests {
         tracing::subscriber::with_default(lines.clone(), || {
             // It is refused before the store is asked.
             drop(managed());
-            let done = managed().done(async { Ok(3) }, |done| Some(*done)).now_or_never();
+            let done = managed().done(async { Ok::<u64, Error>(3) }, |done| Some(*done)).now_or_never();
             assert_eq!(done, Some(Ok(3)));
             // Its client goes.
             let under_way = managed().done(std::future::pending::<Result<u64>>(), |done| Some(*done));
