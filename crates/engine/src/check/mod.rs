@@ -5,7 +5,7 @@
 //! What is checked beyond each file by itself:
 //! 1. A due file has as many entries as its set of settlements says.
 //! 2. Each live entry is found by its number: the newest run of numbers that knows the number names this very entry.
-//! 3. Each live entry that has a key is found by it: some run of keys has its hash and number.
+//! 3. Each live entry that has a key, and was not dead when it was written, is found by it: some run of keys has its hash and number.
 //!
 //! For 2 and 3 live entries are gathered in portions that fit in memory, sorted, and each portion is held against the
 //! runs, which are read through: so the check takes a bounded amount of memory, and reads sequentially.
@@ -185,7 +185,8 @@ fn check_in_portions(
             report.live += 1;
             let entry = &found.entry;
             let home = Home { file: *number, ordinal: found.ordinal };
-            let hash = entry.own_key().map(|key| key_hash(named.directory, &entry.queue, key));
+            // Those of dead messages are there since they are asked for: what earlier versions wrote does not have them.
+            let hash = entry.live_key().map(|key| key_hash(named.directory, &entry.queue, key));
             portions.add(home, entry.number, hash);
         });
         if report.flaws.read(verified).is_some() {

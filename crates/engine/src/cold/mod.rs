@@ -46,7 +46,6 @@ use dwell_store::core::{
 };
 use dwell_store::{Error, Forecast, Result};
 
-use crate::checkpoint::FileState;
 use crate::due::{Found, LaneState, Settled};
 use crate::errands::Errands;
 use crate::journal::segment::{Place, Segment};
@@ -335,16 +334,6 @@ impl ColdSet {
         self.files[&copy.file.get()].was_dead(copy.ordinal)
     }
 
-    /// What is settled of a file, and what was dead when it was written.
-    pub(crate) fn without_dead(&self, state: &FileState) -> Settled {
-        let mut settled = state.settled.clone();
-        let lanes = self.files.get(&state.number).map_or(&[][..], |file| file.file.lanes());
-        for lane in lanes.iter().filter(|lane| lane.state == LaneState::Dead) {
-            settled.set_range(lane.range());
-        }
-        settled
-    }
-
     /// What was due by then has been moved out of these files.
     pub(crate) fn set_split(&mut self, split: &[(u32, Timestamp)]) {
         for (number, until) in split {
@@ -389,6 +378,11 @@ impl ColdSet {
     pub(crate) fn damaged_runs(&self) -> u64 {
         let numbers = self.numbers.iter().filter(|run| run.damage().is_some()).count();
         (numbers + self.keys.iter().filter(|run| run.damage().is_some()).count()) as u64
+    }
+
+    /// The queues of all files.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &QueueName> {
+        self.by_queue.keys()
     }
 
     /// For each queue how many of its messages are cold: pending ones, and dead ones.

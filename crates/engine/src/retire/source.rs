@@ -20,7 +20,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
-use dwell_model::{State, Timestamp};
+use dwell_model::{QueueName, State, Timestamp};
 use dwell_store::core::{Captured, CopyAt, Names};
 
 use super::job::Desk;
@@ -68,13 +68,22 @@ impl Source {
         FileState { number: self.file.name().number, ripe: self.ripe, settled: self.settled.clone() }
     }
 
-    /// An entry as a message that is to be copied.
-    pub(super) fn captured(&self, found: Found, file: NonZeroU32, names: &mut Names) -> Captured<Place> {
+    /// An entry as a message that is to be copied. What has expired of a queue that `drops` it is gone as soon as somebody comes to it,
+    /// and is not dead until then, here neither.
+    pub(super) fn captured(
+        &self,
+        found: Found,
+        file: NonZeroU32,
+        drops: &BTreeSet<QueueName>,
+        names: &mut Names,
+    ) -> Captured<Place> {
         let copy = CopyAt { file, ordinal: found.ordinal };
         let ready_since = found.entry.ready_since;
         let mut message = crate::cold::message(found, &self.segment);
         let is_pending = matches!(message.standing.state, State::Scheduled | State::Ready);
-        if is_pending && message.standing.expires.is_some_and(|expires| expires <= self.over_by) {
+        // What had expired when the file was ripened died by that.
+        let over_by = if drops.contains(&message.queue) { self.ripe } else { self.over_by };
+        if is_pending && message.standing.expires.is_some_and(|expires| expires <= over_by) {
             message.standing = crate::cold::expired(&message.standing);
         } else if message.standing.state == State::Scheduled && message.standing.due <= self.ripe {
             message.standing.state = State::Ready;

@@ -724,6 +724,12 @@ impl<B: StoredBody> Core<B> {
         while !self.expire_slice(now, log) {}
     }
 
+    /// Whether a queue drops what expires.
+    pub fn drops_expired(&self, queue: &QueueName) -> bool {
+        let queue = self.queues.find(queue);
+        queue.is_some_and(|queue| self.settings(queue).on_expiry == OnExpiry::Drop)
+    }
+
     /// What becomes of the cold messages of a queue that expire.
     fn expiring(&self, queue: &QueueName, is_replay: bool) -> Expiring {
         let Some(queue) = self.queues.find(queue) else { return Expiring::Die };
@@ -740,7 +746,6 @@ impl<B: StoredBody> Core<B> {
             log.keep_time();
         }
         for (queue, count) in died {
-            self.deaths.expired(&queue, count);
             self.died_cold(&queue, count);
         }
         for ColdMessage { message: Message { queue: name, number, .. }, .. } in gone {
@@ -757,6 +762,7 @@ impl<B: StoredBody> Core<B> {
     /// # Panics
     /// If they were not counted.
     pub fn died_cold(&mut self, queue: &QueueName, count: u64) {
+        self.deaths.expired(queue, count);
         let queue = self.queues.find(queue).expect("what has cold messages is a queue");
         let view = &mut self.queues.get_mut(queue).cold;
         view.pending = view.pending.checked_sub(count).expect("what was cold was counted");
