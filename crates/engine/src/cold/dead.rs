@@ -273,6 +273,10 @@ impl ColdSet {
 
     fn keep_walk(&mut self, walk: Walk) {
         let reader = walk.reader;
+        if reader == Reader::Retention {
+            // Whatever queues are looked at, they displace no sweep's.
+            self.walks.retain(|other| other.reader != reader);
+        }
         self.walks.push(walk);
         let is_peek = |walk: &Walk| walk.reader == Reader::Peek;
         let most = if reader == Reader::Peek { PEEKS } else { SWEEPS };

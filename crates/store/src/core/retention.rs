@@ -60,12 +60,21 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn retain(&mut self, now: Now, log: &mut impl Log<B>) {
         let mut left = self.slice.retained;
         while left > 0
-            && let Some(queue) = self.queues.pop_retention(now.wall.as_ms())
+            && let Some(queue) = self.next_to_retain(now)
         {
             self.retain_in(queue, &mut left, now, log);
             self.queues.remove_if_bare(queue);
         }
         self.slice.retained = left;
+    }
+
+    /// The queue that is being read goes first, until it is through: what was read is kept for one, and if each had a turn in between, none
+    /// would come to its end.
+    fn next_to_retain(&mut self, now: Now) -> Option<u32> {
+        let now_ms = now.wall.as_ms();
+        let last = self.retaining.map(|at| at.queue);
+        last.filter(|queue| self.queues.take_retention(*queue, now_ms))
+            .or_else(|| self.queues.pop_retention(now_ms))
     }
 
     /// Discards what is past its retention in a queue, `left` messages at most, and sets the queue's alarm anew.

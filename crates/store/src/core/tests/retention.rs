@@ -309,3 +309,32 @@ fn what_time_has_removed_is_not_located_though_nobody_touches_its_queue() {
     assert!(located(expires, 49) && !located(expires, 50));
     assert!(located(buried, 99) && !located(buried, 100));
 }
+
+/// Crash story: 1. Dead messages of several queues lie in files, and all get a retention. 2. To come to the oldest of a queue takes several
+/// reads, and after each of them it is another queue's turn. 3. What was read is kept for one queue: each begins anew, and none ends.
+#[test]
+fn the_dead_of_several_queues_go_however_long_it_takes_to_read_those_of_one() {
+    let names = ["a", "b", "c", "d", "e"];
+    let mut rig = with_slices_of(3);
+    for name in names {
+        for _ in 0..5 {
+            rig.put(put_to(name), now(0)).unwrap();
+            let taken = rig.take(Take::from(queue(name)), now(0)).unwrap().remove(0);
+            rig.settle(&taken.receipt, Action::Bury { reason: None, priority: None }, now(0)).unwrap();
+        }
+    }
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    assert_eq!(rig.core.cold_len(), 25);
+    rig.log.1.as_mut().unwrap().pieces = 4;
+    for name in names {
+        let change = vec![SettingChange::Set(Setting::DeadTtlMs(1_000))];
+        rig.call(|core, log| core.configure(&queue(name), change, now(100), log)).unwrap();
+    }
+    let mut calls = 0;
+    while rig.call(|core, log| core.retain_some(now(2_000), log)) {
+        calls += 1;
+        assert!(calls < 500, "{} are left", rig.core.cold_len());
+    }
+    assert!(rig.core.is_empty());
+}
