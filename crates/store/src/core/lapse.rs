@@ -183,7 +183,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Sets the first of them aside. About how many bytes it records.
-    fn expire_next(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<usize> {
+    pub(super) fn expire_next(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<usize> {
         let (_, slot) = self.queues.get_mut(queue).expiries.pop_due(now.wall.as_ms())?;
         let bytes = self.recorded(slot);
         self.let_time_act(slot, now, now.wall, log);

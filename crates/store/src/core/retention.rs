@@ -1,15 +1,16 @@
 //! How long messages stay dead, and how many of them: the oldest deaths are discarded first.
 //!
 //! # Ground rules
-//! 1. Each queue that limits the time of its dead, or has more of them than it keeps, has one alarm, in the order of all queues' alarms:
-//!    nothing is to be discarded in it before that. It is made exact when it is come to. A queue without retention has none.
+//! 1. Each queue that limits the time of its dead, or has more of them than it keeps, or drops what expires and has such messages, has one
+//!    alarm, in the order of all queues' alarms: nothing is to be discarded in it before that. It is made exact when it is come to. A queue
+//!    without retention has none.
 //! 2. Calls discard at their beginning, before they have found any queue or message: together a slice, until the next
 //!    [`serve`](Core::serve). Whoever has time between calls does more of it: [`retain_some`](Core::retain_some).
 //! 3. A death that leaves more than the queue keeps discards the oldest in its step; where that is cold, the next slice does.
 //! 4. Whoever names a message does not find it from the moment on at which its time is over, whether it was discarded or not.
 //! 5. What is discarded is recorded singly, and no answer waits for it: what a crash loses of it is past its retention still.
 
-use dwell_model::{Now, State, Timestamp};
+use dwell_model::{Now, OnExpiry, State, Timestamp};
 
 use super::cold::{Died, HandedOver, Reader};
 use super::deaths::Discarded;
@@ -80,6 +81,7 @@ impl<B: StoredBody> Core<B> {
     /// Discards what is past its retention in a queue, `left` messages at most, and sets the queue's alarm anew.
     pub(super) fn retain_in(&mut self, queue: u32, left: &mut usize, now: Now, log: &mut impl Log<B>) {
         self.queues.forget_retention(queue);
+        self.expire_dropped(queue, left, now, log);
         loop {
             let (ttl, most) = (self.settings(queue).dead_ttl_ms, self.settings(queue).dead_max);
             let dead = self.queues.get(queue).dead();
@@ -138,6 +140,34 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
+    /// Lets messages of a queue expire that drops them, `left` at most: where nobody comes to the queue they would keep memory, and the
+    /// queue itself.
+    fn expire_dropped(&mut self, queue: u32, left: &mut usize, now: Now, log: &mut impl Log<B>) {
+        if self.settings(queue).on_expiry != OnExpiry::Drop {
+            return;
+        }
+        while *left > 0 && self.expire_next(queue, now, log).is_some() {
+            *left -= 1;
+        }
+        self.expect_dropped(queue);
+    }
+
+    /// A queue that drops what expires has such messages, in memory: it is looked at when the first of them does.
+    fn expect_dropped(&mut self, queue: u32) {
+        if let (OnExpiry::Drop, Some(next)) =
+            (self.settings(queue).on_expiry, self.queues.get(queue).expiries.next_due())
+        {
+            self.queues.expect_retention(queue, next);
+        }
+    }
+
+    /// A message of a queue expires then, unless somebody holds it.
+    pub(super) fn expect_expiry(&mut self, queue: u32, expires: Timestamp) {
+        if self.settings(queue).on_expiry == OnExpiry::Drop {
+            self.queues.expect_retention(queue, expires.as_ms());
+        }
+    }
+
     /// The last of a queue's dead messages, by (death, id), whose time is over, if there is one.
     pub(super) fn last_past_retention(&self, queue: u32, now: Now) -> Option<Died> {
         let ttl_ms = i64::try_from(self.settings(queue).dead_ttl_ms?).unwrap_or(i64::MAX);
@@ -147,6 +177,7 @@ impl<B: StoredBody> Core<B> {
 
     /// A queue may have dead messages that are past its retention: its settings have changed, or it was not known what it has.
     pub(super) fn look_at_retention(&mut self, queue: u32) {
+        self.expect_dropped(queue);
         let settings = self.settings(queue);
         if (settings.dead_ttl_ms.is_some() || settings.dead_max.is_some())
             && self.queues.get(queue).dead() > 0

@@ -338,3 +338,22 @@ fn the_dead_of_several_queues_go_however_long_it_takes_to_read_those_of_one() {
     }
     assert!(rig.core.is_empty());
 }
+
+/// Crash story: 1. Messages expire in queues that drop them, and nobody comes to these queues any more. 2. They take the place of as many
+/// queues as there may be, and their messages stay in memory: for good.
+#[test]
+fn what_expires_goes_though_nobody_comes_to_the_queue_that_drops_it() {
+    let defaults = dwell_model::Settings { on_expiry: OnExpiry::Drop, ..Default::default() };
+    let limits = Limits { defaults, queues: 2, ..Limits::default() };
+    let mut rig = Rig::configured(CoreConfig { swept_a_call: 2, ..CoreConfig::new(limits, 7) });
+    for (name, expires) in [("a", 50), ("a", 50), ("a", 50), ("b", 60)] {
+        rig.put(Put { expires: Some(at(expires)), ..put_to(name) }, now(0)).unwrap();
+    }
+    assert_eq!(rig.core.next_retention(), Some(at(50)));
+    let refused = rig.put(put_to("c"), now(50)).unwrap_err();
+    assert_eq!((refused.code(), rig.core.len()), ("too_many_queues", 2), "a call lets two of them go");
+    while rig.call(|core, log| core.retain_some(now(60), log)) {}
+    assert_eq!((rig.core.others_len().1, rig.core.next_retention()), (0, None));
+    assert!(rig.put(put_to("c"), now(60)).is_ok());
+    assert_eq!(gone_records(&rig), 4);
+}
