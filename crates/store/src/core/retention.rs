@@ -92,7 +92,10 @@ impl<B: StoredBody> Core<B> {
                 self.queues.expect_retention(queue, Timestamp::MIN.as_ms());
                 return;
             }
-            let asked = READ.min(*left);
+            // Where their number alone is limited no more are made resident than go.
+            let over = most.map_or(0, |most| dead.saturating_sub(most));
+            let needed = if ttl.is_some() { READ } else { usize::try_from(over).unwrap_or(READ) };
+            let asked = READ.min(*left).min(needed);
             // What was read for another queue is not what comes next. What has died since a reading was begun waits until
             // it has handed something over: else it would never end where messages expire all the time.
             let goes_on = |last: &Retaining| last.queue == queue && (last.is_reading || !last.is_stale);
@@ -110,7 +113,7 @@ impl<B: StoredBody> Core<B> {
             if oldest.is_empty() {
                 let again = if at.is_reading {
                     // Some of it by each call: reading uses the slice up too.
-                    *left -= asked;
+                    *left = left.saturating_sub(READ);
                     at.after = to;
                     self.retaining = Some(at);
                     Timestamp::MIN
