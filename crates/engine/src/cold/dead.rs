@@ -273,10 +273,6 @@ impl ColdSet {
 
     fn keep_walk(&mut self, walk: Walk) {
         let reader = walk.reader;
-        if reader == Reader::Retention {
-            // Whatever queues are looked at, they displace no sweep's.
-            self.walks.retain(|other| other.reader != reader);
-        }
         self.walks.push(walk);
         let is_peek = |walk: &Walk| walk.reader == Reader::Peek;
         let most = if reader == Reader::Peek { PEEKS } else { SWEEPS };
@@ -285,10 +281,15 @@ impl ColdSet {
         if alike().count() <= most {
             return;
         }
-        // Of younger sweeps another goes first. Of the oldest one the window was used last, among those that others before it
-        // have left.
-        let younger = |at: &usize| self.walks[*at].reader == Reader::Younger && *at + 1 < self.walks.len();
-        let goes = alike().find(younger).or_else(|| alike().next());
+        // Of younger sweeps another goes first, and what is past its retention in many queues displaces no sweep's window, but another
+        // of its own. Of the oldest sweep the window was used last, among those that others before it have left.
+        let other_of =
+            |reader| alike().find(|at| self.walks[*at].reader == reader && *at + 1 < self.walks.len());
+        let order = match reader {
+            Reader::Retention => [Reader::Retention, Reader::Younger],
+            Reader::Sweep | Reader::Younger | Reader::Peek => [Reader::Younger, Reader::Retention],
+        };
+        let goes = order.into_iter().find_map(other_of).or_else(|| alike().next());
         goes.into_iter().for_each(|at| drop(self.walks.remove(at)));
     }
 
@@ -491,6 +492,24 @@ mod tests {
         ] {
             assert_eq!(walk.is_right(queue, reader, after), is_right, "{queue} {reader:?} {after:?}");
         }
+    }
+
+    /// Crash story: 1. A revive of many reads the dead of its queue, which takes many calls. 2. In between, what is past its retention is
+    /// looked for in a few other queues. 3. What the revive had read is displaced each time, and it never ends.
+    #[test]
+    fn what_is_past_its_retention_in_many_queues_displaces_no_sweep() {
+        let mut cold = ColdSet::new(7, 1, (1, usize::MAX), 1);
+        let mut kept = |walks: &[(&str, Reader)]| {
+            for (name, reader) in walks {
+                cold.keep_walk(Walk::new(name.parse().unwrap(), *reader, None));
+            }
+            cold.walks.iter().map(|walk| walk.queue.as_str().to_owned()).collect::<Vec<String>>()
+        };
+        let of_retention = ["a", "b", "c", "d"].map(|name| (name, Reader::Retention));
+        assert_eq!(kept(&[("swept", Reader::Sweep)]), ["swept"]);
+        assert_eq!(kept(&of_retention), ["swept", "c", "d"]);
+        assert_eq!(kept(&[("younger", Reader::Younger)]), ["swept", "d", "younger"]);
+        assert_eq!(kept(&of_retention), ["swept", "younger", "d"]);
     }
 
     /// Crash story: 1. What a scan had found was written to another file. 2. Its new place was found too, and left out: the scan has
