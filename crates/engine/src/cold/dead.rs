@@ -319,6 +319,15 @@ impl ColdSet {
         walk.window = BinaryHeap::new();
         let mut lanes = self.lanes_of(&walk.queue);
         lanes.retain(|at| self.has_dead_in(*at));
+        // Many queues keep their dead for as long, and each has a few every minute whose time is over: not all are read for these.
+        let until = self.retain_until.filter(|_| walk.reader == Reader::Retention);
+        let is_later = |at: &LaneAt| {
+            let first = self.deaths.get(at).map(|(first, _)| *first);
+            until.zip(first).is_some_and(|((until, _), first)| first > until)
+        };
+        let all = lanes.len();
+        lanes.retain(|at| !is_later(at));
+        let to = if lanes.len() < all { HandedOver::To(until) } else { HandedOver::All };
         // Those that may have the oldest are read first; of some that is not known.
         lanes.sort_by_key(|at| Reverse(self.deaths.get(at).map(|(first, _)| *first)));
         Scan {
@@ -329,7 +338,7 @@ impl ColdSet {
             has_missed: false,
             oldest: BinaryHeap::new(),
             has_more: false,
-            to: HandedOver::All,
+            to,
         }
     }
 

@@ -151,6 +151,8 @@ pub(crate) struct ColdSet {
     deaths: BTreeMap<LaneAt, (Timestamp, Timestamp)>,
     /// So many dead messages are remembered at a time that are to be handed over.
     graves: usize,
+    /// For retention nothing is needed that died after this.
+    retain_until: Option<Died>,
     /// Whether nothing that is due may be handed over, since too much waits in memory to be written.
     is_full: bool,
     /// Whether nothing may be handed over that has expired and was set aside: it would wait there too.
@@ -197,6 +199,7 @@ impl ColdSet {
             walks: Vec::new(),
             deaths: BTreeMap::new(),
             graves: graves.max(1),
+            retain_until: None,
             is_full: false,
             is_tight: false,
             failed: None,
@@ -783,6 +786,10 @@ impl Cold<Place> for ColdSet {
         }
         let handed_over = self.hand_over_dead(queue, reader, after, most, into);
         self.tell(handed_over)
+    }
+
+    fn retain_until(&mut self, until: Option<Died>) {
+        self.retain_until = until;
     }
 
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {

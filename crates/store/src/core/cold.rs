@@ -167,6 +167,9 @@ pub trait Cold<B> {
         into: &mut Vec<ColdMessage<B>>,
     ) -> Result<HandedOver>;
 
+    /// [`Reader::Retention`] needs nothing from now on that died after this one: what is known to have died later need not be read for it.
+    fn retain_until(&mut self, _until: Option<Died>) {}
+
     /// How many are cold.
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts>;
 

@@ -102,6 +102,11 @@ impl<B: StoredBody> Core<B> {
             let last = self.retaining.filter(goes_on);
             let anew = last.is_none();
             let mut at = last.unwrap_or(Retaining { queue, after: None, is_reading: false, is_stale: false });
+            // What died later is not past its time, and there are not too many.
+            let until = if over == 0 { self.last_past_retention(queue, now) } else { None };
+            if let Some(cold) = log.cold() {
+                cold.retain_until(until);
+            }
             let read = self.page_in_dead(queue, Reader::Retention, at.after, anew, asked, log);
             let Ok(handed_over) = read else {
                 self.queues.expect_retention(queue, now.wall.saturating_after(AGAIN_MS).as_ms());
@@ -109,18 +114,25 @@ impl<B: StoredBody> Core<B> {
             };
             let mut to = at.after;
             let oldest = self.oldest(queue, &mut to, handed_over, asked);
-            at.is_reading = oldest.is_empty() && handed_over != HandedOver::All;
+            let is_through = match handed_over {
+                HandedOver::All => true,
+                HandedOver::To(to) => until.is_some() && until <= to,
+            };
+            at.is_reading = oldest.is_empty() && !is_through;
             if oldest.is_empty() {
                 let again = if at.is_reading {
                     // Some of it by each call: reading uses the slice up too.
                     *left = left.saturating_sub(READ);
-                    at.after = to;
-                    self.retaining = Some(at);
                     Timestamp::MIN
-                } else {
-                    self.retaining = None;
+                } else if handed_over == HandedOver::All {
                     now.wall.saturating_after(AGAIN_MS)
+                } else {
+                    // When the time of the next one is over was not read.
+                    self.expect_end_of_first(queue);
+                    now.wall.saturating_after(SOON_MS)
                 };
+                at.after = to;
+                self.retaining = Some(at).filter(|_| handed_over != HandedOver::All);
                 self.queues.expect_retention(queue, again.as_ms());
                 return;
             }
@@ -216,6 +228,14 @@ impl<B: StoredBody> Core<B> {
     fn expect_end_of(&mut self, queue: u32, death: Timestamp) {
         if let Some(ttl_ms) = self.settings(queue).dead_ttl_ms {
             self.queues.expect_retention(queue, death.saturating_after(ttl_ms).as_ms());
+        }
+    }
+
+    /// Of those in memory it is known when the first one's time is over.
+    fn expect_end_of_first(&mut self, queue: u32) {
+        let first = self.queues.get(queue).dead.by_death.first_key_value();
+        if let Some(death) = first.map(|((death, _), _)| *death) {
+            self.expect_end_of(queue, death);
         }
     }
 
