@@ -598,7 +598,8 @@ impl ColdSet {
     fn key_home(&mut self, queue: &QueueName, key: &Key) -> sealed::Result<Option<Spot>> {
         let hash = key_hash(self.directory, queue, key);
         for run in self.keys.clone() {
-            for number in run.find(hash)? {
+            // Dead ones that had the key are mostly older than the live one.
+            for number in run.find(hash)?.into_iter().rev() {
                 let Some(spot) = self.home(number)? else { continue };
                 let file = &self.files[&spot.file];
                 if file.over.has(spot.ordinal) || file.was_dead(spot.ordinal) {

@@ -1,7 +1,8 @@
 //! Calls and what they record, where the contract's own tests do not see it.
 
 use dwell_model::{
-    Headers, LapseBackoff, LeaseToken, MessageId, Number, PutToken, Setting, SettingChange, Settings, StateKind,
+    Headers, LapseBackoff, LeaseToken, MessageId, Number, PutToken, Setting, SettingChange, Settings,
+    StateKind,
 };
 
 use super::*;
@@ -332,9 +333,7 @@ fn a_forecast_of_all_queues_is_as_of_now() {
     let taken = rig.take(Take::from(queue("q")).max(2).lease_ms(100), now(0)).unwrap();
     let retry = Action::Retry { after_ms: Some(5_000), error: None, priority: None };
     rig.settle(&taken[1].receipt, retry, now(10)).unwrap();
-    let mut all = |at_ms| {
-        rig.call(|core, log| core.forecast_page(None, 9, &[at(60_000)], now(at_ms), log)).0
-    };
+    let mut all = |at_ms| rig.call(|core, log| core.forecast_page(None, 9, &[at(60_000)], now(at_ms), log)).0;
     assert_eq!(all(200), Forecast { scheduled: 2, due_by: vec![2], within: 0 });
     assert_eq!(all(300), Forecast { scheduled: 1, due_by: vec![1], within: 0 });
 }
