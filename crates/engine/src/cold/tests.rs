@@ -1163,3 +1163,21 @@ fn what_is_known_to_have_died_later_is_not_read_for_retention() {
     let error = ask(&mut beside, 50, 3).unwrap_err();
     assert!(matches!(error, dwell_store::Error::Unavailable { .. }), "{error}");
 }
+
+/// Crash story: 1. One block cannot be read. 2. Two hundred messages expire together in a queue that drops what does, one of them there.
+/// 3. All of them die, since they were to be read together.
+#[test]
+fn what_can_be_read_is_gone_though_others_that_expire_with_it_cannot() {
+    let mut beside = Beside::new(8, 64, 16);
+    beside.expires = Some(at(150));
+    let put = |due: i64| Drawn { state: 0, priority: 0, due: due % 40, body_len: 300 };
+    beside.add(&(0..400).map(put).collect::<Vec<_>>());
+    let file = Arc::clone(&beside.cold.files()[&1].file);
+    // A place among the second 32 KiB or so, of four times as many.
+    beside.disk.unreadable_at(file.path(), 40_000, 1);
+    let (now, mut expired) = (Now { wall: at(150), mono_ms: 0 }, Expired::default());
+    while !beside.cold.expire(now, 10_000, &|_| Expiring::Go, &mut expired) {}
+    let (gone, died) = (expired.gone.len() as u64, expired.died.iter().map(|(_, count)| count).sum::<u64>());
+    assert_eq!(gone + died, 400);
+    assert!(gone > 200 && died > 0, "{gone} are gone, {died} have died");
+}
