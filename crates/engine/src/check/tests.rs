@@ -79,7 +79,7 @@ impl Shard {
 }
 
 fn hash(entry: &Entry) -> Option<u64> {
-    entry.key_hash(DIRECTORY)
+    run::key_hash_of(DIRECTORY, entry)
 }
 
 fn write<V: Value>(disk: &MemoryDisk, name: Name, pairs: &[(u64, V)]) {

@@ -3,7 +3,6 @@
 use dwell_model::{AttemptLimit, Headers, Key, MessageId, Number, QueueName, Standing, State, Timestamp};
 
 use super::order::{LaneState, SortKey};
-use crate::run::key_hash;
 
 /// A message as it stood when the file was written. Nobody held it then.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,14 +30,11 @@ impl Entry {
 
     /// The key that finds it: a dead message has given its own up, until it is revived.
     pub(crate) fn live_key(&self) -> Option<&Key> {
-        let is_dead = matches!(self.standing.state, State::Dead(_));
-        self.own_key().filter(|_| !is_dead)
+        self.own_key().filter(|_| !self.is_dead())
     }
 
-    /// What the index of keys has it under, if it has a key.
-    pub(crate) fn key_hash(&self, directory: u64) -> Option<u64> {
-        let is_dead = matches!(self.standing.state, State::Dead(_));
-        Some(key_hash(directory, &self.queue, self.own_key()?, is_dead))
+    pub(crate) fn is_dead(&self) -> bool {
+        matches!(self.standing.state, State::Dead(_))
     }
 
     /// The lane's part of its place.

@@ -25,7 +25,7 @@ use super::budget::Filters;
 use super::compaction::{Compaction, Order, numbers_of};
 use super::job::Desk;
 use crate::due::{Entry, File, Settled};
-use crate::run::{Home, NumberSet, Run, Value};
+use crate::run::{Home, NumberSet, Run, Value, key_hash_of};
 
 /// So many runs of about one size are made one.
 const ALIKE: usize = 4;
@@ -123,7 +123,7 @@ impl Kept for Number {
     }
 
     fn pair_of(entry: &Entry, _: Home, directory: u64) -> Option<(u64, Number)> {
-        Some((entry.key_hash(directory)?, entry.number))
+        Some((key_hash_of(directory, entry)?, entry.number))
     }
 
     /// Hashes lie anywhere.

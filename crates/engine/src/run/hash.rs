@@ -3,6 +3,8 @@
 use dwell_model::{Key, QueueName};
 use siphasher::sip::SipHasher24;
 
+use crate::due::Entry;
+
 /// The hash of a queue's name, a byte that no name has, and a key. The byte is 255 for messages that were live when their file was
 /// written, and 254 for dead ones: who looks for the live owner of a key passes over no dead ones that had it.
 ///
@@ -14,6 +16,11 @@ pub(crate) fn key_hash(directory: u64, queue: &QueueName, key: &Key, is_dead: bo
     bytes.extend_from_slice(key.as_str().as_bytes());
     let secret = (directory, directory.rotate_left(32) ^ u64::from_le_bytes(*b"dwellkey"));
     SipHasher24::new_with_keys(secret.0, secret.1).hash(&bytes)
+}
+
+/// What a message that is in a due file is found under, if it has a key.
+pub(crate) fn key_hash_of(directory: u64, entry: &Entry) -> Option<u64> {
+    Some(key_hash(directory, &entry.queue, entry.own_key()?, entry.is_dead()))
 }
 
 #[cfg(test)]
