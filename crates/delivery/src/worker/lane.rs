@@ -41,7 +41,7 @@ pub(super) enum Event {
     /// The store has answered a settlement.
     Settled { held: Held, answer: dwell_store::Result<Settled>, is_release: bool, keeps_slot: bool },
     /// A handler that had exceeded its time has returned, or the worker ends without it.
-    Freed { bytes: usize, is_suspect: bool },
+    Freed { bytes: usize },
     /// The worker ends, and a blocking handler still runs: its message is left to its lease.
     Abandoned { held: Held },
     /// A probe has ended.
@@ -68,6 +68,8 @@ pub(super) struct LaneTask {
     suspect: Option<Held>,
     /// The last take brought suspects: one message at a time, so that few go back and forth.
     is_wary: bool,
+    /// Whether the store has ever answered a take.
+    has_answered: bool,
     /// Takes that failed in a row, and when the next one may be made.
     failures: u32,
     paused_until_ms: u64,
@@ -95,6 +97,7 @@ impl LaneTask {
             taking: None,
             suspect: None,
             is_wary: false,
+            has_answered: false,
             failures: 0,
             paused_until_ms: 0,
             seed,
@@ -109,18 +112,23 @@ impl LaneTask {
         let mut phase = self.shared.phase.subscribe();
         let mut solo = self.shared.solo_changed.subscribe();
         let mut switch = self.spec.switch.changes();
+        let mut failed = None;
         loop {
             let is_draining = *phase.borrow_and_update() > Phase::Running;
             solo.mark_unchanged();
             switch.mark_unchanged();
             let wake_at_ms = self.step(is_draining);
             if is_draining && self.capacity.messages() == 0 {
-                return Ok(());
+                return failed.map_or(Ok(()), Err);
             }
             tokio::select! {
                 biased;
                 Some(event) = self.events.recv() => self.hear(event),
-                taken = taken(&mut self.taking) => self.taken(taken)?,
+                taken = taken(&mut self.taking) => if let Err(error) = self.taken(taken) {
+                    // The worker ends, and what this lane has in hand is settled as that of the others.
+                    self.shared.drain();
+                    failed.get_or_insert(error);
+                },
                 () = changed(&mut phase) => {}
                 () = changed(&mut solo) => {}
                 () = changed(&mut switch) => {}
@@ -204,6 +212,11 @@ impl LaneTask {
             self.give_back(held, None);
             return None;
         }
+        if held.is_lost() {
+            // It was handed to somebody else, or will be.
+            self.handled(held, Outcome::Release { after: None }, false, false);
+            return None;
+        }
         match self.shared.solo(false, |solo| solo.step(now_ms)) {
             Step::Run => {
                 self.begin(vec![held]);
@@ -241,7 +254,7 @@ impl LaneTask {
         let Some(Taking { asked_ms, id, .. }) = self.taking.take() else { return Ok(()) };
         match taken {
             Ok(deliveries) => {
-                self.failures = 0;
+                (self.failures, self.has_answered) = (0, true);
                 if id.is_some() {
                     self.capacity.let_go();
                 }
@@ -251,7 +264,11 @@ impl LaneTask {
             Err(
                 StoreError::MessageNotFound { .. } | StoreError::Leased { .. } | StoreError::KeyTaken { .. },
             ) if id.is_some() => self.capacity.let_go(),
-            Err(error) if error.is_retryable() => {
+            // A proxy answers for itself while the server behind it is started anew.
+            Err(error)
+                if error.is_retryable()
+                    || (self.has_answered && matches!(error, StoreError::BadAnswer { .. })) =>
+            {
                 let longest = FIRST_PAUSE_MS.saturating_mul(1 << self.failures.min(20)).min(LAST_PAUSE_MS);
                 self.failures = self.failures.saturating_add(1);
                 let parts: [&[u8]; 2] = [&self.seed.to_le_bytes(), &self.failures.to_le_bytes()];
@@ -332,14 +349,16 @@ impl LaneTask {
             }
             Event::Settled { held, answer, is_release, keeps_slot } => {
                 self.settled(&held, answer, is_release);
+                self.leave(held.is_suspect);
                 if !keeps_slot {
-                    self.free(held.bytes(), held.is_suspect);
+                    self.vacate(held.bytes());
                 }
             }
-            Event::Freed { bytes, is_suspect } => self.free(bytes, is_suspect),
+            Event::Freed { bytes } => self.vacate(bytes),
             Event::Abandoned { held } => {
                 drop(self.shared.end(&held));
-                self.free(held.bytes(), held.is_suspect);
+                self.leave(held.is_suspect);
+                self.vacate(held.bytes());
             }
             Event::Probed(has_passed) => self.breaker.probed(has_passed, self.shared.now_ms()),
         }
@@ -356,8 +375,9 @@ impl LaneTask {
             }
             None => {
                 count(&self.spec.stats.lost);
+                self.leave(held.is_suspect);
                 if !keeps_slot {
-                    self.free(held.bytes(), held.is_suspect);
+                    self.vacate(held.bytes());
                 }
             }
         }
@@ -417,9 +437,14 @@ impl LaneTask {
         }
     }
 
-    fn free(&mut self, bytes: usize, is_suspect: bool) {
+    /// A slot is free.
+    fn vacate(&mut self, bytes: usize) {
         uncount(&self.spec.stats.running);
         self.capacity.settled(bytes);
+    }
+
+    /// A lease is over. A blocking handler that still runs holds none: it keeps no suspect waiting, and as a suspect no lane.
+    fn leave(&self, is_suspect: bool) {
         if is_suspect {
             self.shared.solo(true, |solo| solo.ended());
         } else {
