@@ -787,7 +787,8 @@ async fn a_settlement_that_is_not_answered_is_made_again_and_holds_up_no_other()
     within(stepping(&stage.manual, 1_000, done)).await;
     assert!(!is_gone("a", &first).await, "its call is still under way");
     let done = eventually(async || is_gone("a", &first).await);
-    within(stepping(&stage.manual, 6_000, done)).await;
+    // At the first step it is given up, and at the second one made again.
+    within(stepping(&stage.manual, 9_500, done)).await;
     running.stop().await;
     assert_eq!((stats[0].done(), stats[0].lost(), stats[1].done()), (1, 0, 1));
 }
@@ -866,6 +867,7 @@ impl Drop for Touchy {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_panics_when_it_is_dropped_frees_its_slot() {
     let stage = Stage::manual();
+    stage.queue("q").set(Setting::MaxAttempts(AttemptLimit::try_from(1).unwrap())).await.unwrap();
     let puts = stage.put("q", &["hangs", "fine"]).await;
     let (said, mut hears) = heard();
     let handler = move |job: Job| {
