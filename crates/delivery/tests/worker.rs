@@ -630,6 +630,47 @@ async fn a_message_that_breaks_a_destination_that_is_up_has_failed_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_breaks_a_destination_without_a_probe_holds_up_no_other() {
+    let stage = Stage::real();
+    stage.queue("q").set(Setting::MaxAttempts(AttemptLimit::try_from(1).unwrap())).await.unwrap();
+    let poison = stage.put("q", &["poison"]).await.remove(0);
+    stage.put("q", &["fine"]).await;
+    let (said, mut hears) = heard();
+    let lane = Lane::new("q", move |job: Job| {
+        let said = said.clone();
+        async move {
+            if job.text()? == "poison" {
+                return Err(Failure::refused("connection reset"));
+            }
+            said.send(()).unwrap();
+            Ok(())
+        }
+    });
+    let running = start(stage.worker().lane(lane.concurrency(1)));
+    hears.next().await;
+    // It breaks the connection after others were answered, again and again: in the end it has failed itself.
+    let standing = async || {
+        let message = stage.get("q", &poison).await;
+        (message.standing.counts.releases, death(&message).is_some())
+    };
+    for _ in 0..20 {
+        let (releases, is_dead) = standing().await;
+        if is_dead {
+            break;
+        }
+        stage.put("q", &["fine"]).await;
+        hears.next().await;
+        eventually(async || {
+            let (now, is_dead) = standing().await;
+            now > releases || is_dead
+        })
+        .await;
+    }
+    assert!(standing().await.1, "it is dead");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspect_runs_when_its_worker_holds_nothing_else() {
     let stage = Stage::manual();
     stage.put("a", &["s1", "s2", "s3"]).await;

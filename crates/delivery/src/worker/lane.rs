@@ -392,7 +392,7 @@ impl LaneTask {
                 let error = format!("it breaks a destination that is up: {error}");
                 let outcome = match blame {
                     Blame::Message => Outcome::Retry { error, after: None },
-                    Blame::Destination => Outcome::Release { after: None },
+                    Blame::Destination => Outcome::Release { after: self.until_trial(now_ms) },
                 };
                 (None, outcome)
             }
@@ -419,6 +419,15 @@ impl LaneTask {
             Outcome::Release { after } => Action::Release { after_ms: after.map(whole_ms), priority: None },
             Outcome::Destination { .. } => Action::Release { after_ms: None, priority: None },
         }
+    }
+
+    /// How long a message waits that the destination has refused. Where messages are the only trials, another one is tried next: one that
+    /// breaks the destination would be the first of its queue each time, and nothing would show that the destination is up.
+    fn until_trial(&self, now_ms: u64) -> Option<Duration> {
+        if self.spec.probe.is_some() || self.spec.bounds.is_strict {
+            return None;
+        }
+        self.breaker.wake_at_ms().map(|at_ms| Duration::from_millis(at_ms.saturating_sub(now_ms)))
     }
 
     fn settled(&mut self, held: &Held, answer: dwell_store::Result<Settled>, is_release: bool) {
