@@ -226,6 +226,21 @@ fn a_command_that_does_not_end_in_time_gives_its_message_back() {
 }
 
 #[test]
+fn what_a_command_has_started_ends_with_it() {
+    let server = serve_in_memory(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let its = folder.path().join("its");
+    // The shell ends at SIGTERM, and what it waits for does not.
+    let deaf = format!("trap '' TERM; echo \\$\\$ > {}; sleep 1000; sleep 1000", its.display());
+    let id = put(&server, &[&format!("sh -c \"{deaf}\" & wait")]);
+    let work = Work::start(&server, &["q", "--drain", "1ms", "--", "sh"]);
+    let pid = line(&its);
+    assert_eq!(work.stop()["released"], 1);
+    until("what it has started has ended", || !is_alive(&pid));
+    assert_eq!(server.dwell(&["get", "q", &id]).ok().json()["state"], "ready");
+}
+
+#[test]
 fn what_cannot_run_is_refused_before_anything_is_taken() {
     let server = serve_in_memory(&[]);
     let id = put(&server, &["x"]);

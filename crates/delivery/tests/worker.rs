@@ -12,7 +12,7 @@ use dwell_delivery::{Error, Failure, Fired, Job, Ladder, Lane, Outcome, Rate, Wo
 use dwell_model::{AttemptLimit, DeathReason, Limits, Message, QueueName, Setting, State, Timestamp};
 use dwell_store::{
     Action, Delivery, Json, MemoryStore, Put, PutAnswer, Queue, Result as StoreResult, Settle, Settled,
-    Store, Take, async_trait, delegate_store,
+    Store, Take, Target, When, async_trait, delegate_store,
 };
 use dwell_time::{Clock, ManualClock, SystemClock};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -42,6 +42,8 @@ struct Watched {
     /// Calls of `settle` that never return.
     hangs: AtomicUsize,
     takes: AtomicUsize,
+    /// Calls that looked at messages.
+    looks: AtomicUsize,
     /// What takes are refused with.
     refusal: Mutex<Option<dwell_store::Error>>,
     refused: AtomicUsize,
@@ -64,6 +66,11 @@ impl Store for Watched {
         self.inner.take(take).await
     }
 
+    async fn get(&self, queue: QueueName, targets: Vec<Target>, dead: bool) -> Vec<StoreResult<Message>> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.inner.get(queue, targets, dead).await
+    }
+
     async fn settle(&self, settles: Vec<Settle>) -> Vec<StoreResult<Settled>> {
         if spent(&self.hangs) {
             std::future::pending::<()>().await;
@@ -80,8 +87,8 @@ impl Store for Watched {
 
     delegate_store! {
         self.inner;
-        own: take settle;
-        forward: put take_id expire_lease cancel reschedule get locate list peek stats forecast queues ready;
+        own: take settle get;
+        forward: put take_id expire_lease cancel reschedule locate list peek stats forecast queues ready;
         forward: configure revive deaths discard purge delete_queue;
     }
 }
@@ -112,6 +119,7 @@ impl Stage {
             failures: AtomicUsize::new(0),
             hangs: AtomicUsize::new(0),
             takes: AtomicUsize::new(0),
+            looks: AtomicUsize::new(0),
             refusal: Mutex::new(None),
             refused: AtomicUsize::new(0),
         };
@@ -766,6 +774,81 @@ async fn a_strict_lane_keeps_the_order_though_a_message_fails() {
     let running = start(stage.worker().lane(Lane::new("q", handler).strict()));
     assert_eq!(hears.take(6).await, ["a1", "b1", "b2", "b3", "c1", "d1"]);
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_strict_lane_takes_what_it_waits_for_only_when_it_may_be_taken() {
+    let stage = Stage::manual();
+    let (said, mut hears) = heard();
+    let handler = move |job: Job| {
+        said.send(format!("{}{}", text(&job), job.attempt())).unwrap();
+        async move {
+            match job.attempt() {
+                1 if text(&job) != "last" => {
+                    Err(Failure::retry("not yet").after(Duration::from_millis(10_000)))
+                }
+                _ => Ok(()),
+            }
+        }
+    };
+    let moved = stage.put("q", &["moved"]).await.remove(0);
+    let running = start(stage.worker().lane(Lane::new("q", handler).strict()));
+    assert_eq!(hears.next().await, "moved1");
+    eventually(async || stage.get("q", &moved).await.standing.state == State::Scheduled).await;
+    // Moved back by somebody, from 10 s to 15 s; and then the queue is paused.
+    let later = stage.clock.now().wall.after(15_000).unwrap();
+    let target = Target::Id(moved.id);
+    let queue: QueueName = "q".parse().unwrap();
+    stage.store.reschedule(queue.clone(), vec![(target, When::At(later))]).await.remove(0).unwrap();
+    let looked = async |ms: u64| {
+        let before = stage.store.looks.load(Ordering::Relaxed);
+        stage.manual.advance(ms);
+        eventually(async || stage.store.looks.load(Ordering::Relaxed) > before).await;
+    };
+    looked(10_001).await;
+    stage.queue("q").pause().await.unwrap();
+    looked(5_000).await;
+    looked(1_000).await;
+    assert_eq!(stage.get("q", &moved).await.standing.counts.takes, 1, "it waits");
+    stage.queue("q").resume().await.unwrap();
+    assert_eq!(within(stepping(&stage.manual, 250, hears.next())).await, "moved2");
+
+    // One that has expired while the lane waited for it is dead, and the lane goes on.
+    let expires = stage.clock.now().wall.after(5_000).unwrap();
+    let expiring = Put { expires: Some(expires), ..Put::new(queue, "expiring") };
+    let expiring = stage.store.put(vec![expiring]).await.remove(0).unwrap();
+    assert_eq!(hears.next().await, "expiring1");
+    eventually(async || stage.get("q", &expiring).await.standing.state == State::Scheduled).await;
+    stage.put("q", &["last"]).await;
+    assert_eq!(within(stepping(&stage.manual, 10_001, hears.next())).await, "last1");
+    running.stop().await;
+    let dead = stage.get("q", &expiring).await;
+    assert_eq!((death(&dead), dead.standing.counts.takes), (Some(DeathReason::Expired), 1));
+}
+
+#[test]
+fn a_blocking_handler_that_has_not_begun_spends_no_attempt() {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).max_blocking_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let stage = Stage::real();
+        let puts = stage.put("q", &["a", "b"]).await;
+        let (said, mut hears) = heard();
+        let (finish, finished) = std::sync::mpsc::channel::<()>();
+        let finished = Mutex::new(finished);
+        let lane = Lane::blocking("q", move |job: Job| {
+            said.send(text(&job)).unwrap();
+            finished.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        });
+        let running = start(stage.worker().drain(Duration::ZERO).lane(lane.concurrency(2)));
+        let begun = hears.next().await;
+        eventually(async || stage.leased("q").await == 2).await;
+        running.stop().await;
+        let other = &puts[usize::from(begun == "a")];
+        let standing = stage.get("q", other).await.standing;
+        assert_eq!((standing.state, standing.attempts, standing.counts.releases), (State::Ready, 0, 1));
+        finish.send(()).unwrap();
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use dwell_model::format_duration_ms;
@@ -77,7 +78,15 @@ impl Handling<'_> {
             }
             Handler::Blocking(handler) => {
                 let handler = Arc::clone(handler);
-                let mut running = tokio::task::spawn_blocking(move || handler(job));
+                // Whoever is first: a thread that begins, or the worker that waits no more for one to be free.
+                let claim = Arc::new(AtomicBool::new(false));
+                let its_claim = Arc::clone(&claim);
+                let mut running = tokio::task::spawn_blocking(move || {
+                    if its_claim.swap(true, Ordering::AcqRel) {
+                        return Outcome::Release { after: None };
+                    }
+                    handler(job)
+                });
                 let ended = async {
                     match (&mut running).await {
                         Ok(outcome) => Ok(outcome),
@@ -88,6 +97,10 @@ impl Handling<'_> {
                     }
                 };
                 match self.until(ended, deadline_ms, &[&held]).await {
+                    End::TimedOut | End::Stopped if !claim.swap(true, Ordering::AcqRel) => {
+                        self.tell(held, Outcome::Release { after: None }, false);
+                        return false;
+                    }
                     End::TimedOut => {
                         self.stuck(held, running).await;
                         return false;

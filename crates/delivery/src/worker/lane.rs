@@ -6,8 +6,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::MessageId;
-use dwell_store::{Action, BoxFuture, Delivery, Error as StoreError, LeaseTerms, Settle, Settled, Take};
+use dwell_model::{MessageId, Pause, QueueName, State};
+use dwell_store::{
+    Action, BoxFuture, Delivery, Error as StoreError, LeaseTerms, Settle, Settled, Store, Take, Target,
+};
 use tokio::sync::{mpsc, watch};
 
 use super::handling;
@@ -26,6 +28,9 @@ const WAIT_OF_LEASE: u64 = 6;
 /// After how long a take is tried again that the store could not do, in milliseconds: at first, and at most.
 const FIRST_PAUSE_MS: u64 = 100;
 const LAST_PAUSE_MS: u64 = 5_000;
+
+/// When a strict lane looks again at the message that it waits for and that may not be taken yet, in milliseconds.
+const LOOK_AGAIN_MS: u64 = 250;
 
 /// What has happened outside of the lane's task.
 pub(super) enum Event {
@@ -165,7 +170,7 @@ impl LaneTask {
                 let (lease_ms, is_session) = (self.spec.lease_ms, self.shared.is_session);
                 let call = Box::pin(async move {
                     let terms = LeaseTerms { bound: is_session, ..LeaseTerms::of_ms(lease_ms) };
-                    store.take_id(queue, id, terms).await.map(|delivery| vec![delivery])
+                    take_held(&*store, queue, id, terms).await
                 });
                 self.taking = Some(Taking { asked_ms: now_ms, call, id: Some(id) });
             }
@@ -255,8 +260,12 @@ impl LaneTask {
         match taken {
             Ok(deliveries) => {
                 (self.failures, self.has_answered) = (0, true);
-                if id.is_some() {
-                    self.capacity.let_go();
+                match id {
+                    Some(id) if deliveries.is_empty() => {
+                        self.capacity.hold(id, asked_ms.saturating_add(LOOK_AGAIN_MS));
+                    }
+                    Some(_) => self.capacity.let_go(),
+                    None => {}
                 }
                 self.admit(deliveries, asked_ms);
             }
@@ -435,7 +444,8 @@ impl LaneTask {
         if let (Ok(Settled::Scheduled(at)), true) = (&answer, self.spec.bounds.is_strict) {
             // At this moment the store's clock reads `at` at least.
             let after_ms = at.ms_since(held.delivery.taken_at);
-            self.capacity.hold(held.id(), held.answered_ms.saturating_add(after_ms));
+            // Both clocks leave out parts of a millisecond.
+            self.capacity.hold(held.id(), held.answered_ms.saturating_add(after_ms).saturating_add(1));
         }
         match answer {
             Ok(Settled::Gone) => count(&stats.done),
@@ -463,6 +473,36 @@ impl LaneTask {
             }
         }
     }
+}
+
+/// Takes the message that a strict lane waits for; none if it may not be taken yet. A take by its id alone would hand it out of a paused
+/// queue, before an instant that it was moved to, and from the dead, where it is if it has expired.
+async fn take_held(
+    store: &dyn Store,
+    queue: QueueName,
+    id: MessageId,
+    terms: LeaseTerms,
+) -> dwell_store::Result<Vec<Delivery>> {
+    let is_gone = |queue: &QueueName| Err(StoreError::MessageNotFound { queue: queue.clone() });
+    match store.get(queue.clone(), vec![Target::Id(id)], false).await.pop() {
+        Some(Ok(message)) => match message.standing.state {
+            State::Ready => {}
+            State::Scheduled => return Ok(Vec::new()),
+            State::Leased(_) => return Err(StoreError::Leased { id }),
+            State::Dead(_) => return is_gone(&queue),
+        },
+        Some(Err(StoreError::UnknownQueue { .. })) => return is_gone(&queue),
+        // Who may take need not be allowed to look.
+        Some(Err(StoreError::Refused { is_retryable: false, .. })) | None => {}
+        Some(Err(error)) => return Err(error),
+    }
+    match store.stats(queue.clone()).await {
+        Ok(stats) if stats.settings.pause != Pause::Running => return Ok(Vec::new()),
+        Ok(_) | Err(StoreError::Refused { is_retryable: false, .. }) => {}
+        Err(StoreError::UnknownQueue { .. }) => return is_gone(&queue),
+        Err(error) => return Err(error),
+    }
+    store.take_id(queue, id, terms).await.map(|delivery| vec![delivery])
 }
 
 /// The answer of the take under way; without end if there is none.
