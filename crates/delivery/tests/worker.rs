@@ -777,6 +777,25 @@ async fn a_strict_lane_keeps_the_order_though_a_message_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_strict_lane_nothing_overtakes_a_suspect() {
+    let stage = Stage::manual();
+    stage.put("q", &["b"]).await;
+    stage.lapse("q", 2).await;
+    // `a` goes before the suspect, and `c` after it.
+    let first = Put { priority: 0, ..Put::new("q".parse().unwrap(), "a") };
+    stage.store.put(vec![first]).await.remove(0).unwrap();
+    stage.put("q", &["c"]).await;
+    let (said, mut hears) = heard();
+    let handler = move |job: Job| {
+        said.send(text(&job)).unwrap();
+        async {}
+    };
+    let running = start(stage.worker().lane(Lane::new("q", handler).strict()));
+    assert_eq!(hears.take(3).await, ["a", "b", "c"]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_strict_lane_takes_what_it_waits_for_only_when_it_may_be_taken() {
     let stage = Stage::manual();
     let (said, mut hears) = heard();

@@ -290,11 +290,18 @@ impl LaneTask {
     }
 
     /// Begins with what has come, but for suspects.
-    fn admit(&mut self, deliveries: Vec<Delivery>, asked_ms: u64) {
+    fn admit(&mut self, mut deliveries: Vec<Delivery>, asked_ms: u64) {
         let is_suspect = |delivery: &Delivery| suspect::is_suspect(delivery.message.standing.counts.lapses);
+        // A suspect waits. In a strict lane nothing overtakes it, and it overtakes nothing that may fail.
+        let first = deliveries.iter().position(is_suspect).filter(|_| self.spec.bounds.is_strict);
+        let behind = first.map(|at| deliveries.split_off(at.max(1))).unwrap_or_default();
         let (suspects, others): (Vec<Delivery>, Vec<Delivery>) = deliveries.into_iter().partition(is_suspect);
         if !(suspects.is_empty() && others.is_empty()) {
-            self.is_wary = !suspects.is_empty();
+            self.is_wary = !(suspects.is_empty() && behind.is_empty());
+        }
+        for delivery in behind {
+            let held = self.hold(delivery, asked_ms, false);
+            self.give_back(held, None);
         }
         let count_of_others = others.len();
         let may_run = self.shared.solo(false, |solo| solo.admit(count_of_others));

@@ -5,7 +5,7 @@ use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use dwell_delivery::{Failure, Fired, IntoOutcome as _, Job, Outcome};
+use dwell_delivery::{Failure, IntoOutcome as _, Job, Outcome};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::watch;
@@ -42,7 +42,7 @@ pub(super) async fn run(program: &Program, job: &Job) -> Outcome {
     // Its input, output and end at once: none may wait for another.
     let ended = tokio::select! {
         ended = running.child.wait() => ended,
-        fired = job.token().wait() => return running.stop(fired).await,
+        _ = job.token().wait() => return running.stop().await,
     };
     running.is_over = ended.is_ok();
     match ended {
@@ -116,21 +116,18 @@ impl Running {
     }
 
     /// Asks it to end, with all that it has started, and kills what does not.
-    async fn stop(mut self, why: Fired) -> Outcome {
+    async fn stop(mut self) -> Outcome {
         self.signal(Kind::Terminate);
         let released = Outcome::Release { after: None };
         // A sleep that is not polled tells an instant without asking a clock.
         let deadline = sleep(GRACE).deadline();
-        let Ok(Ok(status)) = timeout_at(deadline, self.child.wait()).await else { return released };
+        let Ok(Ok(_)) = timeout_at(deadline, self.child.wait()).await else { return released };
         // A shell ends at once, and what it was waiting for may not: it would run beside the next attempt.
         let _ = timeout_at(deadline, self.is_gone()).await;
         self.signal(Kind::Kill);
         self.is_over = true;
-        // How it ends when it was asked to says nothing of the message, unless it was done.
-        match (why, outcome(status, "")) {
-            (Fired::Draining, Outcome::Done) => Outcome::Done,
-            _ => released,
-        }
+        // Whatever it ends with: many programs end with 0 when they are asked to, be their work done or not.
+        released
     }
 
     #[cfg(unix)]
