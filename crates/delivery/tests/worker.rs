@@ -41,6 +41,8 @@ struct Watched {
     failures: AtomicUsize,
     /// Calls of `settle` that never return.
     hangs: AtomicUsize,
+    /// The same of `take`.
+    take_hangs: AtomicUsize,
     takes: AtomicUsize,
     /// Calls that looked at messages.
     looks: AtomicUsize,
@@ -58,6 +60,9 @@ fn spent(left: &AtomicUsize) -> bool {
 impl Store for Watched {
     async fn take(&self, take: Take) -> StoreResult<Vec<Delivery>> {
         self.takes.fetch_add(1, Ordering::Relaxed);
+        if spent(&self.take_hangs) {
+            std::future::pending::<()>().await;
+        }
         let refusal = self.refusal.lock().unwrap().clone();
         if let Some(refusal) = refusal {
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -118,6 +123,7 @@ impl Stage {
             extended: watch::Sender::new(0),
             failures: AtomicUsize::new(0),
             hangs: AtomicUsize::new(0),
+            take_hangs: AtomicUsize::new(0),
             takes: AtomicUsize::new(0),
             looks: AtomicUsize::new(0),
             refusal: Mutex::new(None),
@@ -934,6 +940,22 @@ async fn a_settlement_that_is_not_answered_is_made_again_and_holds_up_no_other()
     within(stepping(&stage.manual, 9_500, done)).await;
     running.stop().await;
     assert_eq!((stats[0].done(), stats[0].lost(), stats[1].done()), (1, 0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_that_is_not_answered_is_made_again_when_its_leases_would_be_over() {
+    let stage = Stage::manual();
+    stage.put("q", &["x"]).await;
+    stage.store.take_hangs.store(1, Ordering::Relaxed);
+    let (said, mut hears) = heard();
+    let running = start(stage.worker().handle("q", move |_: Job| {
+        said.send(()).unwrap();
+        async {}
+    }));
+    eventually(async || stage.store.take_hangs.load(Ordering::Relaxed) == 0).await;
+    stage.manual.advance(30_000);
+    hears.next().await;
+    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

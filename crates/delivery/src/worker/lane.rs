@@ -61,6 +61,14 @@ struct Taking {
     id: Option<MessageId>,
 }
 
+impl Taking {
+    /// When the lease of what it brings would be over: a take that has not been answered by then, as over a connection that is cut
+    /// silently, is made again.
+    fn over_ms(&self, spec: &Spec) -> u64 {
+        self.asked_ms.saturating_add(spec.lease_ms)
+    }
+}
+
 pub(super) struct LaneTask {
     shared: Arc<Shared>,
     spec: Arc<Spec>,
@@ -154,6 +162,9 @@ impl LaneTask {
         self.spec.stats.set_breaker(self.breaker.state());
         let mut wake_at_ms = self.breaker.wake_at_ms();
         wake_at_ms = earlier(wake_at_ms, self.step_suspect(now_ms, is_draining));
+        if self.taking.as_ref().is_some_and(|taking| taking.over_ms(&self.spec) <= now_ms) {
+            self.taking = None;
+        }
         match self.next(now_ms, is_draining) {
             Next::Wait(until_ms) => {
                 // Dropped, it gives back what it was about to be handed.
@@ -176,7 +187,7 @@ impl LaneTask {
             }
             Next::Take(_) | Next::TakeId(_) => {}
         }
-        wake_at_ms
+        earlier(wake_at_ms, self.taking.as_ref().map(|taking| taking.over_ms(&self.spec)))
     }
 
     fn next(&mut self, now_ms: u64, is_draining: bool) -> Next {
