@@ -325,13 +325,16 @@ impl LaneTask {
         }
         for delivery in suspects {
             let now_ms = self.shared.now_ms();
-            let is_the_one = self.shared.solo(false, |solo| solo.ask(now_ms));
-            let held = self.hold(delivery, asked_ms, is_the_one);
-            if is_the_one {
-                self.suspect = Some(held);
-                self.shared.solo_changed.send_replace(());
-            } else {
-                self.give_back(held, None);
+            let asked = self.shared.solo(false, |solo| solo.ask(now_ms));
+            let held = self.hold(delivery, asked_ms, asked.is_ok());
+            match asked {
+                Ok(()) => {
+                    self.suspect = Some(held);
+                    self.shared.solo_changed.send_replace(());
+                }
+                Err(after_ms) => {
+                    self.give_back(held, (after_ms > 0).then(|| Duration::from_millis(after_ms)));
+                }
             }
         }
     }
