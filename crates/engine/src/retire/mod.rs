@@ -54,7 +54,8 @@ use dwell_model::{Now, Number, Timestamp};
 use dwell_store::core::{Capture, CopyAt, Placed};
 use dwell_time::Notifier;
 
-use crate::cold::ColdFile;
+use crate::checkpoint::FileState;
+use crate::cold::{ColdFile, ColdSet};
 use crate::disk::DiskFile;
 use crate::due::{File, LaneState, Settled};
 use crate::journal::segment::Place;
@@ -66,7 +67,7 @@ use crate::shard::step::Step;
 use crate::troubles::{Troubles, Work};
 
 use self::chore::{Chore, Replaced};
-use self::merge::Known;
+use self::merge::{GoneOf, Known};
 use self::progress::{Progress, WHOLE};
 
 pub(crate) use budget::Budget;
@@ -653,8 +654,8 @@ impl Retirement {
     fn merge(&mut self, step: &mut Step, now: Now) {
         let notifier = self.notifier.as_ref();
         let files = &self.manifest.checkpoint.files;
-        let gone = || files.iter().map(|file| (file.number, file.settled.clone())).collect();
         let (_, cold) = step.both();
+        let gone = || files.iter().map(|file| gone_of(file, cold)).collect();
         let known = Known { numbers: cold.numbers(), in_use: self.in_use };
         let merged = self.numbers.go_on(cold.numbers(), &self.desk, &known, gone, notifier, now);
         if let Some(Replaced { old, new }) = merged {
@@ -663,8 +664,7 @@ impl Retirement {
         }
         let notifier = self.notifier.as_ref();
         let files = &self.manifest.checkpoint.files;
-        // Dead messages are found by their keys too, where somebody asks for the dead.
-        let gone = || files.iter().map(|file| (file.number, file.settled.clone())).collect();
+        let gone = || files.iter().map(|file| gone_of(file, cold)).collect();
         let known = Known { numbers: cold.numbers(), in_use: self.in_use };
         let merged = self.keys.go_on(cold.keys(), &self.desk, &known, gone, notifier, now);
         if let Some(Replaced { old, new }) = merged {
@@ -762,6 +762,11 @@ fn work_off(mut job: Box<Job>) -> Result<Written, JobError> {
             Err(if job.is_decided() { JobError::Fatal(error) } else { JobError::Again { error } })
         }
     }
+}
+
+/// What runs need to know of a file.
+fn gone_of(state: &FileState, cold: &ColdSet) -> (u32, GoneOf) {
+    (state.number, GoneOf { settled: state.settled.clone(), dead: cold.dead_of(state.number) })
 }
 
 #[cfg(test)]
@@ -877,7 +882,7 @@ mod tests {
         Runs::new(&retirement.desk).go_on(&mut retirement, 0);
         let (numbers, keys) = (retirement.numbers.memory(), retirement.keys.memory());
         // Sixteen bits for each of 4,000 sparse numbers and of 2,000 keys, and the set of the messages in due files.
-        let living = NumberSet::most_memory(100_000, (1, 108_999));
+        let living = NumberSet::most_memory(100_000, (2, 217_999));
         assert_eq!((numbers, keys), (4_000 * 2, 2_000 * 2 + living));
         retirement.count_files(1_000_000);
         assert_eq!(retirement.budget.told().files, 1_000_000 + numbers + keys);
