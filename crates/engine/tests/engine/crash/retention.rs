@@ -1,7 +1,7 @@
-//! Crashes at each change of the disk of what goes by itself: dead messages past their retention, expired ones of a
-//! queue that drops them, and leases that an operator has ended.
+//! Crashes at each change of the disk while the store removes by itself: dead messages past their retention, and expired
+//! ones of a queue that drops them; and while an operator ends leases.
 //!
-//! One script runs until the power fails, and what was answered is written down. The matrix of [`super`] can not be
+//! One script runs until the power fails, and what was answered is written down. The matrix of [`super`] cannot be
 //! used for it: what a crash takes back of a discard is discarded again, so that many states are right after it. What
 //! must hold in all of them is checked instead: nothing is lost that no retention covers, what is past its time is
 //! seen by no call, what is too much goes, and a lease whose end was answered does not come back.
@@ -153,8 +153,8 @@ fn fill(store: &mut Driven) -> Option<()> {
     store.run(engine.put(puts)).into_iter().all(|answer| answer.is_ok()).then_some(())
 }
 
-/// A minute goes by in which nobody calls.
-fn let_a_minute_go_by(store: &mut Driven) {
+/// A minute in which nobody calls.
+fn let_a_minute_pass(store: &mut Driven) {
     for _ in 0..6 {
         store.advance(10_000);
     }
@@ -193,7 +193,7 @@ fn script(store: &mut Driven, seen: &mut Seen) -> Option<()> {
     fill(store)?;
     store.advance(TTL_MS);
     fill(store)?;
-    let_a_minute_go_by(store);
+    let_a_minute_pass(store);
     fill(store)
 }
 
@@ -225,14 +225,14 @@ fn crash_at(change: u64, memory_limit: u64, crash: Crash, fault: Fault) -> Resul
     let mut store = open(&disk, &clock, memory_limit);
     break_on_purpose(&mut store, &seen, fault);
     check_at_once(&mut store, &seen)?;
-    let_a_minute_go_by(&mut store);
+    let_a_minute_pass(&mut store);
     check_later(&mut store, &seen)?;
     // What is past its time may come back, and goes again.
     disk.power_off();
     disk.power_on(Crash::Drop);
     let mut store = open(&disk, &clock, memory_limit);
     check_at_once(&mut store, &seen)?;
-    let_a_minute_go_by(&mut store);
+    let_a_minute_pass(&mut store);
     check_later(&mut store, &seen)
 }
 
