@@ -10,6 +10,7 @@ struct Story {
 
 const MESSAGE: Address = Address { queue: 1, key: None, no: 1 };
 const ID: u128 = 0xabc;
+const TERMS: Terms = Terms { lease_ms: 100, bound: false, holder: None };
 
 fn story() -> Story {
     Story { oracle: Oracle::new(Rules { one_clock: true, ..Rules::default() }), now: 1_000 }
@@ -75,8 +76,8 @@ impl Story {
             keyed: false,
             token,
             taken_at: self.now,
-            lease_ms: 100,
-            bound: false,
+            terms: TERMS,
+            takes: attempt,
             lapses: attempt - 1,
         }
     }
@@ -100,7 +101,17 @@ impl Story {
     }
 
     fn sight(&self, due: i64, attempt: u32, shown: Shown) -> Answer {
-        let sight = Sight { no: 1, id: ID, due, priority: 1, attempt, keyed: false, shown };
+        let sight = Sight {
+            no: 1,
+            id: ID,
+            due,
+            priority: 1,
+            attempt,
+            takes: attempt,
+            keyed: false,
+            holder: None,
+            shown,
+        };
         Answer::Listed(vec![(MESSAGE, sight)])
     }
 
@@ -127,7 +138,7 @@ impl Story {
 }
 
 fn take() -> Ask {
-    Ask::Take { queues: vec![1], lease_ms: 100, bound: false }
+    Ask::Take { queues: vec![1], terms: TERMS }
 }
 
 fn ack(story: Story, token: u128) -> Story {
@@ -242,7 +253,8 @@ fn a_message_is_dead_when_its_attempts_are_spent_and_only_then() {
             .taken(1_000, 3, 9)
             .at(1_300)
     };
-    lapsed_thrice().listed(1_000, 3, Shown::Dead).honest();
+    lapsed_thrice().listed(1_000, 3, Shown::Dead(1_300)).honest();
+    lapsed_thrice().listed(1_000, 3, Shown::Dead(1_299)).lie(Kind::Contradiction);
     lapsed_thrice().taken(1_000, 4, 10).lie(Kind::Resurrected);
 }
 
@@ -329,9 +341,18 @@ fn a_key_has_one_owner() {
     };
     cancel(replaced(), 2).honest();
     cancel(replaced(), 1).lie(Kind::Contradiction);
-    let get = Ask::Get(keyed(1).group(), Target::Message(1));
-    let sight =
-        Sight { no: 1, id: 1, due: 2_000, priority: 1, attempt: 0, keyed: true, shown: Shown::Scheduled };
+    let get = Ask::Get(keyed(1).group(), Target::Message(1), false);
+    let sight = Sight {
+        no: 1,
+        id: 1,
+        due: 2_000,
+        priority: 1,
+        attempt: 0,
+        takes: 0,
+        keyed: true,
+        holder: None,
+        shown: Shown::Scheduled,
+    };
     replaced().said(get, Answer::Got(Found::Message(sight))).lie(Kind::Resurrected);
 }
 
@@ -424,8 +445,8 @@ fn a_loss_of_power_may_undo_a_lease_that_no_sync_covered_and_nothing_else() {
     };
     let answer = |story: &Story, shown, attempt| {
         let Answer::Listed(mut sights) = story.sight(1_000, attempt, shown) else { unreachable!() };
-        let other =
-            Sight { no: 2, id: 2, due: 9_000, shown: Shown::Scheduled, attempt: 0, ..sights[0].1.clone() };
+        let shown = Shown::Scheduled;
+        let other = Sight { no: 2, id: 2, due: 9_000, shown, attempt: 0, takes: 0, ..sights[0].1.clone() };
         sights.push((second, other));
         Answer::Listed(sights)
     };
@@ -442,8 +463,9 @@ fn a_loss_of_power_may_undo_a_lease_that_no_sync_covered_and_nothing_else() {
 fn a_bound_lease_ends_with_its_process_and_a_close_spends_no_attempt() {
     let held = || {
         let story = on_a_machine().put(1_000);
-        let delivered = Delivered { bound: true, ..story.delivery(1_000, 1, 7) };
-        let ask = Ask::Take { queues: vec![1], lease_ms: 100, bound: true };
+        let terms = Terms { bound: true, ..TERMS };
+        let delivered = Delivered { terms, ..story.delivery(1_000, 1, 7) };
+        let ask = Ask::Take { queues: vec![1], terms };
         story.said(ask, Answer::Took(vec![(MESSAGE, delivered)]))
     };
     let reopened = |mut story: Story| {
@@ -458,7 +480,14 @@ fn a_bound_lease_ends_with_its_process_and_a_close_spends_no_attempt() {
     };
     reopened(held()).listed(1_000, 1, Shown::Ready).honest();
     reopened(held()).listed(1_000, 1, Shown::Leased(1_100)).lie(Kind::Contradiction);
-    closed(held()).listed(1_000, 0, Shown::Ready).honest();
+    let released = |story: Story, takes| {
+        let Answer::Listed(mut sights) = story.sight(1_000, 0, Shown::Ready) else { unreachable!() };
+        sights[0].1.takes = takes;
+        story.said(Ask::ListAll { queue: 1 }, Answer::Listed(sights))
+    };
+    released(closed(held()), 1).honest();
+    // Somebody has held it: the next one has another number.
+    released(closed(held()), 0).lie(Kind::Contradiction);
     closed(held()).listed(1_000, 1, Shown::Ready).lie(Kind::Contradiction);
 }
 
@@ -501,7 +530,7 @@ fn a_look_says_what_it_shows_and_no_more() {
     };
     look(story().put(1_000), Shown::Ready).honest();
     story().put(1_000).said(Ask::Look { queue: 1 }, Answer::Seen(Vec::new())).honest();
-    look(story().put(1_000), Shown::Dead).lie(Kind::Contradiction);
+    look(story().put(1_000), Shown::Dead(1_000)).lie(Kind::Contradiction);
     look(ack(story().put(1_000).taken(1_000, 1, 7), 7), Shown::Ready).lie(Kind::Resurrected);
 }
 
