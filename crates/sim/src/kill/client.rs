@@ -7,7 +7,9 @@ use dwell_testkit::Random;
 
 use super::Shared;
 use super::wire::{self, Broken};
-use crate::oracle::{Action, Address, Answer, Ask, GroupId, Kind, Member, Op, PutHeard, Sweep, Target, Terms};
+use crate::oracle::{
+    Action, Address, Answer, Ask, GroupId, Kind, Member, Op, PutHeard, Sweep, Target, Terms,
+};
 use crate::server::Pass;
 use crate::workload::{self, Choice, NewPut, Uses, key_name, queue_name, words};
 

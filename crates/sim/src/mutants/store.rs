@@ -10,8 +10,8 @@ use dwell_model::{
     Message, MessageId, OwnSettings, PutToken, QueueName, Setting, SettingChange, StateKind, Timestamp,
 };
 use dwell_store::{
-    Action, Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Put, PutAnswer, QueueStats, Rescheduled, Result,
-    Selection, Settle, Settled, Store, Swept, Take, Target, When, delegate_store,
+    Action, Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Put, PutAnswer, QueueStats, Rescheduled,
+    Result, Selection, Settle, Settled, Store, Swept, Take, Target, When, delegate_store,
 };
 
 use super::StoreFault;
@@ -71,7 +71,9 @@ impl MutantStore {
             own.change(SettingChange::Set(match (self.fault, setting.clone()) {
                 (Some(StoreFault::RetainedTooMany), Setting::DeadMax(most)) => Setting::DeadMax(most - 1),
                 (Some(StoreFault::CapPassed), Setting::MaxLeased(most)) => Setting::MaxLeased(most - 1),
-                (Some(StoreFault::DiscardedEarly), Setting::DeadTtlMs(ms)) if ms > 1 => Setting::DeadTtlMs(2 * ms),
+                (Some(StoreFault::DiscardedEarly), Setting::DeadTtlMs(ms)) if ms > 1 => {
+                    Setting::DeadTtlMs(2 * ms)
+                }
                 (_, setting) => setting,
             }));
         }

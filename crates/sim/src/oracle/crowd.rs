@@ -55,9 +55,26 @@ impl Oracle {
         }
     }
 
+    /// Whether what is to be explained of a group may depend on how many others have died. What dies by a command alone is looked
+    /// for later.
+    fn may_tell_of_dead(&self, group: GroupId) -> bool {
+        let Some(track) = self.groups.get(&group) else { return false };
+        let mut messages = track.states.iter().flat_map(|state| &state.messages);
+        match track.unexplained().count() {
+            0 => false,
+            1 => messages.any(|message| dies_by(message, self.latest_wall).is_some()),
+            _ => true,
+        }
+    }
+
     /// Counts those that may have died, for each queue that keeps so many and of which something is to be explained.
     pub(super) fn count_crowds(&mut self) {
-        let mut queues: Vec<u32> = self.waiting.iter().map(|group| group.queue).collect();
+        let mut queues: Vec<u32> = self
+            .waiting
+            .iter()
+            .filter(|group| self.may_tell_of_dead(**group))
+            .map(|group| group.queue)
+            .collect();
         queues.dedup();
         for queue in queues {
             let policy = self.policies.get(&queue);

@@ -183,9 +183,7 @@ impl Oracle {
         let Heard { begin, end, window } = heard;
         let at = At { begin, end, window, rules: &self.rules, policy: self.policy(queue) };
         let is_leased = |message: &Message| {
-            let is_leased_before = |version: &Message| {
-                matches!(version.standing.phase, Phase::Leased(lease) if lease.granted < begin)
-            };
+            let is_leased_before = |version: &Message| matches!(version.standing.phase, Phase::Leased(lease) if lease.granted < begin);
             message.versions(at, false).iter().all(is_leased_before)
         };
         let mut count = 0;
@@ -197,7 +195,8 @@ impl Oracle {
             let Some(first) = states.next() else { continue };
             let in_all = |no: u64| {
                 let mut others = states.clone();
-                others.all(|state| state.messages.iter().any(|message| message.no == no && is_leased(message)))
+                others
+                    .all(|state| state.messages.iter().any(|message| message.no == no && is_leased(message)))
             };
             count += first.messages.iter().filter(|message| is_leased(message) && in_all(message.no)).count();
         }

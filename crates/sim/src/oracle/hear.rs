@@ -7,8 +7,8 @@ use super::linearize::Deed;
 use super::register::Access;
 use super::window::Window;
 use super::{
-    Address, Answer, Ask, Delivered, Due, Found, GroupId, Kind, Oracle, PAUSE, PutHeard, Seq, SettleHeard, Sight,
-    Sweep, TakenById, Target, Terms, known_of, of_queue,
+    Address, Answer, Ask, Delivered, Due, Found, GroupId, Kind, Oracle, PAUSE, PutHeard, Seq, SettleHeard,
+    Sight, Sweep, TakenById, Target, Terms, known_of, of_queue,
 };
 
 /// When something was heard.
@@ -219,7 +219,9 @@ impl Oracle {
         let Some(most) = most else { return };
         let held = self.certainly_leased(queue, heard);
         if (held + count) as i64 > most {
-            let text = format!("{count} messages of queue {queue} were handed out while {held} were leased, and {most} may be");
+            let text = format!(
+                "{count} messages of queue {queue} were handed out while {held} were leased, and {most} may be"
+            );
             self.accuse(Kind::CapPassed, text);
         }
     }

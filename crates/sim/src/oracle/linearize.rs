@@ -173,7 +173,8 @@ mod tests {
         let story = |count: u32| -> Vec<Deed<Perhaps>> {
             (0..count).map(|n| Deed { begin: n.into(), end: 100, window, effect: Perhaps(n) }).collect()
         };
-        let explained = |count| explain(&BTreeSet::from([0]), &story(count), &Rules::default(), &Policy::default());
+        let explained =
+            |count| explain(&BTreeSet::from([0]), &story(count), &Rules::default(), &Policy::default());
         assert_eq!(explained(8).unwrap().len(), 256);
         assert!(matches!(explained(30), Err(Unexplained::TooMany)));
     }

@@ -245,7 +245,9 @@ impl Message {
 
     /// Discarded by its queue's retention, or not, if it is dead.
     fn kept_or_not(self, at: At<'_>) -> Vec<Message> {
-        let Some(death) = self.death().filter(|death| self.may_be_discarded(*death, at)) else { return vec![self] };
+        let Some(death) = self.death().filter(|death| self.may_be_discarded(*death, at)) else {
+            return vec![self];
+        };
         let mut discarded = self.clone();
         discarded.change_unsynced(at, |standing| standing.phase = Phase::Gone(Some(death)));
         vec![discarded, self]

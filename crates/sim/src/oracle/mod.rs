@@ -38,8 +38,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 pub(crate) use ask::{Address, Answer, Ask, GroupId, Member};
 pub(crate) use expect::{Tallies, are_first_of_each};
 pub(crate) use group::{
-    Action, Attempt, Changed, Delivered, Due, Ended, Found, Move, OnConflict, PutHeard, Raised, SettleHeard, Shown,
-    Sight, Spec, Sweep, TakenById, Target, Terms,
+    Action, Attempt, Changed, Delivered, Due, Ended, Found, Move, OnConflict, PutHeard, Raised, SettleHeard,
+    Shown, Sight, Spec, Sweep, TakenById, Target, Terms,
 };
 pub(crate) use policy::{DEAD_MAX, DEAD_TTL, ON_EXPIRY};
 pub(crate) use register::{PAUSED, paused_until};
@@ -371,7 +371,9 @@ impl Oracle {
 
     /// A command that may have changed settings is over.
     fn written(&mut self, op: Op, ask: &Ask, end: Seq, answer: Option<&Answer>) {
-        let (Ask::Configure { queue, .. } | Ask::Sweep { queue, sweep: Sweep::DeleteQueue }) = ask else { return };
+        let (Ask::Configure { queue, .. } | Ask::Sweep { queue, sweep: Sweep::DeleteQueue }) = ask else {
+            return;
+        };
         let policy = self.policies.entry(*queue).or_default();
         match answer {
             Some(Answer::Refused) => policy.refused(op),
@@ -437,7 +439,8 @@ impl Oracle {
                 continue;
             }
             crowd::note_deaths(self.died.entry(group.queue).or_default(), track);
-            track.states = std::mem::take(&mut track.states).into_iter().map(|state| state.pruned(durable)).collect();
+            track.states =
+                std::mem::take(&mut track.states).into_iter().map(|state| state.pruned(durable)).collect();
             for no in self.forgotten.remove(&group).unwrap_or_default() {
                 let forget = |mut state: group::State| {
                     state.answered.remove(&no);

@@ -99,8 +99,9 @@ impl Policy {
     /// All values that a setting may have had at some moment from `from` to `to`.
     fn possible(&self, setting: &str, from: Seq, to: Seq) -> Vec<Option<&str>> {
         let Some(writes) = self.written.get(setting) else { return vec![None] };
-        let overwritten =
-            |write: &Write| writes.iter().any(|later| later.heard && write.end < later.begin && later.end < from);
+        let overwritten = |write: &Write| {
+            writes.iter().any(|later| later.heard && write.end < later.begin && later.end < from)
+        };
         let mut values: Vec<Option<&str>> = writes
             .iter()
             .filter(|write| write.begin <= to && !overwritten(write))
@@ -186,7 +187,8 @@ impl Backoff {
     /// The delay after a lapse with so many attempts spent. Exact where the id is known: the jitter is a hash of both.
     fn after_lapse(self, id: Option<u128>, spent: u32) -> Span {
         // In nanoseconds, each step rounded down.
-        let (mut delay, cap) = ((self.base_ms * 1_000_000).min(self.cap_ms * 1_000_000), self.cap_ms * 1_000_000);
+        let (mut delay, cap) =
+            ((self.base_ms * 1_000_000).min(self.cap_ms * 1_000_000), self.cap_ms * 1_000_000);
         for _ in 1..spent {
             delay = (delay * self.factor_percent / 100).min(cap);
         }
@@ -260,6 +262,9 @@ mod tests {
         assert_eq!(policy.lapse_delays(5, 5, None, 2), [Some(Span { lo: 180, hi: 200 })]);
         assert_eq!(policy.lapse_delays(5, 5, None, 9), [Some(Span { lo: 900, hi: 1_000 })]);
         let exact = policy.lapse_delays(5, 5, Some(7), 2);
-        assert!(matches!(exact[..], [Some(Span { lo, hi })] if lo == hi && (180..=200).contains(&lo)), "{exact:?}");
+        assert!(
+            matches!(exact[..], [Some(Span { lo, hi })] if lo == hi && (180..=200).contains(&lo)),
+            "{exact:?}"
+        );
     }
 }

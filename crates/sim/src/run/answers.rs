@@ -7,8 +7,8 @@ use dwell_store::{
 };
 
 use crate::oracle::{
-    Address, Answer, Changed, Delivered, Ended, Found, Move, PutHeard, Raised, SettleHeard, Shown, Sight, TakenById,
-    Terms,
+    Address, Answer, Changed, Delivered, Ended, Found, Move, PutHeard, Raised, SettleHeard, Shown, Sight,
+    TakenById, Terms,
 };
 use crate::workload::{body, key_name, queue_name, words};
 

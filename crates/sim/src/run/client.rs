@@ -189,7 +189,8 @@ impl World {
         let queue = queue_name(address.queue);
         self.fly(vec![op], About::Other, async move {
             let Terms { bound, holder, .. } = terms;
-            let terms = LeaseTerms { bound, holder: holder.map(words::holder), ..LeaseTerms::of_ms(lease_ms) };
+            let terms =
+                LeaseTerms { bound, holder: holder.map(words::holder), ..LeaseTerms::of_ms(lease_ms) };
             Said::TookById(store.take_id(queue, id, terms).await)
         });
     }
@@ -249,7 +250,10 @@ impl World {
             }));
         }
         let Some(queue) = queue.filter(|_| !leases.is_empty()) else { return };
-        let ask = |(message, _, takes): &(Address, MessageId, u32)| Ask::EndLease { message: *message, takes: *takes };
+        let ask = |(message, _, takes): &(Address, MessageId, u32)| Ask::EndLease {
+            message: *message,
+            takes: *takes,
+        };
         let asks: Vec<Ask> = leases.iter().map(ask).collect();
         let ops = asks.into_iter().map(|ask| self.begin(ask)).collect();
         let about = About::EndLease(leases.iter().map(|(address, id, _)| (*address, *id)).collect());
@@ -304,9 +308,11 @@ impl World {
         let dead = self.uses.percent(&mut self.rng, 50);
         let op = self.begin(Ask::Get(group, target, dead));
         let (store, queue) = (self.store(), queue_name(group.queue));
-        self.fly(vec![op], About::Other, async move {
-            Said::Got(one(store.get(queue, vec![wish], dead).await))
-        });
+        self.fly(
+            vec![op],
+            About::Other,
+            async move { Said::Got(one(store.get(queue, vec![wish], dead).await)) },
+        );
     }
 
     fn peek(&mut self) {

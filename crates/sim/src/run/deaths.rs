@@ -88,7 +88,8 @@ impl World {
             let policy = self.oracle.policy(queue);
             let DiscardCounts { dead_ttl, dead_max, on_expiry, .. } = of_queue.discarded;
             let causes = [(dead_ttl, DEAD_TTL), (dead_max, DEAD_MAX), (on_expiry, ON_EXPIRY)];
-            let is_causeless = causes.iter().any(|(count, setting)| *count > 0 && !policy.was_ever_set(setting));
+            let is_causeless =
+                causes.iter().any(|(count, setting)| *count > 0 && !policy.was_ever_set(setting));
             let buried_most = least.0.buried + self.deaths.unsure;
             if is_causeless || of_queue.deaths.buried > buried_most || !is_no_less(&of_queue, least) {
                 let text = format!("queue {queue} counts {of_queue:?}, and {least:?} was answered");

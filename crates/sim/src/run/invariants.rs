@@ -238,8 +238,7 @@ impl World {
         let expected = self.oracle.ready(queues, now);
         let take = Take::from_all(queues.iter().copied().map(queue_name)).max(max).lease_ms(60_000);
         let terms = Terms { lease_ms: 60_000, bound: false, holder: None };
-        let op =
-            self.oracle.begin(Ask::Take { queues: queues.to_vec(), terms }, now);
+        let op = self.oracle.begin(Ask::Take { queues: queues.to_vec(), terms }, now);
         let before = (self.unread_so_far(), self.no_room_so_far());
         let Some(answer) = self.ask(async move { store.take(take).await }) else {
             return self.odd(op, "a take that need not wait was not answered".to_owned());

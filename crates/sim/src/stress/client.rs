@@ -12,7 +12,9 @@ use dwell_testkit::Random;
 
 use super::Shared;
 use super::wait::polled;
-use crate::oracle::{Action, Address, Answer, Ask, GroupId, Kind, Member, Op, PutHeard, Sweep, Target, Terms};
+use crate::oracle::{
+    Action, Address, Answer, Ask, GroupId, Kind, Member, Op, PutHeard, Sweep, Target, Terms,
+};
 use crate::run::answers::{self, Fate};
 use crate::workload::{self, Choice, NewPut, key_name, queue_name, words};
 

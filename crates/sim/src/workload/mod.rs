@@ -13,8 +13,8 @@ pub(crate) mod words;
 use std::num::NonZeroU32;
 
 use dwell_model::{
-    AttemptLimit, Backoff, Headers, Key, LapseBackoff, OnExpiry, Pause, PutToken, QueueName, Setting, SettingChange,
-    SettingName, Timestamp,
+    AttemptLimit, Backoff, Headers, Key, LapseBackoff, OnExpiry, Pause, PutToken, QueueName, Setting,
+    SettingChange, SettingName, Timestamp,
 };
 
 use dwell_store as store;

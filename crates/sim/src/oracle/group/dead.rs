@@ -59,9 +59,8 @@ fn each_version(
     };
     // A dead message takes its key back, so time has to have its say on whoever has it now.
     let found = state.found(place, at).into_iter();
-    let versions = found.flat_map(|(state, found)| {
-        state.key_versions(at).into_iter().map(move |state| (state, found))
-    });
+    let versions =
+        found.flat_map(|(state, found)| state.key_versions(at).into_iter().map(move |state| (state, found)));
     let done = versions.flat_map(|(version, found)| match (found, version.messages[place].standing.phase) {
         (None, _) if matches!(heard, None | Some(Raised::NotFound)) => vec![version],
         (Some(_), Phase::Dead(_)) => act(version, place),

@@ -62,7 +62,8 @@ pub(super) fn got(state: &State, target: Target, dead: bool, found: &Found, at: 
         (Found::Nothing, Target::Key) if dead => {
             let mut states = state.key_versions(at);
             states.retain(|state| {
-                state.owner().is_none() && state.messages.iter().all(|message| !had_key(message) || may_be_missed(message, at))
+                state.owner().is_none()
+                    && state.messages.iter().all(|message| !had_key(message) || may_be_missed(message, at))
             });
             states
         }
@@ -90,8 +91,7 @@ fn youngest(state: &State, sight: &Sight, at: At<'_>) -> Vec<State> {
         had_key(other)
             && other.no != sight.no
             && other.death().is_some_and(|death| {
-                death.at.lo > died
-                    || death.at.lo == died && other.id.is_some_and(|id| id > sight.id)
+                death.at.lo > died || death.at.lo == died && other.id.is_some_and(|id| id > sight.id)
             })
             && !may_be_missed(other, at)
     };

@@ -111,7 +111,13 @@ fn act(mut state: State, place: usize, action: &Action, terms: Terms, at: At<'_>
 }
 
 /// The state, if the answer agrees with it.
-pub(super) fn hear(mut state: State, place: usize, no: u64, heard: Option<SettleHeard>, at: At<'_>) -> Option<State> {
+pub(super) fn hear(
+    mut state: State,
+    place: usize,
+    no: u64,
+    heard: Option<SettleHeard>,
+    at: At<'_>,
+) -> Option<State> {
     let Some(heard) = heard else { return Some(state) };
     let message = state.messages.get_mut(place).filter(|message| message.no == no);
     let Some(message) = message else { return (heard == SettleHeard::Gone).then_some(state) };

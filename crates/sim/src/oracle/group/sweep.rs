@@ -31,7 +31,9 @@ fn swept(mut state: State, sweep: Sweep) -> State {
         Sweep::Purge => state.messages.retain(|message| message.standing.phase != Phase::Pending),
         Sweep::DeleteQueue => state.messages.retain(leased),
         Sweep::DiscardAll => {
-            state.messages.retain(|message| matches!(message.standing.phase, Phase::Pending | Phase::Leased(_)));
+            state
+                .messages
+                .retain(|message| matches!(message.standing.phase, Phase::Pending | Phase::Leased(_)));
         }
         Sweep::ReviveAll(_) => unreachable!("a revive of all is told message by message"),
     }

@@ -232,9 +232,8 @@ pub(super) fn by_id(
     };
     // A dead message takes its key back, so time has to have its say on whoever has it now.
     let found = state.found(place, at).into_iter();
-    let versions = found.flat_map(|(state, found)| {
-        state.key_versions(at).into_iter().map(move |state| (state, found))
-    });
+    let versions =
+        found.flat_map(|(state, found)| state.key_versions(at).into_iter().map(move |state| (state, found)));
     let done = versions.flat_map(|(mut state, found)| -> Vec<State> {
         let owner = state.owner().filter(|owner| *owner != place);
         let message = &state.messages[place];
