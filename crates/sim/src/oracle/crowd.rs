@@ -77,24 +77,27 @@ impl Oracle {
             .collect();
         queues.dedup();
         for queue in queues {
-            let policy = self.policies.get(&queue);
-            if !policy.is_some_and(|policy| policy.was_ever_set(DEAD_MAX)) {
+            if let Some(crowd) = self.crowd(queue) {
+                self.policies.entry(queue).or_default().crowd = crowd;
+            }
+        }
+    }
+
+    /// The messages of a queue that may have died; nothing if it never kept only so many.
+    pub(super) fn crowd(&self, queue: u32) -> Option<Vec<Dying>> {
+        self.policies.get(&queue).filter(|policy| policy.was_ever_set(DEAD_MAX))?;
+        let mut crowd = self.died.get(&queue).cloned().unwrap_or_default();
+        for (_, track) in self.groups.range(of_queue(queue)) {
+            if track.unexplained().next().is_some() {
+                known_of(track).into_iter().for_each(|no| note(&mut crowd, no, i64::MAX));
                 continue;
             }
-            let mut crowd = self.died.get(&queue).cloned().unwrap_or_default();
-            for (_, track) in self.groups.range(of_queue(queue)) {
-                if track.unexplained().next().is_some() {
-                    known_of(track).into_iter().for_each(|no| note(&mut crowd, no, i64::MAX));
-                    continue;
-                }
-                for message in track.states.iter().flat_map(|state| &state.messages) {
-                    if let Some(by) = dies_by(message, self.latest_wall) {
-                        note(&mut crowd, message.no, by);
-                    }
+            for message in track.states.iter().flat_map(|state| &state.messages) {
+                if let Some(by) = dies_by(message, self.latest_wall) {
+                    note(&mut crowd, message.no, by);
                 }
             }
-            let crowd = crowd.into_iter().map(|(no, by)| Dying { no, by }).collect();
-            self.policies.entry(queue).or_default().crowd = crowd;
         }
+        Some(crowd.into_iter().map(|(no, by)| Dying { no, by }).collect())
     }
 }

@@ -150,7 +150,9 @@ impl Oracle {
 
     /// Where each message of a queue is, and whether it may be dead; a dead one that may be gone counts as nowhere.
     fn places(&self, queue: u32, now: Reading, rests: bool) -> Option<Vec<(Place, bool)>> {
-        let at = self.at(queue, now);
+        let mut policy = self.policy(queue).clone();
+        policy.crowd = self.crowd(queue).unwrap_or_default();
+        let at = At { policy: &policy, ..self.at(queue, now) };
         let mut places = Vec::new();
         for (_, track) in self.groups.range(of_queue(queue)) {
             if track.waiting() > 0 || track.is_broken() {

@@ -94,7 +94,8 @@ impl Oracle {
             }
             (Ask::ReadSettings { queue }, Answer::Settings(values)) => {
                 for (setting, value) in values {
-                    self.policies.entry(queue).or_default().read(heard.begin, heard.end, setting, &value);
+                    let policy = self.policies.entry(queue).or_default();
+                    policy.read(heard.begin, heard.end, self.latest_wall, setting, &value);
                     self.push_setting(queue, setting, heard, Access::Read { value });
                 }
             }

@@ -227,7 +227,7 @@ impl Message {
         let since = self.standing.since;
         let mut versions = Vec::new();
         if expires <= at.rules.peak(since, at.end, &at.window) {
-            for drops in at.policy.drops(since, at.end) {
+            for drops in at.policy.drops(since, at.end, expires) {
                 let phase = match drops {
                     true => Phase::Gone(None),
                     false => Phase::Dead(Death { at: Span::exact(expires), since }),
@@ -257,9 +257,8 @@ impl Message {
     /// the queue keeps.
     pub(crate) fn may_be_discarded(&self, death: Death, at: At<'_>) -> bool {
         let peak = at.rules.peak(death.since, at.end, &at.window);
-        let is_over = |ttl: i64| death.at.lo.saturating_add(ttl) <= peak;
         let is_beyond = |most: i64| at.policy.died_since(death.at.lo, self.no) >= most;
-        at.policy.dead_ttls(death.since, at.end).flatten().any(is_over)
+        at.policy.may_be_over(death.since, at.end, death.at.lo, peak)
             || at.policy.dead_maxes(death.since, at.end).flatten().any(is_beyond)
     }
 

@@ -377,7 +377,7 @@ impl Oracle {
         let policy = self.policies.entry(*queue).or_default();
         match answer {
             Some(Answer::Refused) => policy.refused(op),
-            answer => policy.end(op, end, answer.is_some()),
+            answer => policy.end(op, end, self.latest_wall, answer.is_some()),
         }
     }
 

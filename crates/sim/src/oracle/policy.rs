@@ -30,6 +30,8 @@ struct Write {
     value: Option<String>,
     /// Whether it is known to have been made.
     heard: bool,
+    /// The latest that the wall clock had been seen to show by then.
+    wall: i64,
 }
 
 /// A message that may have died, and by when.
@@ -63,7 +65,7 @@ impl Policy {
     pub(super) fn begin(&mut self, op: Seq, at: Seq, setting: &str, value: Option<String>) {
         let Some(setting) = WATCHED.into_iter().find(|watched| *watched == setting) else { return };
         let writes = self.written.entry(setting).or_insert_with(|| vec![Write::initial()]);
-        writes.push(Write { op, begin: at, end: Seq::MAX, value, heard: false });
+        writes.push(Write { op, begin: at, end: Seq::MAX, value, heard: false, wall: i64::MAX });
     }
 
     /// All settings are about to be reset.
@@ -76,9 +78,9 @@ impl Policy {
     }
 
     /// What the command was to write was written by then, if it was `heard`; else it may have been.
-    pub(super) fn end(&mut self, op: Seq, at: Seq, heard: bool) {
+    pub(super) fn end(&mut self, op: Seq, at: Seq, wall: i64, heard: bool) {
         let writes = self.written.values_mut().flatten().filter(|write| write.op == op);
-        writes.for_each(|write| (write.end, write.heard) = (at, heard));
+        writes.for_each(|write| (write.end, write.wall, write.heard) = (at, wall, heard));
     }
 
     /// The command was refused, and has written nothing.
@@ -87,12 +89,12 @@ impl Policy {
     }
 
     /// A setting was shown.
-    pub(super) fn read(&mut self, begin: Seq, end: Seq, setting: &str, value: &Option<String>) {
+    pub(super) fn read(&mut self, begin: Seq, end: Seq, wall: i64, setting: &str, value: &Option<String>) {
         if self.possible(setting, end, end).len() < 2 {
             return;
         }
         if let Some(writes) = self.written.get_mut(setting) {
-            writes.push(Write { op: begin, begin, end, value: value.clone(), heard: true });
+            writes.push(Write { op: begin, begin, end, value: value.clone(), heard: true, wall });
         }
     }
 
@@ -117,9 +119,35 @@ impl Policy {
         self.possible(setting, from, to).into_iter().map(move |value| value.map(number))
     }
 
+    /// The same with the latest that the wall clock may have shown while the setting had that value.
+    fn until(&self, setting: &str, from: Seq, to: Seq) -> Vec<(Option<&str>, i64)> {
+        let Some(writes) = self.written.get(setting) else { return vec![(None, i64::MAX)] };
+        let in_time = writes.iter().filter(|write| write.begin <= to);
+        let lasted = in_time.filter_map(|write| {
+            let overwrites = writes.iter().filter(|later| later.heard && write.end < later.begin);
+            let mut until = i64::MAX;
+            for later in overwrites {
+                if later.end < from {
+                    return None;
+                }
+                until = until.min(later.wall);
+            }
+            Some((write.value.as_deref(), until))
+        });
+        lasted.collect()
+    }
+
     /// How long its dead may have been kept, in milliseconds; nothing for no limit.
     pub(super) fn dead_ttls(&self, from: Seq, to: Seq) -> impl Iterator<Item = Option<i64>> {
         self.numbers(DEAD_TTL, from, to)
+    }
+
+    /// Whether a message may have been discarded that died at `death`, where the wall clock has shown `peak` at the latest.
+    pub(super) fn may_be_over(&self, from: Seq, to: Seq, death: i64, peak: i64) -> bool {
+        self.until(DEAD_TTL, from, to).into_iter().any(|(ttl, until)| {
+            let ttl = ttl.map(|ttl| ttl.parse::<i64>().expect("it was written as a number"));
+            ttl.is_some_and(|ttl| death.saturating_add(ttl) <= peak.min(until))
+        })
     }
 
     /// How many of its dead may have been kept.
@@ -132,9 +160,14 @@ impl Policy {
         self.numbers(MAX_LEASED, from, to)
     }
 
-    /// Whether what expires may have been dropped, and whether it may have been kept.
-    pub(super) fn drops(&self, from: Seq, to: Seq) -> impl Iterator<Item = bool> {
-        self.possible(ON_EXPIRY, from, to).into_iter().map(|value| value == Some("drop"))
+    /// Whether what expires at an instant may have been dropped, and whether it may have been kept.
+    pub(super) fn drops(&self, from: Seq, to: Seq, expires: i64) -> impl Iterator<Item = bool> {
+        let until = self.until(ON_EXPIRY, from, to).into_iter();
+        let mut drops: Vec<bool> =
+            until.filter(|(_, until)| expires <= *until).map(|(value, _)| value == Some("drop")).collect();
+        drops.sort_unstable();
+        drops.dedup();
+        drops.into_iter()
     }
 
     /// Whether the setting may ever have had a value of the queue's own.
@@ -171,7 +204,7 @@ impl Policy {
 impl Write {
     /// By default, since ever.
     fn initial() -> Write {
-        Write { op: 0, begin: 0, end: 0, value: None, heard: true }
+        Write { op: 0, begin: 0, end: 0, value: None, heard: true, wall: 0 }
     }
 }
 
@@ -237,13 +270,13 @@ mod tests {
         policy.begin(5, 5, DEAD_TTL, text("100"));
         assert_eq!(ttls(&policy, 1, 4), [None]);
         assert_eq!(ttls(&policy, 6, 7), [None, Some(100)]);
-        policy.end(5, 8, true);
+        policy.end(5, 8, 70, true);
         assert_eq!(ttls(&policy, 7, 9), [None, Some(100)]);
         assert_eq!(ttls(&policy, 9, 9), [Some(100)]);
         policy.begin(10, 10, DEAD_TTL, None);
-        policy.end(10, 12, false);
+        policy.end(10, 12, 90, false);
         assert_eq!(ttls(&policy, 20, 20), [None, Some(100)]);
-        policy.read(21, 22, DEAD_TTL, &text("100"));
+        policy.read(21, 22, 90, DEAD_TTL, &text("100"));
         assert_eq!(ttls(&policy, 23, 23), [Some(100)]);
         policy.begin(24, 24, DEAD_TTL, text("7"));
         policy.refused(24);
@@ -255,9 +288,9 @@ mod tests {
     fn a_wait_after_a_lapse_lies_within_its_jitter() {
         let mut policy = Policy::default();
         policy.begin(1, 1, LAPSE_BACKOFF, text("second"));
-        policy.end(1, 2, true);
+        policy.end(1, 2, 0, true);
         policy.begin(3, 3, BACKOFF, text("100 200 1000 10"));
-        policy.end(3, 4, true);
+        policy.end(3, 4, 0, true);
         assert_eq!(policy.lapse_delays(5, 5, Some(7), 1), [None]);
         assert_eq!(policy.lapse_delays(5, 5, None, 2), [Some(Span { lo: 180, hi: 200 })]);
         assert_eq!(policy.lapse_delays(5, 5, None, 9), [Some(Span { lo: 900, hi: 1_000 })]);

@@ -81,11 +81,11 @@ fn kind(what: &What, state: &State, at: At<'_>) -> Kind {
         What::Taken(delivered) => match find(delivered.no) {
             None => Kind::Resurrected,
             Some(message) => {
-                let phases = message.versions(at, false).into_iter().map(|version| version.standing.phase);
-                match phases.max() {
+                let versions = message.versions(at, false);
+                match versions.iter().map(|version| version.standing.phase).max() {
                     Some(Phase::Leased(_)) => Kind::TwoReceipts,
                     Some(Phase::Dead(_) | Phase::Gone(_)) => Kind::Resurrected,
-                    _ if !message.may_be_ready(at) => Kind::Early,
+                    _ if !versions.iter().any(|version| version.may_be_ready(at)) => Kind::Early,
                     _ => Kind::Contradiction,
                 }
             }
