@@ -46,7 +46,6 @@ use dwell_store::core::{
 };
 use dwell_store::{Error, Forecast, Result};
 
-use crate::checkpoint::FileState;
 use crate::due::{Found, LaneState, Settled};
 use crate::errands::Errands;
 use crate::journal::segment::{Place, Segment};
@@ -333,16 +332,6 @@ impl ColdSet {
     /// Whether an entry was dead when it was written.
     pub(crate) fn was_dead(&self, copy: CopyAt) -> bool {
         self.files[&copy.file.get()].was_dead(copy.ordinal)
-    }
-
-    /// What is settled of a file, and what was dead when it was written.
-    pub(crate) fn without_dead(&self, state: &FileState) -> Settled {
-        let mut settled = state.settled.clone();
-        let lanes = self.files.get(&state.number).map_or(&[][..], |file| file.file.lanes());
-        for lane in lanes.iter().filter(|lane| lane.state == LaneState::Dead) {
-            settled.set_range(lane.range());
-        }
-        settled
     }
 
     /// What was due by then has been moved out of these files.

@@ -662,8 +662,8 @@ impl Retirement {
         }
         let notifier = self.notifier.as_ref();
         let files = &self.manifest.checkpoint.files;
-        // A dead message is not found by its key: when it is revived it is written again.
-        let gone = || files.iter().map(|file| (file.number, cold.without_dead(file))).collect();
+        // The dead are not gone: who asks for them finds them by key too.
+        let gone = || files.iter().map(|file| (file.number, file.settled.clone())).collect();
         let known = Known { numbers: cold.numbers(), in_use: self.in_use };
         let merged = self.keys.go_on(cold.keys(), &self.desk, &known, gone, notifier, now);
         if let Some(Replaced { old, new }) = merged {

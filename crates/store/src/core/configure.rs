@@ -67,13 +67,11 @@ impl<B: StoredBody> Core<B> {
         Ok(stats)
     }
 
-    /// What has expired of a queue by now is dead or gone by the setting as it was. That cold messages have died is kept nowhere
-    /// but in the time until which they were ripened.
+    /// What has expired of a queue by now is dead or gone by the setting as it was. That messages died while they were cold is kept
+    /// nowhere but in the time until which they were ripened: also of those that were made resident since.
     fn notice_expired(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
         self.expire_queue(queue, now, log)?;
-        if self.cold > 0
-            && let Some(cold) = log.cold()
-        {
+        if let Some(cold) = log.cold() {
             cold.ripen(now.wall);
             self.ripen_all(now.wall);
             log.record(&Record::Ripe { wall: now.wall }, Durability::Synced);

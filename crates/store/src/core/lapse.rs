@@ -14,7 +14,7 @@
 //! 3. Leases that end with the process are freed in slices too, of which each has a batch of its own: nobody is served before
 //!    the last one.
 
-use dwell_model::{Command, Now, QueueName, Timestamp};
+use dwell_model::{Command, Now, QueueName, Refusal, Timestamp};
 
 use super::queue::mono;
 use super::tokens::SWEPT_AT_CAP;
@@ -217,10 +217,15 @@ impl<B: StoredBody> Core<B> {
         {
             slice.spend(self.recorded(slot));
             let queue = self.entries.get(slot).queue;
-            let state = self.change(slot, &Command::Unbind, now, Durability::Written, log);
-            if let Some(state) = state.expect("nothing refuses the end of a process") {
-                self.note_ready(slot, now.wall);
-                self.trim_changed(slot, Some(state), now, log);
+            match self.change(slot, &Command::Unbind, now, Durability::Written, log) {
+                Ok(Some(state)) => {
+                    self.note_ready(slot, now.wall);
+                    self.trim_changed(slot, Some(state), now, log);
+                }
+                Ok(None) => {}
+                // It had run out while nobody was there, the message has expired since, and its queue drops what does.
+                Err(Refusal::Gone) => self.let_time_act(slot, now, now.wall, log),
+                Err(refusal) => unreachable!("nothing else refuses the end of a process: {refusal:?}"),
             }
             self.queues.remove_if_bare(queue);
         }

@@ -210,3 +210,37 @@ fn a_queue_whose_last_message_expires_is_gone_with_it() {
     assert!(queues.is_empty());
     assert!(rig.put(put_to("other"), now(50)).is_ok(), "there is room for another");
 }
+
+#[test]
+fn what_died_while_it_was_cold_stays_dead_though_it_is_resident_when_its_queue_comes_to_drop() {
+    let mut rig = with_slices_of(100);
+    let id = rig.put(Put { expires: Some(at(50)), ..put_to("q") }.after_ms(10), now(0)).unwrap().id;
+    let checkpoint = capture(&mut rig);
+    evict(&mut rig, 0);
+    rig.catch_up(now(60));
+    let dead = rig.call(|core, log| core.list(&queue("q"), StateKind::Dead, None, 9, now(60), log)).unwrap();
+    assert_eq!((dead.messages.len(), rig.core.cold_len()), (1, 0));
+    set(&mut rig, Setting::OnExpiry(OnExpiry::Drop), 70);
+    let mut again = recovered(&rig, &checkpoint);
+    for rig in [&mut rig, &mut again] {
+        rig.catch_up(now(80));
+        assert!(!is_gone(rig, id, 80));
+        assert_eq!(kept(rig), 1);
+    }
+}
+
+#[test]
+fn a_lease_of_a_process_that_is_gone_ends_though_its_message_has_expired_and_is_dropped() {
+    // It would run on, or it ran out while nobody was there.
+    for reopened_at in [1_500, 60_000] {
+        let mut rig = Rig::new();
+        set(&mut rig, Setting::OnExpiry(OnExpiry::Drop), 0);
+        let id = rig.put(Put { expires: Some(at(1_000)), ..put_to("q") }, now(0)).unwrap().id;
+        let take = Take::from(queue("q")).lease_ms(30_000).bound();
+        assert_eq!(rig.take(take, now(0)).unwrap().len(), 1);
+        let mut rig = rig.reopened(now(reopened_at));
+        assert!(is_gone(&mut rig, id, reopened_at));
+        let counted = rig.core.deaths().remove(0);
+        assert_eq!((counted.deaths.expiry, counted.discarded.on_expiry), (0, 1));
+    }
+}
