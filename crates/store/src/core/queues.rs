@@ -163,6 +163,11 @@ impl Queues {
         Some(queue)
     }
 
+    /// Whether dead messages of a queue may be past their retention at `now`. There may be no such queue any more.
+    pub(super) fn is_retention_due(&self, queue: u32, now: i64) -> bool {
+        self.slots.find(queue).is_some_and(|found| found.retention.is_some_and(|(at, _)| at <= now))
+    }
+
     /// Whether it is known of a queue that none of its dead messages is past its retention before this.
     pub(super) fn expects_retention(&self, queue: u32, at: i64) -> bool {
         let retention = self.slots.get(queue).retention;

@@ -60,12 +60,20 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn retain(&mut self, now: Now, log: &mut impl Log<B>) {
         let mut left = self.slice.retained;
         while left > 0
-            && let Some(queue) = self.queues.pop_retention(now.wall.as_ms())
+            && let Some(queue) = self.next_to_retain(now)
         {
             self.retain_in(queue, &mut left, now, log);
             self.queues.remove_if_bare(queue);
         }
         self.slice.retained = left;
+    }
+
+    /// A queue of which dead messages may be past their retention now. The one that is being read goes on before others: each of
+    /// two that take turns would begin anew what the other has displaced, and neither would come to an end.
+    fn next_to_retain(&mut self, now: Now) -> Option<u32> {
+        let reading = self.retaining.filter(|at| at.is_reading).map(|at| at.queue);
+        let due = reading.filter(|queue| self.queues.is_retention_due(*queue, now.wall.as_ms()));
+        due.or_else(|| self.queues.pop_retention(now.wall.as_ms()))
     }
 
     /// Discards what is past its retention in a queue, `left` messages at most, and sets the queue's alarm anew.

@@ -244,3 +244,35 @@ fn a_lease_of_a_process_that_is_gone_ends_though_its_message_has_expired_and_is_
         assert_eq!((counted.deaths.expiry, counted.discarded.on_expiry), (0, 1));
     }
 }
+
+/// Story: 1. two queues have dead messages that are cold and past their time, and to find the next one takes several calls. 2. Each call
+/// reads for one queue, and then for the other: what was read for the first is gone. 3. The shard never rests.
+#[test]
+fn two_queues_whose_dead_are_to_be_read_do_not_keep_each_other_from_their_ends() {
+    for (pieces, slice) in [(1, 1), (4, 1), (4, 3)] {
+        let mut rig = with_slices_of(slice);
+        for name in ["q", "r"] {
+            for _ in 0..6 {
+                let put = Put { max_attempts: Some(AttemptLimit::At(1.try_into().unwrap())), ..put_to(name) };
+                rig.put(put, now(0)).unwrap();
+                let taken = rig.take(Take::from(queue(name)), now(0)).unwrap().remove(0);
+                rig.settle(&taken.receipt, Action::Bury { reason: None, priority: None }, now(0)).unwrap();
+            }
+        }
+        capture(&mut rig);
+        evict(&mut rig, 0);
+        assert_eq!(rig.core.cold_len(), 12);
+        rig.log.1.as_mut().unwrap().pieces = pieces;
+        for name in ["q", "r"] {
+            let changes = vec![SettingChange::Set(Setting::DeadTtlMs(1_000))];
+            rig.call(|core, log| core.configure(&queue(name), changes, now(10), log)).unwrap();
+        }
+        let mut calls = 0;
+        while rig.call(|core, log| core.retain_some(now(2_000), log)) {
+            calls += 1;
+            assert!(calls < 500, "{pieces} {slice}: {} cold messages are left", rig.core.cold_len());
+        }
+        assert_eq!((rig.core.cold_len(), rig.core.queues.len()), (0, 2));
+        assert!(rig.core.queues.all().all(|queue| rig.core.queues.get(queue).dead() == 0));
+    }
+}
