@@ -882,7 +882,7 @@ mod tests {
         Runs::new(&retirement.desk).go_on(&mut retirement, 0);
         let (numbers, keys) = (retirement.numbers.memory(), retirement.keys.memory());
         // Sixteen bits for each of 4,000 sparse numbers and of 2,000 keys, and the set of the messages in due files.
-        let sparse = |from| NumberSet::most_memory(1_000, (2 * from, 2 * (from + 49_950) + 1));
+        let sparse = |from: u64| NumberSet::most_memory(1_000, (2 * from, 2 * (from + 49_950) + 1));
         let living = (1..=4).map(sparse).sum::<u64>() + NumberSet::most_memory(9_000, (200_000, 217_999));
         assert_eq!((numbers, keys), (4_000 * 2, 2_000 * 2 + living));
         retirement.count_files(1_000_000);
@@ -904,7 +904,8 @@ mod tests {
     #[test]
     fn a_merge_that_fails_rests_alone() {
         let (disk, mut retirement) = retirement();
-        Runs::new(&retirement.desk).go_on(&mut retirement, 0);
+        let runs = Runs::new(&retirement.desk);
+        runs.go_on(&mut retirement, 0);
         // The next read is one of a run of numbers.
         disk.fail(Fault { calls: Calls::Reads, after: 0, times: 1, error: io::ErrorKind::OutOfMemory });
         runs.go_on(&mut retirement, 0);
