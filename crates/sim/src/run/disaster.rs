@@ -462,6 +462,9 @@ impl World {
             let is_off = self.disk.is_off();
             self.trace
                 .add(format_args!("  opened: {:?}", opened.as_ref().map(|(engine, _)| engine.report())));
+            if is_off || opened.is_err() {
+                self.oracle.tried_to_open(now);
+            }
             match opened {
                 Ok((engine, driver)) if !is_off => {
                     self.disk.heal();
