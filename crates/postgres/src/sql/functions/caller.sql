@@ -64,11 +64,12 @@ BEGIN
     'expires', ms_of(expires), 'headers', coalesce(headers, '{}'),
     'conflict', CASE on_conflict WHEN 'reject' THEN 0 WHEN 'replace' THEN 1 ELSE 2 END);
   IF key IS NULL AND idempotency_key IS NULL THEN
-    a := put_one(queue, kind, value, body, opts, NULL, NULL, NULL);
+    a := put_one(queue, kind, value, body, opts, NULL, NULL, NULL, NULL);
   ELSE
     -- Somebody may hold them.
     BEGIN
-      a := put_one(queue, kind, value, body, opts, key, convert_to(idempotency_key, 'UTF8'), NULL);
+      a := put_one(queue, kind, value, body, opts, key, convert_to(idempotency_key, 'UTF8'),
+        CASE WHEN idempotency_key IS NOT NULL THEN tokens_left(queue, NULL) END, NULL);
     EXCEPTION WHEN lock_not_available THEN
       a.code := 'busy';
     END;

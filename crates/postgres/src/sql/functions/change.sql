@@ -61,7 +61,7 @@ BEGIN
     PERFORM unfile(s, h.place);
     s.due := i.due;
     s.since := now_us / 1000;
-    PERFORM file_pending(s, p_home, now_us / 1000);
+    PERFORM file_pending(s, p_home, settings, now_us / 1000);
   END IF;
 END
 $$;

@@ -34,7 +34,7 @@ DECLARE
 BEGIN
   -- What is over is dead, and stays.
   PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-  PERFORM expire_some(f.home, now, 2147483647);
+  PERFORM expire_some(f.home, f.settings, now, 2147483647);
   RETURN purge_queue(p_queue, f.qid);
 END
 $$;
@@ -50,11 +50,14 @@ DECLARE
   dead bigint;
 BEGIN
   PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-  PERFORM expire_some(f.home, now, 2147483647);
+  PERFORM expire_some(f.home, f.settings, now, 2147483647);
+  PERFORM retain_some(f.qid, f.settings, now, 9223372036854775807);
   removed := purge_queue(p_queue, f.qid);
   WITH gone AS (DELETE FROM standing s WHERE s.part = 6 AND s.qid = f.qid RETURNING 1) SELECT count(*) INTO dead FROM gone;
   PERFORM count_up(f.qid, f.qid, 0, 0, -dead);
-  IF (count_of(f.qid)).leased > 0 AND f.own ? 'spread' THEN
+  PERFORM note(f.qid, 7, dead);
+  IF (count_of(f.qid)).leased > 0 AND f.own ? 'spread'
+    AND f.own->'spread' <> (builtin_settings() || coalesce(p_defaults, '{}'))->'spread' THEN
     UPDATE setting SET own = jsonb_build_object('spread', own->'spread') WHERE qid = f.qid;
   ELSE
     DELETE FROM setting WHERE qid = f.qid;
