@@ -54,7 +54,7 @@ BEGIN
       PERFORM free_key(p_qid, s.id);
     END IF;
   ELSIF s.expires <= i.due THEN
-    code := 'expires_before_due';
+    code := 'expires_before_due'; info := s.expires || ' ' || i.due;
   ELSE
     what := 'moved';
     due := i.due;

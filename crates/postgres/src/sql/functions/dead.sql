@@ -77,6 +77,19 @@ BEGIN
     PERFORM expire_some(f.home, f.settings, now, 10000);
     PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 10000);
     PERFORM retain_some(f.qid, f.settings, now, 10000);
+    IF p_kind IS NULL THEN
+      -- All at once: nothing else has to be looked at.
+      WITH old AS (
+        SELECT s.ctid AS tid FROM standing_6 s WHERE s.qid = f.qid AND s.died <= now ORDER BY s.died, s.id LIMIT p_most FOR UPDATE
+      ), gone AS (
+        DELETE FROM standing_6 WHERE ctid = ANY (ARRAY(SELECT o.tid FROM old o)) RETURNING 1
+      ) SELECT count(*) INTO done FROM gone;
+      PERFORM count_up(f.qid, f.qid, 0, 0, -done);
+      PERFORM note(f.qid, 7, done);
+      code := '';
+      RETURN NEXT;
+      RETURN;
+    END IF;
     ids := ARRAY(SELECT s.id FROM standing s WHERE s.part = 6 AND s.qid = f.qid AND s.died <= coalesce(p_before, now)
         AND (p_after IS NULL OR (s.died, s.id) > (p_after_died, p_after))
         AND coalesce(s.died > now - (f.settings->>'dead_ttl')::bigint, true)

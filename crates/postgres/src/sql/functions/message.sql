@@ -7,7 +7,8 @@ BEGIN
     CREATE TYPE message_row AS (item int, code text, info text, state smallint, id uuid, number bigint, due bigint,
       priority bigint, created bigint, key bytea, headers jsonb, lease_own bigint, max_attempts bigint, expires bigint,
       attempts int, takes int, lapses int, releases int, buries int, revives int, last_error bytea, token uuid, deadline bigint,
-      lease_ms bigint, session bigint, holder text, reason smallint, died bigint, since bigint, taken_at bigint, body bytea);
+      lease_ms bigint, session bigint, holder text, reason smallint, died bigint, since bigint, taken_at bigint,
+      body bytea, keyless boolean);
   END IF;
 END
 $$;
@@ -17,7 +18,8 @@ LANGUAGE sql IMMUTABLE AS $$
   SELECT ROW(p_item, '', NULL, p_state, s.id, b.number, s.due, s.priority, b.created, CASE WHEN s.keyed THEN b.key END,
     b.headers, s.lease_own, s.max_attempts, s.expires, s.attempts, s.takes, coalesce(s.lapses, 0), coalesce(s.releases, 0),
     coalesce(s.buries, 0), coalesce(s.revives, 0), s.last_error, s.token, s.deadline, s.lease_ms, s.session, s.holder, s.reason, s.died,
-    greatest(s.since, s.due), p_taken_at, b.body)::message_row
+    greatest(s.since, s.due), p_taken_at, b.body,
+    s.keyed IS NULL AND b.key IS NOT NULL)::message_row
 $$;
 
 -- Where a message stands as of now, whatever its row says: leases that have run out and expiries that have passed are seen,

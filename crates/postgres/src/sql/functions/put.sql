@@ -156,6 +156,7 @@ BEGIN
     WHEN 'invalid_argument' THEN CASE WHEN p_body IS NULL THEN 'the body is NULL' ELSE 'a priority is 0 to 2^32 - 1' END
     WHEN 'invalid_setting' THEN CASE WHEN lease NOT BETWEEN 1 AND 4294967295000 THEN 'lease: a lease lasts 1 ms to 2^32 - 1 s'
       ELSE 'max_attempts: a message has 1 attempt at least' END
+    WHEN 'expires_before_due' THEN greatest(i.due, now)::text
     ELSE i.info
   END;
   IF p_key IS NOT NULL AND a.code = '' AND NOT is_utf8(p_key) THEN

@@ -154,7 +154,7 @@ BEGIN
     CREATE TYPE taken AS (queue text, id uuid, number bigint, due bigint, priority bigint, created bigint, key bytea,
       headers jsonb, lease_own bigint, max_attempts bigint, expires bigint, attempts int, takes int, lapses int, releases int,
       buries int, revives int, last_error bytea, token uuid, deadline bigint, lease_ms bigint, since bigint, taken_at bigint,
-      body bytea);
+      body bytea, keyless boolean);
   END IF;
 END
 $$;
@@ -208,7 +208,7 @@ BEGIN
         )
         SELECT w.name, w.id, w.number, w.due, w.priority, w.created, CASE WHEN w.keyed THEN w.key END, w.headers, w.lease_ms,
           w.max_attempts, w.expires, 0, 1, 0, 0, 0, 0, NULL::bytea, w.new_token,
-          least(now + w.new_lease, 253402300799999), w.new_lease, greatest(w.due, w.created), now, w.body
+          least(now + w.new_lease, 253402300799999), w.new_lease, greatest(w.due, w.created), now, w.body, false
         FROM whole w;
       END
       $$ $f$, slot, rows_, arguments);
@@ -242,7 +242,8 @@ BEGIN
         SELECT w.name, w.id, w.number, w.due, w.priority, w.created, CASE WHEN w.keyed THEN w.key END, w.headers, w.lease_own,
           w.max_attempts, w.expires, w.attempts, w.takes + 1, coalesce(w.lapses, 0), coalesce(w.releases, 0),
           coalesce(w.buries, 0), coalesce(w.revives, 0), w.last_error, w.new_token,
-          least(now + w.new_lease, 253402300799999), w.new_lease, greatest(w.due, w.since), now, w.body
+          least(now + w.new_lease, 253402300799999), w.new_lease, greatest(w.due, w.since), now, w.body,
+          w.keyed IS NULL AND w.key IS NOT NULL
         FROM whole w;
       END
       $$ $f$, part);
@@ -279,7 +280,7 @@ CREATE OR REPLACE FUNCTION take_1(p_queues text[], p_max int, p_max_bytes bigint
   p_floors bigint[], p_lapse_floors bigint[], p_counts boolean, p_defaults jsonb)
 RETURNS TABLE (queue text, id uuid, number bigint, due bigint, priority bigint, created bigint, key bytea, headers jsonb,
   lease_own bigint, max_attempts bigint, expires bigint, attempts int, takes int, lapses int, releases int, buries int,
-  revives int, last_error bytea, token uuid, deadline bigint, lease_ms bigint, since bigint, taken_at bigint, body bytea,
+  revives int, last_error bytea, token uuid, deadline bigint, lease_ms bigint, since bigint, taken_at bigint, body bytea, keyless boolean,
   next_floors bigint[], capped int)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET enable_material = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s'

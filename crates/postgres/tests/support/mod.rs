@@ -1,0 +1,214 @@
+//! The store under a clock that stands still until a test moves it, on a real server that the tests of a program share.
+//!
+//! Each store has a database of its own. One is made by the store itself, and the others are copies of it, which are emptied and used again:
+//! to install the schema takes longer than most tests.
+
+#![allow(dead_code, reason = "each test file is a program of its own, and not all need all of it")]
+
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+
+use dwell_model::{Limits, Timestamp};
+use dwell_postgres::{Address, PostgresStore};
+use dwell_store::Store;
+use dwell_store::conformance::Harness;
+use dwell_testkit::postgres::Server;
+use dwell_testkit::{PATIENCE, until_async, within};
+use dwell_time::{Clock, ManualClock};
+use tokio::runtime::Runtime;
+use tokio_postgres::{Client, NoTls};
+
+/// The runtime of all stores: the suite's threads have none.
+pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be made")
+});
+
+/// The server, its databases that nobody uses now, and how many there are. A test program has no end that it could be stopped at;
+/// so it is stopped as the last harness lets go.
+struct Databases {
+    server: Server,
+    free: Vec<String>,
+    made: usize,
+}
+
+static DATABASES: Mutex<Option<(usize, Databases)>> = Mutex::new(None);
+
+const TEMPLATE: &str = "template_of_tests";
+
+/// What replaces the one function that reads the server's clock.
+const CLOCK_OF_TESTS: &str = "
+    CREATE TABLE dwell.test_clock (us bigint NOT NULL);
+    CREATE OR REPLACE FUNCTION dwell.clock_us() RETURNS bigint LANGUAGE sql VOLATILE AS 'SELECT us FROM dwell.test_clock';
+    INSERT INTO dwell.test_clock VALUES (0);";
+
+/// As a schema that was just installed, but for its numbers.
+const EMPTIED: &str = "
+    DELETE FROM dwell.key; DELETE FROM dwell.token; DELETE FROM dwell.tally; DELETE FROM dwell.queue; DELETE FROM dwell.purge;
+    DELETE FROM dwell.pend; DELETE FROM dwell.body; DELETE FROM dwell.standing; DELETE FROM dwell.session;
+    DELETE FROM dwell.setting WHERE qid <> 0; UPDATE dwell.slot SET quiet_until = 0 WHERE quiet_until <> 0;
+    SELECT setval('dwell.purges', 1, false);";
+
+/// When the clock of each test begins.
+fn beginning() -> Timestamp {
+    Timestamp::from_ms(1_795_000_000_000).expect("it is an instant")
+}
+
+/// A connection of the test's own.
+pub(crate) async fn connect(url: &str) -> Client {
+    let connected = tokio_postgres::connect(url, NoTls).await;
+    let (client, connection) = connected.unwrap_or_else(|error| panic!("{url}: {error:?}"));
+    tokio::spawn(connection);
+    client
+}
+
+async fn run(client: &Client, sql: &str) {
+    client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+}
+
+impl Databases {
+    async fn start() -> Databases {
+        let server = Server::start();
+        let admin = connect(&server.url("postgres")).await;
+        run(&admin, &format!("CREATE DATABASE {TEMPLATE}")).await;
+        // Installed as `serve` does it.
+        let address: Address = address(&server, TEMPLATE);
+        let store = PostgresStore::open(address, Limits::default()).await.expect("it can be installed");
+        assert!(store.leave().await);
+        drop(store);
+        let client = connect(&server.url(TEMPLATE)).await;
+        run(&client, CLOCK_OF_TESTS).await;
+        Databases { server, free: Vec::new(), made: 0 }
+    }
+
+    async fn database(&mut self) -> String {
+        if let Some(free) = self.free.pop() {
+            return free;
+        }
+        let admin = connect(&self.server.url("postgres")).await;
+        await_alone(&admin, TEMPLATE).await;
+        self.made += 1;
+        let name = format!("t{}", self.made);
+        run(&admin, &format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")).await;
+        name
+    }
+}
+
+/// Waits until nobody is connected to a database.
+async fn await_alone(admin: &Client, database: &str) {
+    until_async("the connections of a database to end", async || {
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()";
+        let row = admin.query_one(sql, &[&database]).await.expect("the server answers");
+        row.get::<_, i64>(0) == 0
+    })
+    .await;
+}
+
+fn address(server: &Server, database: &str) -> Address {
+    let url = format!("{}?unsynced=allow&connections=4", server.url(database));
+    url.parse::<Address>().expect("it is a URL").with_client("under test")
+}
+
+pub(crate) struct PostgresHarness {
+    store: Option<Arc<PostgresStore>>,
+    database: String,
+    url: String,
+    limits: Limits,
+    clock: ManualClock,
+    /// Sets the server's clock.
+    client: OnceLock<Client>,
+}
+
+impl PostgresHarness {
+    pub(crate) fn open(limits: Limits) -> PostgresHarness {
+        let (database, url) = {
+            let mut shared = DATABASES.lock().expect("no test panics while it holds this");
+            let (users, databases) =
+                shared.get_or_insert_with(|| (0, RUNTIME.block_on(within("a server", Databases::start()))));
+            *users += 1;
+            let database = RUNTIME.block_on(within("a database", databases.database()));
+            let url = databases.server.url(&database);
+            (database, url)
+        };
+        let clock = ManualClock::new(beginning());
+        let client = OnceLock::new();
+        let mut harness = PostgresHarness { store: None, database, url, limits, clock, client };
+        harness.set_clock();
+        harness.restart();
+        harness
+    }
+
+    fn client(&self) -> &Client {
+        self.client.get_or_init(|| RUNTIME.block_on(connect(&self.url)))
+    }
+
+    fn set_clock(&self) {
+        let us = self.clock.now().wall.as_ms() * 1_000;
+        RUNTIME.block_on(run(self.client(), &format!("UPDATE dwell.test_clock SET us = {us}")));
+    }
+}
+
+impl Harness for PostgresHarness {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(self.store.as_ref().expect("it is open")) as Arc<dyn Store>
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now().wall
+    }
+
+    /// The server's clock first: whoever wakes looks at it.
+    fn advance(&mut self, ms: u64) {
+        let us = (self.clock.now().wall.as_ms() + ms as i64) * 1_000;
+        RUNTIME.block_on(run(self.client(), &format!("UPDATE dwell.test_clock SET us = {us}")));
+        self.clock.advance(ms);
+    }
+
+    /// PostgreSQL has one clock, and leases run on it.
+    fn step_wall(&mut self, _: i64) -> bool {
+        false
+    }
+
+    fn durable(&self) -> bool {
+        true
+    }
+
+    fn close(&mut self) {
+        let left = self.store.as_ref().map(|store| RUNTIME.block_on(store.leave()));
+        assert_eq!(left, Some(true), "it is closed once");
+        self.restart();
+    }
+
+    fn restart(&mut self) {
+        self.store = None;
+        let mut address: Address = format!("{}?unsynced=allow&connections=4", self.url).parse().expect("it is a URL");
+        address = address.with_client("under test");
+        let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
+        let opened = PostgresStore::open_for_test(address, self.limits.clone(), clock);
+        self.store = Some(Arc::new(RUNTIME.block_on(opened).expect("PostgreSQL is there")));
+    }
+}
+
+impl Drop for PostgresHarness {
+    fn drop(&mut self) {
+        self.store = None;
+        let client = self.client.take();
+        let mut shared = DATABASES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some((users, databases)) = shared.as_mut() else { return };
+        *users -= 1;
+        if *users == 0 && std::thread::panicking() {
+            return;
+        }
+        // What a store was still doing as it was dropped ends with its connections.
+        let emptied = RUNTIME.block_on(async {
+            let client = client?;
+            tokio::time::timeout(PATIENCE, await_alone(&client, &self.database)).await.ok()?;
+            client.batch_execute(EMPTIED).await.ok()
+        });
+        if emptied.is_some() {
+            databases.free.push(std::mem::take(&mut self.database));
+        }
+    }
+}
