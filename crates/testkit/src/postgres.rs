@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 
 use tempfile::TempDir;
 
@@ -18,13 +18,35 @@ use crate::{free_port, until};
 /// Debian's folders, the newest first.
 const VERSIONS: std::ops::RangeInclusive<u32> = 13..=18;
 
-/// A running server, stopped when it is dropped. Its data lies in a folder of its own, which goes with it.
+/// A running server, stopped when it is dropped, or when the test's process ends. Its data lies in a folder of its own, which goes with it.
 pub struct Server {
     port: u16,
     options: Vec<String>,
     child: Kept,
+    watch: Watch,
     folder: TempDir,
     user: Option<User>,
+}
+
+/// Ends a server whose test has ended without dropping it, as one in a static has: it hears of that by the end of its input.
+struct Watch {
+    #[expect(dead_code, reason = "held, not read: it is killed where its work is done by others")]
+    shell: Kept,
+    #[expect(dead_code, reason = "held, not read")]
+    input: ChildStdin,
+}
+
+impl Watch {
+    fn over(server: &Kept, folder: &Path) -> Watch {
+        let mut command = Command::new("sh");
+        // What is still running when the folder is removed has been told to end.
+        let script = "cat >/dev/null; kill -INT $0 2>/dev/null && sleep 1; rm -rf \"$1\"";
+        command.args(["-c", script, &server.0.id().to_string()]).arg(folder);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut shell = Kept(command.spawn().expect("there is a shell"));
+        let input = shell.0.stdin.take().expect("it is piped");
+        Watch { shell, input }
+    }
 }
 
 /// Whom the server runs as, if not as the user of the test.
@@ -60,7 +82,8 @@ impl Server {
         for _ in 0..10 {
             let port = free_port();
             if let Some(child) = begin(port, &data, &options, user) {
-                return Server { port, options, child, folder, user };
+                let watch = Watch::over(&child, folder.path());
+                return Server { port, options, child, watch, folder, user };
             }
         }
         panic!("no server starts: {}", log(&data));
@@ -93,6 +116,7 @@ impl Server {
         // One that was killed leaves its lock file; whoever comes next looks whether that process lives.
         let child = begin(self.port, &data, &self.options, self.user);
         self.child = child.unwrap_or_else(|| panic!("it does not start again: {}", log(&data)));
+        self.watch = Watch::over(&self.child, self.folder.path());
     }
 }
 

@@ -26,15 +26,14 @@ pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
         .expect("a runtime can be made")
 });
 
-/// The server, its databases that nobody uses now, and how many there are. A test program has no end that it could be stopped at;
-/// so it is stopped as the last harness lets go.
+/// The server, its databases that nobody uses now, and how many there are. It ends with the test program.
 struct Databases {
     server: Server,
     free: Vec<String>,
     made: usize,
 }
 
-static DATABASES: Mutex<Option<(usize, Databases)>> = Mutex::new(None);
+static DATABASES: Mutex<Option<Databases>> = Mutex::new(None);
 
 const TEMPLATE: &str = "template_of_tests";
 
@@ -125,9 +124,7 @@ impl PostgresHarness {
     pub(crate) fn open(limits: Limits) -> PostgresHarness {
         let (database, url) = {
             let mut shared = DATABASES.lock().expect("no test panics while it holds this");
-            let (users, databases) =
-                shared.get_or_insert_with(|| (0, RUNTIME.block_on(within("a server", Databases::start()))));
-            *users += 1;
+            let databases = shared.get_or_insert_with(|| RUNTIME.block_on(within("a server", Databases::start())));
             let database = RUNTIME.block_on(within("a database", databases.database()));
             let url = databases.server.url(&database);
             (database, url)
@@ -195,19 +192,14 @@ impl Drop for PostgresHarness {
     fn drop(&mut self) {
         self.store = None;
         let client = self.client.take();
-        let mut shared = DATABASES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Some((users, databases)) = shared.as_mut() else { return };
-        *users -= 1;
-        if *users == 0 && std::thread::panicking() {
-            return;
-        }
         // What a store was still doing as it was dropped ends with its connections.
         let emptied = RUNTIME.block_on(async {
             let client = client?;
             tokio::time::timeout(PATIENCE, await_alone(&client, &self.database)).await.ok()?;
             client.batch_execute(EMPTIED).await.ok()
         });
-        if emptied.is_some() {
+        let mut shared = DATABASES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let (Some(()), Some(databases)) = (emptied, shared.as_mut()) {
             databases.free.push(std::mem::take(&mut self.database));
         }
     }

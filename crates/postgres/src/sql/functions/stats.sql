@@ -65,7 +65,7 @@ BEGIN
     f := facts_of(p_queues[at], p_defaults);
     item := at;
     n := next_instant(f.qid, f.home, coalesce(p_floors[at], 0), f.settings, now_ms);
-    is_due := n.is_due OR ends <= now_ms;
+    is_due := n.is_due OR coalesce(ends <= now_ms, false);
     instant := least(n.instant, CASE WHEN ends > now_ms THEN ends END);
     RETURN NEXT;
   END LOOP;
