@@ -87,6 +87,8 @@ struct Watched {
     turns: BTreeSet<u64>,
     /// It is to be asked for.
     has_news: bool,
+    /// How often there was news.
+    news: u64,
     /// What is due there was not to be had, and nothing has changed since.
     is_tried: bool,
     /// When to ask next, on this process's clock.
@@ -287,21 +289,21 @@ impl Waiters {
         if queues.is_empty() { Plan::Sleep(Some(wake_ms)) } else { Plan::Ask(queues, waits.is_at_cap) }
     }
 
-    /// Notes when to ask for a queue again; true if takes that wait on it are to be served now.
-    fn note(&self, queue: &QueueName, is_due: bool, next_ms: Option<u64>, head_ms: Option<i64>) -> bool {
+    /// Notes when to ask for a queue again. If takes that wait on it are to be served now: how much news of it there was.
+    fn note(&self, queue: &QueueName, is_due: bool, next_ms: Option<u64>, head_ms: Option<i64>) -> Option<u64> {
         let mut waits = locked(&self.state);
-        let Some(watched) = waits.queues.get_mut(queue) else { return false };
+        let watched = waits.queues.get_mut(queue)?;
         (watched.next_ms, watched.head_ms) = (next_ms, head_ms);
-        is_due && !watched.is_tried
+        (is_due && !watched.is_tried).then_some(watched.news)
     }
 
     /// Takes to be served from queues that have something, those first that came first. No two of them share a queue, and each is busy.
-    fn pick(&self, due: &HashSet<QueueName>) -> Vec<(u64, Waiting)> {
+    fn pick(&self, due: &HashMap<QueueName, u64>) -> Vec<(u64, Waiting)> {
         // Tickets are locked after this, since whoever has a ticket may want this lock.
         let candidates: Vec<(u64, Waiting)> = {
             let waits = locked(&self.state);
             let turns: BTreeSet<u64> = due
-                .iter()
+                .keys()
                 .filter_map(|queue| waits.queues.get(queue))
                 .flat_map(|watched| watched.turns.iter().copied())
                 .collect();
@@ -328,13 +330,15 @@ impl Waiters {
         picked
     }
 
-    /// What was due in these queues was not to be had: they are asked for once more, to know when to try again.
-    fn tried(&self, queues: &[QueueName], is_at_cap: bool) {
+    /// What was due in these queues was not to be had: they are asked for once more, to know when to try again. Of one of which there
+    /// was more news since this is not known.
+    fn tried(&self, queues: &[QueueName], due: &HashMap<QueueName, u64>, is_at_cap: bool) {
         let mut waits = locked(&self.state);
         waits.is_at_cap |= is_at_cap;
         for queue in queues {
-            if let Some(watched) = waits.queues.get_mut(queue) {
-                (watched.is_tried, watched.has_news) = (true, true);
+            if let (Some(watched), Some(news)) = (waits.queues.get_mut(queue), due.get(queue)) {
+                watched.is_tried |= watched.news == *news;
+                watched.has_news = true;
             }
         }
     }
@@ -343,6 +347,7 @@ impl Waiters {
 impl Watched {
     fn has_news(&mut self) {
         (self.has_news, self.is_tried) = (true, false);
+        self.news += 1;
     }
 }
 
@@ -396,8 +401,8 @@ impl Inner {
             for (turn, waiting, answer) in join_all(served.collect::<Vec<_>>()).await {
                 match answer {
                     Ok(taken) if taken.deliveries.is_empty() => {
-                        due.retain(|queue| !waiting.queues.contains(queue));
-                        self.waiters.tried(&waiting.queues, taken.capped == Some(Cap::Store));
+                        self.waiters.tried(&waiting.queues, &due, taken.capped == Some(Cap::Store));
+                        due.retain(|queue, _| !waiting.queues.contains(queue));
                         self.go_on(turn, &waiting).await;
                     }
                     answer => {
@@ -410,8 +415,8 @@ impl Inner {
         }
     }
 
-    /// Which of these queues have something that is due and worth a try.
-    async fn due_of(&self, queues: &[QueueName], is_at_cap: bool) -> Result<HashSet<QueueName>> {
+    /// Which of these queues have something that is due and worth a try, and how much news of each there was.
+    async fn due_of(&self, queues: &[QueueName], is_at_cap: bool) -> Result<HashMap<QueueName, u64>> {
         let name_list = names(queues);
         let floors: Vec<i64> = queues.iter().map(|queue| self.floors.of(queue).0).collect();
         let arguments = [
@@ -423,7 +428,7 @@ impl Inner {
         let rows = self.noted(self.link.call("next_1($1, $2, $3, $4)", &arguments, true).await);
         let rows = rows.map_err(|failure| failed(failure, None))?;
         let mono_ms = self.clock.now().mono_ms;
-        let mut due = HashSet::new();
+        let mut due = HashMap::new();
         for row in &rows {
             let Some(item) = column::<Option<i32>>(row, "item")? else { continue };
             let index = usize::try_from(item).ok().and_then(|item| item.checked_sub(1));
@@ -434,8 +439,8 @@ impl Inner {
             let next_ms = instant.map(|at_ms| mono_ms.saturating_add(left_ms(at_ms)));
             let is_due: bool = column(row, "is_due")?;
             // While something is due that was not to be had, whatever is put is no news.
-            if self.waiters.note(queue, is_due, next_ms, instant) {
-                due.insert(queue.clone());
+            if let Some(news) = self.waiters.note(queue, is_due, next_ms, instant) {
+                due.insert(queue.clone(), news);
             }
         }
         Ok(due)
@@ -512,7 +517,7 @@ impl Inner {
         let limit = self.limits.queues as u64;
         let now_ms = self.clock.now().mono_ms;
         let Some(queues) = self.waiters.must_be_known(turn, limit, now_ms) else { return Ok(()) };
-        let (name_list, most) = (names(&queues), i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX));
+        let (name_list, most) = (names(&queues), i64::try_from(limit).unwrap_or(i64::MAX - 1));
         let arguments =
             [(&name_list as _, Type::TEXT_ARRAY), (&most as _, Type::INT8), (&self.defaults as _, Type::JSONB)];
         let rows = self.rows("known_1($1, $2, $3)", &arguments, true).await;

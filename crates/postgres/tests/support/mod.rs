@@ -35,6 +35,8 @@ struct Databases {
 
 static DATABASES: Mutex<Option<Databases>> = Mutex::new(None);
 
+/// As the store has installed it, and the same with the clock of tests.
+const PLAIN: &str = "plain_template";
 const TEMPLATE: &str = "template_of_tests";
 
 /// What replaces the one function that reads the server's clock.
@@ -63,7 +65,7 @@ pub(crate) async fn connect(url: &str) -> Client {
     client
 }
 
-async fn run(client: &Client, sql: &str) {
+pub(crate) async fn run(client: &Client, sql: &str) {
     client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
 }
 
@@ -71,12 +73,13 @@ impl Databases {
     async fn start() -> Databases {
         let server = Server::start();
         let admin = connect(&server.url("postgres")).await;
-        run(&admin, &format!("CREATE DATABASE {TEMPLATE}")).await;
-        // Installed as `serve` does it.
-        let address: Address = address(&server, TEMPLATE);
+        run(&admin, &format!("CREATE DATABASE {PLAIN}")).await;
+        let address: Address = address(&server.url(PLAIN));
         let store = PostgresStore::open(address, Limits::default()).await.expect("it can be installed");
         assert!(store.leave().await);
         drop(store);
+        await_alone(&admin, PLAIN).await;
+        run(&admin, &format!("CREATE DATABASE {TEMPLATE} TEMPLATE {PLAIN}")).await;
         let client = connect(&server.url(TEMPLATE)).await;
         run(&client, CLOCK_OF_TESTS).await;
         Databases { server, free: Vec::new(), made: 0 }
@@ -86,11 +89,15 @@ impl Databases {
         if let Some(free) = self.free.pop() {
             return free;
         }
+        self.copy(TEMPLATE).await
+    }
+
+    async fn copy(&mut self, template: &str) -> String {
         let admin = connect(&self.server.url("postgres")).await;
-        await_alone(&admin, TEMPLATE).await;
+        await_alone(&admin, template).await;
         self.made += 1;
         let name = format!("t{}", self.made);
-        run(&admin, &format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")).await;
+        run(&admin, &format!("CREATE DATABASE {name} TEMPLATE {template}")).await;
         name
     }
 }
@@ -105,9 +112,30 @@ async fn await_alone(admin: &Client, database: &str) {
     .await;
 }
 
-fn address(server: &Server, database: &str) -> Address {
-    let url = format!("{}?unsynced=allow&connections=4", server.url(database));
+pub(crate) fn address(url: &str) -> Address {
+    let url = format!("{url}?unsynced=allow&connections=4");
     url.parse::<Address>().expect("it is a URL").with_client("under test")
+}
+
+/// The URL of a database of the caller's own, on the server that tests share: the schema is in it, and goes by the server's clock.
+/// With `None` it is an empty one.
+pub(crate) async fn database(template: Option<&str>) -> String {
+    tokio::task::spawn_blocking({
+        let template = template.unwrap_or("template1").to_owned();
+        move || {
+            let mut shared = DATABASES.lock().expect("no test panics while it holds this");
+            let databases = shared.get_or_insert_with(|| RUNTIME.block_on(within("a server", Databases::start())));
+            let name = RUNTIME.block_on(within("a database", databases.copy(&template)));
+            databases.server.url(&name)
+        }
+    })
+    .await
+    .expect("a database can be made")
+}
+
+/// See [`database`].
+pub(crate) async fn installed() -> String {
+    database(Some(PLAIN)).await
 }
 
 pub(crate) struct PostgresHarness {
@@ -180,8 +208,7 @@ impl Harness for PostgresHarness {
 
     fn restart(&mut self) {
         self.store = None;
-        let mut address: Address = format!("{}?unsynced=allow&connections=4", self.url).parse().expect("it is a URL");
-        address = address.with_client("under test");
+        let address = address(&self.url);
         let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
         let opened = PostgresStore::open_for_test(address, self.limits.clone(), clock);
         self.store = Some(Arc::new(RUNTIME.block_on(opened).expect("PostgreSQL is there")));

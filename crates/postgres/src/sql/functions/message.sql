@@ -163,7 +163,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
   c record;
   best uuid;
-  died bigint := -1;
+  death bigint := -1;
   owner uuid := (SELECT k.id FROM key k WHERE k.qid = p_qid AND k.key = p_key);
   v record;
 BEGIN
@@ -171,15 +171,15 @@ BEGIN
   IF owner IS NOT NULL THEN
     v := seen(p_qid, p_home, owner, settings, now);
     IF v.state = 4 AND (v.s).keyed THEN
-      best := owner; died := (v.s).died;
+      best := owner; death := (v.s).died;
     END IF;
   END IF;
   FOR c IN
     SELECT s.id, s.died FROM standing_6 s WHERE s.qid = p_qid AND s.key_hash = hash_of(p_key) ORDER BY s.died DESC, s.id DESC
   LOOP
-    EXIT WHEN c.died < dead_by_key.died OR c.died <= now - (settings->>'dead_ttl')::bigint;
+    EXIT WHEN c.died < death OR c.died <= now - (settings->>'dead_ttl')::bigint;
     IF p_key = (SELECT b.key FROM body b WHERE b.number = number_of(c.id) AND b.slot = slot_in(c.id)::smallint) THEN
-      IF c.died > dead_by_key.died OR c.id > best THEN
+      IF c.died > death OR c.id > best THEN
         best := c.id;
       END IF;
       EXIT;
@@ -263,7 +263,7 @@ END
 $$;
 
 -- A page of the messages in a state, by (due, id), after a cursor; it ends where its bodies pass `p_bytes`, but has one if there
--- is one. Where there may be more the last row has no item, and where the next page begins.
+-- is one. Where there is more the last row has no item, and where the next page begins.
 CREATE OR REPLACE FUNCTION list_1(p_queue text, p_state int, p_after_due bigint, p_after uuid, p_max int, p_bytes bigint,
   p_defaults jsonb)
 RETURNS SETOF message_row
@@ -302,22 +302,23 @@ BEGIN
     ids := ARRAY(
       SELECT x.id FROM (
         (SELECT due_of(p.id) AS due, p.id FROM pend p WHERE p.home = f.home AND p.lane = 0 AND p.id >= from_ AND p.id < to_
-          AND (low < 0 OR (due_of(p.id), p.id) > (low, after)) ORDER BY p.id LIMIT p_max)
+          AND (low < 0 OR (due_of(p.id), p.id) > (low, after)) ORDER BY p.id LIMIT p_max + 1)
         UNION ALL
         (SELECT due_of(p.id) AS due, p.id FROM pend p WHERE p.home = f.home AND p.lane = 1 AND p.id >= from_ AND p.id < to_
-          AND (low < 0 OR (due_of(p.id), p.id) > (low, after)) ORDER BY p.id LIMIT p_max)
+          AND (low < 0 OR (due_of(p.id), p.id) > (low, after)) ORDER BY p.id LIMIT p_max + 1)
         UNION ALL
         (SELECT s.due, s.id FROM standing s WHERE s.part BETWEEN 3 AND 5 AND s.home = f.home
           AND (s.due, s.id) > (low, after)
           AND CASE p_state WHEN 1 THEN s.due > now ELSE s.due <= now END
-          ORDER BY s.due, s.id LIMIT p_max)
-      ) x ORDER BY x.due, x.id LIMIT p_max);
+          ORDER BY s.due, s.id LIMIT p_max + 1)
+      ) x ORDER BY x.due, x.id LIMIT p_max + 1);
   ELSE
     ids := ARRAY(SELECT s.id FROM standing s
       WHERE CASE p_state WHEN 3 THEN s.part < 3 ELSE s.part = 6 END AND s.qid = f.qid AND (s.due, s.id) > (low, after)
-      ORDER BY s.due, s.id LIMIT p_max);
+      ORDER BY s.due, s.id LIMIT p_max + 1);
   END IF;
-  FOREACH one IN ARRAY ids LOOP
+  is_cut := cardinality(ids) > p_max;
+  FOREACH one IN ARRAY ids[1 : p_max] LOOP
     v := seen(f.qid, f.home, one, f.settings, now);
     -- Expired, and not swept up yet: it shows within a minute, and not among those it is none of.
     IF v.state <> p_state THEN
@@ -335,7 +336,7 @@ BEGIN
     RETURN NEXT r;
     last := one; last_due := r.due;
   END LOOP;
-  IF last IS NOT NULL AND (is_cut OR cardinality(ids) >= p_max) THEN
+  IF last IS NOT NULL AND is_cut THEN
     r := NULL;
     r.id := last;
     r.due := last_due;

@@ -72,8 +72,8 @@ BEGIN
 END
 $$;
 
--- For a take that begins to wait: which of its queues have neither messages nor settings, and how many queues there are, as far
--- as that matters: no more than `p_most` are counted.
+-- For a take that begins to wait: which of its queues have messages or settings, and how many queues there are: at most, unless
+-- that and the others come to more than `p_most`.
 CREATE OR REPLACE FUNCTION known_1(p_queues text[], p_most bigint, p_defaults jsonb, OUT known boolean[], OUT queues bigint)
 RETURNS record
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
@@ -87,8 +87,9 @@ BEGIN
     f := facts_of(name, p_defaults);
     known := known || is_known(name, f.qid, f.own, now);
   END LOOP;
-  SELECT count(*) INTO queues FROM (SELECT FROM queue LIMIT p_most) q;
-  IF queues >= p_most THEN
+  SELECT count(*) INTO queues FROM (SELECT FROM queue LIMIT p_most + 1) q;
+  -- Names stay when their queues have nothing any more.
+  IF queues + cardinality(array_positions(known, false)) > p_most THEN
     queues := known_queues();
   END IF;
 END
