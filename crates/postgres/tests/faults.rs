@@ -165,8 +165,10 @@ fn who_finds_all_connections_busy_is_refused_and_has_done_nothing() {
         let url = installed().await;
         let client = connect(&url).await;
         let address: Address =
-            format!("{url}?unsynced=allow&connections=1&timeout_ms=300").parse().expect("it is a URL");
+            format!("{url}?unsynced=allow&connections=1&timeout_ms=600").parse().expect("it is a URL");
         let store = Arc::new(PostgresStore::open(address, Limits::default()).await.expect("it can be opened"));
+        // Its functions are planned by then.
+        until_async("a put to succeed", async || store.put(vec![put("first")]).await[0].is_ok()).await;
         run(&client, "BEGIN; SELECT dwell.put('orders', 'theirs', key => 'k')").await;
         // It waits for the key longer than a call may take.
         let held_up = {

@@ -60,20 +60,25 @@ BEGIN
 END
 $$;
 
--- Makes a queue's name known.
+-- Makes a queue's name known, unless there are as many queues as there may be.
 CREATE OR REPLACE FUNCTION enter_queue(name text, qid bigint, most bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
   other text;
 BEGIN
   SELECT q.name INTO other FROM queue q WHERE q.qid = enter_queue.qid LIMIT 1;
-  IF other IS NULL THEN
-    IF (SELECT count(*) FROM (SELECT FROM queue LIMIT most) q) >= most AND known_queues() >= most THEN
-      RETURN 'too_many_queues';
-    END IF;
-    INSERT INTO queue VALUES (qid, name);
-  ELSIF other <> name COLLATE "C" THEN
+  IF other <> name COLLATE "C" THEN
     RETURN 'foreign_data';
+  END IF;
+  -- A page has room for 226 names at most: mostly there cannot be too many. A name stays when its queue has nothing any more,
+  -- and then counts no more than one that is new.
+  IF pg_relation_size('queue') / current_setting('block_size')::int * 226 >= most
+    AND (other IS NULL OR NOT is_known(name, qid, (SELECT s.own FROM setting s WHERE s.qid = enter_queue.qid), clock_ms()))
+    AND (SELECT count(*) FROM (SELECT FROM queue LIMIT most) q) >= most AND known_queues() >= most THEN
+    RETURN 'too_many_queues';
+  END IF;
+  IF other IS NULL THEN
+    INSERT INTO queue VALUES (qid, name);
   END IF;
   RETURN '';
 END

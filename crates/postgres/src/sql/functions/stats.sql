@@ -272,10 +272,6 @@ BEGIN
     PERFORM refuse('invalid_queue_name');
   END IF;
   f := facts_of(p_queue, p_defaults);
-  code := enter_queue(p_queue, f.qid, (f.settings->>'limit_queues')::bigint);
-  IF code <> '' THEN
-    PERFORM refuse(code, f.settings->>'limit_queues');
-  END IF;
   -- What time has brought about by now is by the settings so far.
   PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
   PERFORM expire_some(f.home, f.settings, now, 2147483647);
@@ -295,6 +291,15 @@ BEGIN
   IF next = '{}' THEN
     DELETE FROM setting WHERE qid = f.qid;
   ELSE
+    -- As it was before: the row that was made to be locked makes no queue.
+    IF f.own IS NULL THEN
+      DELETE FROM setting WHERE qid = f.qid;
+    END IF;
+    code := enter_queue(p_queue, f.qid, (f.settings->>'limit_queues')::bigint);
+    IF code <> '' THEN
+      PERFORM refuse(code, f.settings->>'limit_queues');
+    END IF;
+    INSERT INTO setting VALUES (f.qid, next) ON CONFLICT DO NOTHING;
     UPDATE setting SET own = next WHERE qid = f.qid;
   END IF;
   PERFORM retain_some(f.qid, general || next, now, 1000);
