@@ -130,6 +130,55 @@ impl Drop for Server {
     }
 }
 
+/// PgBouncer in transaction mode before a server: each statement may run on another of its few connections. It needs `pgbouncer`.
+pub struct Bouncer {
+    port: u16,
+    _child: Kept,
+    _folder: TempDir,
+}
+
+impl Bouncer {
+    /// One for all databases of a server.
+    pub fn start(server: &Server) -> Bouncer {
+        let user = other_user();
+        for _ in 0..10 {
+            let folder = tempfile::Builder::new().prefix("dwell-bouncer-").tempdir().expect("a folder can be made");
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("the folder is ours");
+            let port = free_port();
+            let settings = format!(
+                "[databases]\n* = host=127.0.0.1 port={} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+                 unix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 4\nmax_client_conn = 500\n",
+                server.port
+            );
+            let file = folder.path().join("pgbouncer.ini");
+            fs::write(&file, settings).expect("a file can be made");
+            let mut command = Command::new("pgbouncer");
+            if let Some(user) = user {
+                command.uid(user.uid).gid(user.gid);
+            }
+            command.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let started = command.spawn();
+            let mut child = Kept(started.unwrap_or_else(|error| {
+                panic!("pgbouncer cannot be started ({error}): apt-get install pgbouncer")
+            }));
+            let mut has_ended = false;
+            until("PgBouncer takes connections", || {
+                has_ended = matches!(child.0.try_wait(), Ok(Some(_)));
+                has_ended || TcpStream::connect(("127.0.0.1", port)).is_ok()
+            });
+            if !has_ended {
+                return Bouncer { port, _child: child, _folder: folder };
+            }
+        }
+        panic!("no free port stays free until PgBouncer has it");
+    }
+
+    /// The URL of a database through it.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+}
+
 /// Starts a server and waits until it takes connections; `None` if it has ended.
 fn begin(port: u16, data: &Path, options: &[String], user: Option<User>) -> Option<Kept> {
     let mut server = command("postgres", user);

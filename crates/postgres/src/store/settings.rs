@@ -159,6 +159,15 @@ mod tests {
     }
 
     #[test]
+    fn the_schema_has_the_same_defaults_by_itself() {
+        let sql = include_str!("../sql/functions/queue.sql");
+        let (_, text) = sql.split_once("SELECT '{\"lease\"").unwrap();
+        let (text, _) = text.split_once("'::jsonb").unwrap();
+        let builtin: Map<String, Value> = serde_json::from_str(&format!("{{\"lease\"{text}")).unwrap();
+        assert_eq!(builtin, all(&Limits::default()));
+    }
+
+    #[test]
     fn what_nobody_has_changed_costs_a_call_nothing() {
         assert_eq!(defaults(&Limits::default()).0, "{}");
         let limits = Limits { leased: 5, ..Limits::default() };

@@ -2,6 +2,8 @@
 //!
 //! Each store has a database of its own. One is made by the store itself, and the others are copies of it, which are emptied and used again:
 //! to install the schema takes longer than most tests.
+//!
+//! With `DWELL_POSTGRES_BOUNCER=1` stores reach theirs through PgBouncer in transaction mode.
 
 #![allow(dead_code, reason = "each test file is a program of its own, and not all need all of it")]
 
@@ -11,7 +13,7 @@ use dwell_model::{Limits, Timestamp};
 use dwell_postgres::{Address, PostgresStore};
 use dwell_store::Store;
 use dwell_store::conformance::Harness;
-use dwell_testkit::postgres::Server;
+use dwell_testkit::postgres::{Bouncer, Server};
 use dwell_testkit::{PATIENCE, until_async, within};
 use dwell_time::{Clock, ManualClock};
 use tokio::runtime::Runtime;
@@ -29,6 +31,7 @@ pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
 /// The server, its databases that nobody uses now, and how many there are. It ends with the test program.
 struct Databases {
     server: Server,
+    bouncer: Option<Bouncer>,
     free: Vec<String>,
     made: usize,
 }
@@ -82,7 +85,9 @@ impl Databases {
         run(&admin, &format!("CREATE DATABASE {TEMPLATE} TEMPLATE {PLAIN}")).await;
         let client = connect(&server.url(TEMPLATE)).await;
         run(&client, CLOCK_OF_TESTS).await;
-        Databases { server, free: Vec::new(), made: 0 }
+        let is_asked_for = std::env::var_os("DWELL_POSTGRES_BOUNCER").is_some_and(|asked| asked == "1");
+        let bouncer = is_asked_for.then(|| Bouncer::start(&server));
+        Databases { server, bouncer, free: Vec::new(), made: 0 }
     }
 
     async fn database(&mut self) -> String {
@@ -104,9 +109,15 @@ impl Databases {
 
 /// Waits until nobody is connected to a database.
 async fn await_alone(admin: &Client, database: &str) {
+    await_quiet(admin, database, false).await;
+}
+
+/// The same, but for connections that are kept for others and do nothing now.
+async fn await_quiet(admin: &Client, database: &str, may_be_idle: bool) {
     until_async("the connections of a database to end", async || {
-        let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()";
-        let row = admin.query_one(sql, &[&database]).await.expect("the server answers");
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid() \
+            AND (state <> 'idle' OR NOT $2)";
+        let row = admin.query_one(sql, &[&database, &may_be_idle]).await.expect("the server answers");
         row.get::<_, i64>(0) == 0
     })
     .await;
@@ -141,7 +152,9 @@ pub(crate) async fn installed() -> String {
 pub(crate) struct PostgresHarness {
     store: Option<Arc<PostgresStore>>,
     database: String,
+    /// Where tests reach it, and where its store does.
     url: String,
+    store_url: String,
     limits: Limits,
     clock: ManualClock,
     /// Sets the server's clock.
@@ -150,16 +163,17 @@ pub(crate) struct PostgresHarness {
 
 impl PostgresHarness {
     pub(crate) fn open(limits: Limits) -> PostgresHarness {
-        let (database, url) = {
+        let (database, url, store_url) = {
             let mut shared = DATABASES.lock().expect("no test panics while it holds this");
             let databases = shared.get_or_insert_with(|| RUNTIME.block_on(within("a server", Databases::start())));
             let database = RUNTIME.block_on(within("a database", databases.database()));
             let url = databases.server.url(&database);
-            (database, url)
+            let store_url = databases.bouncer.as_ref().map_or_else(|| url.clone(), |bouncer| bouncer.url(&database));
+            (database, url, store_url)
         };
         let clock = ManualClock::new(beginning());
         let client = OnceLock::new();
-        let mut harness = PostgresHarness { store: None, database, url, limits, clock, client };
+        let mut harness = PostgresHarness { store: None, database, url, store_url, limits, clock, client };
         harness.set_clock();
         harness.restart();
         harness
@@ -208,7 +222,7 @@ impl Harness for PostgresHarness {
 
     fn restart(&mut self) {
         self.store = None;
-        let address = address(&self.url);
+        let address = address(&self.store_url);
         let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
         let opened = PostgresStore::open_for_test(address, self.limits.clone(), clock);
         self.store = Some(Arc::new(RUNTIME.block_on(opened).expect("PostgreSQL is there")));
@@ -222,7 +236,8 @@ impl Drop for PostgresHarness {
         // What a store was still doing as it was dropped ends with its connections.
         let emptied = RUNTIME.block_on(async {
             let client = client?;
-            tokio::time::timeout(PATIENCE, await_alone(&client, &self.database)).await.ok()?;
+            let alone = await_quiet(&client, &self.database, self.store_url != self.url);
+            tokio::time::timeout(PATIENCE, alone).await.ok()?;
             client.batch_execute(EMPTIED).await.ok()
         });
         let mut shared = DATABASES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -50,7 +50,8 @@ $$;
 CREATE OR REPLACE FUNCTION sweep_dead_1(p_queue text, p_ids uuid[], p_most bigint, p_before bigint, p_after_died bigint,
   p_after uuid, p_kind int, p_value bigint, p_defaults jsonb)
 RETURNS TABLE (id uuid, code text, info text, done bigint, is_more boolean, died bigint, last uuid, now_ms bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE
   f record;

@@ -87,7 +87,8 @@ $$;
 CREATE OR REPLACE FUNCTION take_id_1(p_queue text, p_id uuid, p_lease bigint, p_session bigint, p_holder text, p_counts boolean,
   p_defaults jsonb)
 RETURNS SETOF message_row
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   f record;
   h record;
@@ -191,7 +192,8 @@ $$;
 
 -- Reads messages by id or key. `p_dead`: by key the youngest of the dead too, where none is live.
 CREATE OR REPLACE FUNCTION get_1(p_queue text, p_id uuid[], p_key bytea[], p_dead boolean, p_defaults jsonb) RETURNS SETOF message_row
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off AS $$
 DECLARE
   f record := facts_of(p_queue, p_defaults);
   now bigint := clock_ms();
@@ -241,7 +243,8 @@ $$;
 -- Finds messages by number, in any queue. Numbers lie in the index of each slot.
 CREATE OR REPLACE FUNCTION locate_1(p_number bigint[], p_defaults jsonb)
 RETURNS TABLE (item int, queue text, id uuid)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
   b record;
@@ -267,7 +270,8 @@ $$;
 CREATE OR REPLACE FUNCTION list_1(p_queue text, p_state int, p_after_due bigint, p_after uuid, p_max int, p_bytes bigint,
   p_defaults jsonb)
 RETURNS SETOF message_row
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   f record := facts_of(p_queue, p_defaults);
   now bigint := clock_ms();
@@ -285,6 +289,9 @@ DECLARE
   is_cut boolean := false;
   last uuid;
   last_due bigint;
+  moved_low bigint;
+  moved_after uuid;
+  moved_high bigint;
 BEGIN
   IF NOT is_known(p_queue, f.qid, f.own, now) THEN
     PERFORM refuse('unknown_queue');
@@ -299,6 +306,10 @@ BEGIN
     IF low >= 0 THEN
       from_ := greatest(from_, CASE WHEN due_of(after) = low THEN after ELSE first_id(low) END);
     END IF;
+    -- Of the moved the scheduled come behind all that are due by now.
+    moved_low := CASE WHEN p_state = 1 AND low <= now THEN now ELSE low END;
+    moved_after := CASE WHEN p_state = 1 AND low <= now THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff' ELSE after END;
+    moved_high := CASE p_state WHEN 1 THEN 9223372036854775807 ELSE now END;
     ids := ARRAY(
       SELECT x.id FROM (
         (SELECT due_of(p.id) AS due, p.id FROM pend p WHERE p.home = f.home AND p.lane = 0 AND p.id >= from_ AND p.id < to_
@@ -308,13 +319,14 @@ BEGIN
           AND (low < 0 OR (due_of(p.id), p.id) > (low, after)) ORDER BY p.id LIMIT p_max + 1)
         UNION ALL
         (SELECT s.due, s.id FROM standing s WHERE s.part BETWEEN 3 AND 5 AND s.home = f.home
-          AND (s.due, s.id) > (low, after)
-          AND CASE p_state WHEN 1 THEN s.due > now ELSE s.due <= now END
+          AND (s.due, s.id) > (moved_low, moved_after) AND s.due <= moved_high
           ORDER BY s.due, s.id LIMIT p_max + 1)
       ) x ORDER BY x.due, x.id LIMIT p_max + 1);
+  ELSIF p_state = 3 THEN
+    ids := ARRAY(SELECT s.id FROM standing s WHERE s.part < 3 AND s.qid = f.qid AND (s.due, s.id) > (low, after)
+      ORDER BY s.due, s.id LIMIT p_max + 1);
   ELSE
-    ids := ARRAY(SELECT s.id FROM standing s
-      WHERE CASE p_state WHEN 3 THEN s.part < 3 ELSE s.part = 6 END AND s.qid = f.qid AND (s.due, s.id) > (low, after)
+    ids := ARRAY(SELECT s.id FROM standing_6 s WHERE s.qid = f.qid AND (s.due, s.id) > (low, after)
       ORDER BY s.due, s.id LIMIT p_max + 1);
   END IF;
   is_cut := cardinality(ids) > p_max;
@@ -348,7 +360,8 @@ $$;
 -- The first message of a state: of the ready that which a take is handed next, of the dead that which died first, of others the
 -- first by (due, id).
 CREATE OR REPLACE FUNCTION peek_1(p_queue text, p_state int, p_defaults jsonb) RETURNS SETOF message_row
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   f record := facts_of(p_queue, p_defaults);
   now bigint := clock_ms();

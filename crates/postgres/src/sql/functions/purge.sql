@@ -27,7 +27,8 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION purge_1(p_queue text, p_defaults jsonb) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off AS $$
 DECLARE
   f record := facts_of(p_queue, p_defaults);
   now bigint := clock_ms();
@@ -42,7 +43,8 @@ $$;
 -- Removes all messages but the leased, and the queue's settings; a spread stays while messages are leased.
 -- The dead go one by one: see docs/decisions, "Open".
 CREATE OR REPLACE FUNCTION delete_queue_1(p_queue text, p_defaults jsonb) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off AS $$
 DECLARE
   f record := facts_of(p_queue, p_defaults);
   now bigint := clock_ms();

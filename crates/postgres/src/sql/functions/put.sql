@@ -352,7 +352,8 @@ $$;
 CREATE OR REPLACE FUNCTION put_1(p_queue text[], p_kind smallint[], p_value bigint[], p_body bytea[], p_opts jsonb[],
   p_key bytea[], p_token bytea[], p_defaults jsonb)
 RETURNS TABLE (item int, code text, info text, id uuid, number bigint, due bigint, outcome smallint, replaced uuid)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE
   q text;

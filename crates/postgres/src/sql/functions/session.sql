@@ -33,7 +33,8 @@ $$;
 
 -- Begins a session and says its number. One that had the same name before is over, and its leases with it.
 CREATE OR REPLACE FUNCTION begin_session_1(p_client text, p_defaults jsonb) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   made bigint := nextval('sessions');
 BEGIN
@@ -46,7 +47,8 @@ $$;
 -- A session lives. False, if it was taken for dead: its leases are gone, and it has to begin anew. A beat is a row of its own, so
 -- that no row is written again and again.
 CREATE OR REPLACE FUNCTION beat_1(p_session bigint) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   was session;
 BEGIN
@@ -63,7 +65,8 @@ $$;
 
 -- Whether a session holds any lease.
 CREATE OR REPLACE FUNCTION holds_1(p_session bigint) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off AS $$
 BEGIN
   RETURN EXISTS (SELECT FROM standing x WHERE x.part IN (0, 1, 2) AND x.session = p_session);
 END
@@ -71,7 +74,8 @@ $$;
 
 -- A process begins that has this name: those of the same name are over, and their leases with them.
 CREATE OR REPLACE FUNCTION end_client_1(p_client text, p_defaults jsonb) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   now bigint := clock_ms();
   old bigint;
@@ -87,7 +91,8 @@ $$;
 
 -- A session ends as it should: its leases are given back and no attempt is spent.
 CREATE OR REPLACE FUNCTION end_session_1(p_session bigint, p_defaults jsonb) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 BEGIN
   DELETE FROM session s WHERE s.session = p_session;
   RETURN end_leases(p_session, clock_ms(), true, p_defaults);

@@ -207,7 +207,8 @@ $$;
 -- Ends leases as if their deadlines were now: each named by its message and by how often that had been handed out.
 CREATE OR REPLACE FUNCTION expire_lease_1(p_queue text, p_id uuid[], p_takes int[], p_defaults jsonb)
 RETURNS TABLE (item int, code text, info text, what text, value bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '1s' SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET lock_timeout = '1s' SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
   f record := facts_of(p_queue, p_defaults);

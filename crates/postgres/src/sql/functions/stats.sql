@@ -50,7 +50,8 @@ $$;
 -- `p_all`: takes wait for any lease of the store to end.
 CREATE OR REPLACE FUNCTION next_1(p_queues text[], p_floors bigint[], p_all boolean, p_defaults jsonb)
 RETURNS TABLE (item int, is_due boolean, instant bigint, now_ms bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   f record;
@@ -76,7 +77,8 @@ $$;
 -- that and the others come to more than `p_most`.
 CREATE OR REPLACE FUNCTION known_1(p_queues text[], p_most bigint, p_defaults jsonb, OUT known boolean[], OUT queues bigint)
 RETURNS record
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   f record;
   now bigint := clock_ms();
@@ -97,7 +99,8 @@ $$;
 
 -- How many messages are leased in all.
 CREATE OR REPLACE FUNCTION leased_1() RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off AS $$
 BEGIN
   RETURN (SELECT coalesce(sum(t.leased), 0) FROM tally t);
 END
@@ -107,7 +110,8 @@ $$;
 -- Each queue is counted in one statement.
 CREATE OR REPLACE FUNCTION forecast_1(p_queues text[], p_edges bigint[], p_defaults jsonb,
   OUT code text, OUT info text, OUT scheduled bigint, OUT due_by bigint[]) RETURNS record
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   f record;
   now bigint;
@@ -221,7 +225,8 @@ $$;
 CREATE OR REPLACE FUNCTION stats_1(p_queue text, p_floor bigint, p_defaults jsonb,
   OUT code text, OUT scheduled bigint, OUT ready bigint, OUT ready_urgent bigint, OUT leased bigint, OUT dead bigint,
   OUT next_due bigint, OUT own jsonb, OUT now_ms bigint) RETURNS record
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   s record := stats_of(p_queue, p_floor, p_defaults);
 BEGIN
@@ -235,7 +240,8 @@ $$;
 CREATE OR REPLACE FUNCTION queues_1(p_after text, p_max int, p_defaults jsonb)
 RETURNS TABLE (name text, scheduled bigint, ready bigint, ready_urgent bigint, leased bigint, dead bigint, next_due bigint,
   own jsonb, now_ms bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   s record;
@@ -259,7 +265,8 @@ $$;
 -- Changes settings, all or none: `p_set` has new values by name, checked by who calls; `p_reset` names those that follow the
 -- default again.
 CREATE OR REPLACE FUNCTION configure_1(p_queue text, p_set jsonb, p_reset text[], p_defaults jsonb) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   f record;
   next jsonb;
