@@ -45,6 +45,7 @@ use deaths::Deaths;
 use session::{Leases, Session};
 use take::Floors;
 use timer::Timer;
+use upkeep::Ticks;
 use waiting::{Returns, Waiters};
 
 use crate::link::{Argument, Failure, Link, locked};
@@ -78,6 +79,7 @@ struct Inner {
     floors: Floors,
     leases: Leases,
     session: Session,
+    ticks: Ticks,
     deaths: Mutex<Deaths>,
     randoms: (RandomState, AtomicU64),
     /// Something was called since it was looked last.
@@ -126,6 +128,7 @@ impl PostgresStore {
             floors: Floors::default(),
             leases: Leases::default(),
             session: Session::default(),
+            ticks: Ticks::default(),
             deaths: Mutex::default(),
             randoms: (RandomState::new(), AtomicU64::new(0)),
             has_called: AtomicBool::new(false),
@@ -155,6 +158,12 @@ impl PostgresStore {
             ended.is_ok()
         });
         left.await.unwrap_or(false)
+    }
+
+    /// Waits until what no call waits for is done, as far as its time has come: under a clock that leaps it is under way after each leap.
+    #[doc(hidden)]
+    pub async fn await_upkeep(&self) {
+        self.inner.ticks.wait(self.inner.clock.now().mono_ms).await;
     }
 
     /// Runs a call to its end, whatever becomes of its caller.

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Weak;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dwell_store::Result;
+use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 
 use super::Inner;
@@ -16,6 +17,28 @@ use crate::floor::Writers;
 const TICK_MS: u64 = 1_000;
 const IDLE_TICKS: u64 = 10;
 
+/// When it is done next, and that it was.
+#[derive(Default)]
+pub(super) struct Ticks {
+    next_ms: AtomicU64,
+    ended: Notify,
+}
+
+impl Ticks {
+    /// Waits until all is done that is to be done by now.
+    pub(super) async fn wait(&self, now_ms: u64) {
+        loop {
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
+            if self.next_ms.load(Ordering::Relaxed) > now_ms {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
 /// Runs until the store is dropped.
 pub(super) async fn run(inner: Weak<Inner>) {
     let mut ticks = 0_u64;
@@ -25,8 +48,10 @@ pub(super) async fn run(inner: Weak<Inner>) {
             if inner.has_left.load(Ordering::Relaxed) {
                 return;
             }
-            let now_ms = inner.clock.now().mono_ms;
-            inner.timer.sleep_until(now_ms.saturating_add(TICK_MS))
+            let next_ms = inner.clock.now().mono_ms.saturating_add(TICK_MS);
+            inner.ticks.next_ms.store(next_ms, Ordering::Relaxed);
+            inner.ticks.ended.notify_waiters();
+            inner.timer.sleep_until(next_ms)
         };
         sleep.await;
         let Some(inner) = inner.upgrade() else { return };

@@ -203,6 +203,9 @@ impl Harness for PostgresHarness {
         let us = (self.clock.now().wall.as_ms() + ms as i64) * 1_000;
         RUNTIME.block_on(run(self.client(), &format!("UPDATE dwell.test_clock SET us = {us}")));
         self.clock.advance(ms);
+        // What it holds locked for a moment a call passes over: by the clock that leaps there would be no later moment.
+        let store = self.store.as_ref().expect("it is open");
+        RUNTIME.block_on(within("the upkeep", store.await_upkeep()));
     }
 
     /// PostgreSQL has one clock, and leases run on it.
