@@ -29,13 +29,17 @@ pub enum OpenError {
         version: String,
     },
     /// The database cannot hold all texts.
-    #[error("the database has the encoding {encoding}, which has no place for all texts: use one that has UTF8")]
+    #[error(
+        "the database has the encoding {encoding}, which has no place for all texts: use one that has UTF8"
+    )]
     Encoding {
         /// Its encoding.
         encoding: String,
     },
     /// The server answers commits before they are on its disk.
-    #[error("PostgreSQL has {setting} = off, which loses what was answered: set it on, or open with unsynced=allow")]
+    #[error(
+        "PostgreSQL has {setting} = off, which loses what was answered: set it on, or open with unsynced=allow"
+    )]
     Unsynced {
         /// Which setting.
         setting: &'static str,
@@ -47,7 +51,9 @@ pub enum OpenError {
         reason: String,
     },
     /// The schema has a layout that this version does not know.
-    #[error("schema '{schema}' has layout {found}, and this version of dwell knows up to {known}: use a newer one")]
+    #[error(
+        "schema '{schema}' has layout {found}, and this version of dwell knows up to {known}: use a newer one"
+    )]
     Layout {
         /// The schema.
         schema: String,

@@ -58,7 +58,7 @@ impl Fault {
             | Fault::DiskFull => true,
             Fault::Refused | Fault::NotGranted | Fault::Foreign | Fault::Exhausted | Fault::Unexpected => {
                 false
-            },
+            }
         }
     }
 }

@@ -180,7 +180,9 @@ impl Link {
             // Nothing was asked yet.
             Failure::Fault { fault: Fault::Unexpected, reason } => not_sent(Fault::Unavailable, reason),
             Failure::Fault { fault, reason } => not_sent(fault, reason),
-            Failure::Unknown { reason } | Failure::NotSent { reason, .. } => not_sent(Fault::Unavailable, reason),
+            Failure::Unknown { reason } | Failure::NotSent { reason, .. } => {
+                not_sent(Fault::Unavailable, reason)
+            }
             Failure::Refused { words, .. } => not_sent(Fault::Unavailable, words),
         })?;
         let warned = Arc::new(AtomicBool::new(false));

@@ -50,13 +50,18 @@ fn what_cannot_be_used_is_said_at_open() {
         assert_eq!(refused(&format!("{allowed}&schema=theirs")).await.code(), "foreign_data");
         run(&client, "UPDATE dwell.layout SET version = 99").await;
         assert_eq!(refused(&allowed).await.code(), "newer_format");
-        run(&client, "UPDATE dwell.layout SET version = 1; DROP FUNCTION dwell.leased_1, dwell.purge_1").await;
+        run(&client, "UPDATE dwell.layout SET version = 1; DROP FUNCTION dwell.leased_1, dwell.purge_1")
+            .await;
         let error = refused(&allowed).await;
         assert!(error.code() == "foreign_data" && error.to_string().contains("purge_1"), "{error}");
         run(&client, "CREATE ROLE guest LOGIN; REVOKE CREATE ON SCHEMA dwell FROM PUBLIC").await;
         let guest = allowed.replace("postgres@", "guest@");
         assert_eq!(refused(&format!("{guest}&schema=mine")).await.code(), "not_granted");
-        run(&client, "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'").await;
+        run(
+            &client,
+            "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
+        )
+        .await;
         let (server, _) = url.rsplit_once('/').expect("it has a path");
         assert_eq!(refused(&format!("{server}/latin?unsynced=allow")).await.code(), "postgres_encoding");
     });
@@ -203,7 +208,11 @@ fn a_statement_that_the_administrator_cuts_off_has_done_nothing() {
         let (_, name) = url.rsplit_once('/').expect("it has a path");
         let store = open(&url).await;
         run(&client, "BEGIN; SELECT dwell.put('orders', 'theirs', key => 'k')").await;
-        run(&client, &format!("ALTER ROLE postgres IN DATABASE {name} SET statement_timeout = '100ms'; COMMIT")).await;
+        run(
+            &client,
+            &format!("ALTER ROLE postgres IN DATABASE {name} SET statement_timeout = '100ms'; COMMIT"),
+        )
+        .await;
         run(&client, "BEGIN; SELECT dwell.put('orders', 'theirs', key => 'l')").await;
         let other = open(&url).await;
         let cut = other.put(vec![keyed("l", "ours")]).await;

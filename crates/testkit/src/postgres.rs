@@ -65,7 +65,8 @@ impl Server {
     /// A server with these options on its command line.
     pub fn start_with(options: &[&str]) -> Server {
         let options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();
-        let folder = tempfile::Builder::new().prefix("dwell-postgres-").tempdir().expect("a folder can be made");
+        let folder =
+            tempfile::Builder::new().prefix("dwell-postgres-").tempdir().expect("a folder can be made");
         let user = other_user();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).expect("the folder is ours");
         let data = folder.path().join("data");
@@ -142,8 +143,10 @@ impl Bouncer {
     pub fn start(server: &Server) -> Bouncer {
         let user = other_user();
         for _ in 0..10 {
-            let folder = tempfile::Builder::new().prefix("dwell-bouncer-").tempdir().expect("a folder can be made");
-            fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("the folder is ours");
+            let folder =
+                tempfile::Builder::new().prefix("dwell-bouncer-").tempdir().expect("a folder can be made");
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))
+                .expect("the folder is ours");
             let port = free_port();
             let settings = format!(
                 "[databases]\n* = host=127.0.0.1 port={} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\

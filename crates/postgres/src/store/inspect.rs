@@ -23,12 +23,7 @@ fn state_number(state: StateKind) -> i32 {
 
 impl Inner {
     /// See [`Store::get`](dwell_store::Store::get).
-    pub(super) async fn get(
-        &self,
-        queue: &QueueName,
-        wanted: &[Target],
-        dead: bool,
-    ) -> Vec<Result<Message>> {
+    pub(super) async fn get(&self, queue: &QueueName, wanted: &[Target], dead: bool) -> Vec<Result<Message>> {
         if wanted.is_empty() {
             return Vec::new();
         }
@@ -113,7 +108,8 @@ impl Inner {
             Ok(rows) => rows,
             Err(failure) => {
                 let error = failed(failure, Some(queue));
-                let is_waited_on = matches!(error, Error::UnknownQueue { .. }) && self.waiters.count(queue) > 0;
+                let is_waited_on =
+                    matches!(error, Error::UnknownQueue { .. }) && self.waiters.count(queue) > 0;
                 return if is_waited_on { Ok(page) } else { Err(error) };
             }
         };
@@ -262,7 +258,9 @@ impl Inner {
             let named = QueueName::new(column(row, "info")?).map_err(|_| unreadable("a queue"))?;
             match &mut wanted {
                 // One that is known by takes that wait alone has nothing to be counted.
-                Some(wanted) if self.waiters.count(&named) > 0 => wanted.retain(|name| *name != named.as_str()),
+                Some(wanted) if self.waiters.count(&named) > 0 => {
+                    wanted.retain(|name| *name != named.as_str())
+                }
                 _ => return Err(refusal(code, "", &named)),
             }
         }

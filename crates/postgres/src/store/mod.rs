@@ -96,10 +96,7 @@ impl PostgresStore {
     ///
     /// # Panics
     /// If it is not called on a Tokio runtime.
-    pub async fn open(
-        address: Address,
-        limits: Limits,
-    ) -> std::result::Result<PostgresStore, OpenError> {
+    pub async fn open(address: Address, limits: Limits) -> std::result::Result<PostgresStore, OpenError> {
         PostgresStore::open_for_test(address, limits, Arc::new(SystemClock::new())).await
     }
 

@@ -62,7 +62,8 @@ pub(super) async fn check(link: &Link) -> Result<(), OpenError> {
     install(&client, address).await?;
     let needed = NEEDED.as_slice();
     let schema = address.schema();
-    let missing = one(&client, address, MISSING, &[(&needed, Type::TEXT_ARRAY), (&schema, Type::TEXT)]).await?;
+    let missing =
+        one(&client, address, MISSING, &[(&needed, Type::TEXT_ARRAY), (&schema, Type::TEXT)]).await?;
     let missing: Vec<String> = read(&missing, 0)?;
     if let Some(missing) = missing.first() {
         let found = format!("it lacks the function {missing}: only a part of it is there");
@@ -128,7 +129,8 @@ async fn is_there(client: &Client, address: &Address) -> Result<bool, OpenError>
     let row = one(client, address, THERE, &[(&schema, Type::TEXT)]).await?;
     let (has_layout, tables): (bool, i64) = (read(&row, 1)?, read(&row, 2)?);
     if !has_layout && tables > 0 {
-        let found = format!("{tables} tables and indexes lie in it that are not dwell's, or not all of dwell's");
+        let found =
+            format!("{tables} tables and indexes lie in it that are not dwell's, or not all of dwell's");
         return Err(OpenError::Foreign { schema: schema.to_owned(), found });
     }
     Ok(has_layout)

@@ -106,7 +106,9 @@ impl Inner {
         let is_idle = now_ms.saturating_sub(own.used_ms) >= IDLE_MS;
         if is_idle && !self.flag("holds_1($1)", &argument).await? {
             let arguments = [(&session as _, Type::INT8), (&self.defaults as _, Type::JSONB)];
-            self.rows("end_session_1($1, $2)", &arguments, true).await.map_err(|failure| failed(failure, None))?;
+            self.rows("end_session_1($1, $2)", &arguments, true)
+                .await
+                .map_err(|failure| failed(failure, None))?;
             own.session = None;
             return Ok(());
         }
@@ -123,7 +125,9 @@ impl Inner {
         let mut own = self.session.0.lock().await;
         if let Some(session) = own.session {
             let arguments = [(&session as _, Type::INT8), (&self.defaults as _, Type::JSONB)];
-            self.rows("end_session_1($1, $2)", &arguments, true).await.map_err(|failure| failed(failure, None))?;
+            self.rows("end_session_1($1, $2)", &arguments, true)
+                .await
+                .map_err(|failure| failed(failure, None))?;
             own.session = None;
         }
         Ok(())

@@ -126,11 +126,7 @@ impl Inner {
     }
 
     /// See [`Store::expire_lease`](dwell_store::Store::expire_lease).
-    pub(super) async fn expire_lease(
-        &self,
-        queue: &QueueName,
-        leases: &[LeaseRef],
-    ) -> Vec<Result<Settled>> {
+    pub(super) async fn expire_lease(&self, queue: &QueueName, leases: &[LeaseRef]) -> Vec<Result<Settled>> {
         let ids = uuids(leases.iter().map(|lease| &lease.id));
         let takes: Vec<i32> =
             leases.iter().map(|lease| i32::try_from(lease.takes).unwrap_or(i32::MAX)).collect();
@@ -170,18 +166,16 @@ fn settled(settle: &Settle, row: &Row) -> Result<Settled> {
     }
     let info: Option<&str> = column(row, "info")?;
     let invalid = match (code, &settle.action) {
-        ("error_text_too_long", Action::Retry { error: Some(text), .. } | Action::Bury { reason: Some(text), .. }) => {
-            Limits::check_error_text(text).err()
-        }
+        (
+            "error_text_too_long",
+            Action::Retry { error: Some(text), .. } | Action::Bury { reason: Some(text), .. },
+        ) => Limits::check_error_text(text).err(),
         ("invalid_setting", Action::Extend { lease_ms: Some(ms) }) => {
             dwell_model::Setting::LeaseMs(*ms).check().err()
         }
         _ => None,
     };
-    Err(invalid.map_or_else(
-        || refusal(code, info.unwrap_or_default(), &settle.receipt.queue),
-        Error::from,
-    ))
+    Err(invalid.map_or_else(|| refusal(code, info.unwrap_or_default(), &settle.receipt.queue), Error::from))
 }
 
 fn outcome(row: &Row) -> Result<Settled> {

@@ -192,7 +192,8 @@ impl Inner {
         ];
         let rows = self.rows("take_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", &arguments, false).await?;
         self.has_taken();
-        let next = rows.iter().rev().find_map(|row| row.try_get::<_, Option<Vec<i64>>>("next_floors").ok()?);
+        let next =
+            rows.iter().rev().find_map(|row| row.try_get::<_, Option<Vec<i64>>>("next_floors").ok()?);
         if let Some(next) = next {
             self.floors.end(&queues, begun, &next, self.link.lost());
         }
@@ -237,9 +238,7 @@ impl Inner {
                 self.waiters.hint(queue);
                 delivered(shown(queue, row, self.clock.now())?, row)
             }
-            Some(code) => {
-                Err(refusal(code, column::<Option<&str>>(row, "info")?.unwrap_or_default(), queue))
-            }
+            Some(code) => Err(refusal(code, column::<Option<&str>>(row, "info")?.unwrap_or_default(), queue)),
         }
     }
 }

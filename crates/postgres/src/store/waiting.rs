@@ -259,7 +259,10 @@ impl Waiters {
         {
             return None;
         }
-        let came = waits.queues.iter().filter(|(_, watched)| watched.turns.first().is_some_and(|first| *first <= turn));
+        let came = waits
+            .queues
+            .iter()
+            .filter(|(_, watched)| watched.turns.first().is_some_and(|first| *first <= turn));
         Some(came.map(|(queue, _)| queue.clone()).collect())
     }
 
@@ -290,7 +293,13 @@ impl Waiters {
     }
 
     /// Notes when to ask for a queue again. If takes that wait on it are to be served now: how much news of it there was.
-    fn note(&self, queue: &QueueName, is_due: bool, next_ms: Option<u64>, head_ms: Option<i64>) -> Option<u64> {
+    fn note(
+        &self,
+        queue: &QueueName,
+        is_due: bool,
+        next_ms: Option<u64>,
+        head_ms: Option<i64>,
+    ) -> Option<u64> {
         let mut waits = locked(&self.state);
         let watched = waits.queues.get_mut(queue)?;
         (watched.next_ms, watched.head_ms) = (next_ms, head_ms);
@@ -518,8 +527,11 @@ impl Inner {
         let now_ms = self.clock.now().mono_ms;
         let Some(queues) = self.waiters.must_be_known(turn, limit, now_ms) else { return Ok(()) };
         let (name_list, most) = (names(&queues), i64::try_from(limit).unwrap_or(i64::MAX - 1));
-        let arguments =
-            [(&name_list as _, Type::TEXT_ARRAY), (&most as _, Type::INT8), (&self.defaults as _, Type::JSONB)];
+        let arguments = [
+            (&name_list as _, Type::TEXT_ARRAY),
+            (&most as _, Type::INT8),
+            (&self.defaults as _, Type::JSONB),
+        ];
         let rows = self.rows("known_1($1, $2, $3)", &arguments, true).await;
         let rows = rows.map_err(|failure| failed(failure, None))?;
         let row = rows.first().ok_or_else(|| unreadable("no count"))?;
@@ -553,7 +565,15 @@ pub(super) async fn take(inner: &Arc<Inner>, runtime: &Handle, take: Take) -> An
     let end_ms = inner.clock.now().mono_ms.saturating_add(take.wait_ms);
     let (turn, waiting, is_first) = inner.waiters.list(take, &ticket, inner.limits.waiting_per_queue)?;
     let end = Some((turn, inner.timer.sleep_until(end_ms)));
-    let taking = Taking { inner: Arc::clone(inner), runtime: runtime.clone(), ticket, answer, end, turn: Some(turn), is_read: false };
+    let taking = Taking {
+        inner: Arc::clone(inner),
+        runtime: runtime.clone(),
+        ticket,
+        answer,
+        end,
+        turn: Some(turn),
+        is_read: false,
+    };
     runtime.spawn(async move { shared.ask_once(turn, &waiting, is_first).await });
     taking.await
 }

@@ -135,7 +135,8 @@ pub(crate) async fn database(template: Option<&str>) -> String {
         let template = template.unwrap_or("template1").to_owned();
         move || {
             let mut shared = DATABASES.lock().expect("no test panics while it holds this");
-            let databases = shared.get_or_insert_with(|| RUNTIME.block_on(within("a server", Databases::start())));
+            let databases =
+                shared.get_or_insert_with(|| RUNTIME.block_on(within("a server", Databases::start())));
             let name = RUNTIME.block_on(within("a database", databases.copy(&template)));
             databases.server.url(&name)
         }
@@ -165,10 +166,12 @@ impl PostgresHarness {
     pub(crate) fn open(limits: Limits) -> PostgresHarness {
         let (database, url, store_url) = {
             let mut shared = DATABASES.lock().expect("no test panics while it holds this");
-            let databases = shared.get_or_insert_with(|| RUNTIME.block_on(within("a server", Databases::start())));
+            let databases =
+                shared.get_or_insert_with(|| RUNTIME.block_on(within("a server", Databases::start())));
             let database = RUNTIME.block_on(within("a database", databases.database()));
             let url = databases.server.url(&database);
-            let store_url = databases.bouncer.as_ref().map_or_else(|| url.clone(), |bouncer| bouncer.url(&database));
+            let store_url =
+                databases.bouncer.as_ref().map_or_else(|| url.clone(), |bouncer| bouncer.url(&database));
             (database, url, store_url)
         };
         let clock = ManualClock::new(beginning());
