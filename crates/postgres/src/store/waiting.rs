@@ -283,7 +283,8 @@ impl Waiters {
                 watched.has_news();
             }
             if std::mem::take(&mut watched.has_news) {
-                watched.next_ms = None;
+                // Whatever is put until the answer comes is news: it may have been too late for the look.
+                (watched.next_ms, watched.head_ms) = (None, None);
                 queues.push(queue.clone());
             } else if let Some(next_ms) = watched.next_ms {
                 wake_ms = wake_ms.min(next_ms);

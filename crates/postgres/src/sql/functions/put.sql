@@ -185,6 +185,8 @@ BEGIN
       ELSE
         IF i.due < own.due THEN
           PERFORM unfile(own, place);
+          -- It becomes ready now, if it was not.
+          own.since := CASE WHEN own.due > now AND i.due <= now THEN now ELSE own.since END;
           own.due := i.due;
           PERFORM file_pending(own, f.home, f.settings, now);
         END IF;

@@ -208,7 +208,7 @@ BEGIN
   SELECT * INTO b FROM body WHERE number = number_of(p.id) AND slot = p.slot;
   s.qid := b.qid; s.due := b.due; s.priority := b.priority; s.expires := b.expires; s.max_attempts := b.max_attempts;
   s.lease_own := b.lease_ms; s.id := p.id; s.keyed := p.keyed; s.attempts := 0; s.takes := 0; s.home := p.home;
-  s.lane := p.lane; s.since := greatest(b.due, b.created); s.xid := p.xid;
+  s.lane := p.lane; s.since := b.created; s.xid := p.xid;
   RETURN s;
 END
 $$;
