@@ -435,9 +435,10 @@ impl Inner {
             (&is_at_cap as _, Type::BOOL),
             (&self.defaults as _, Type::JSONB),
         ];
+        // Before the server reads its clock: whoever sleeps so long from here on does not sleep too long.
+        let mono_ms = self.clock.now().mono_ms;
         let rows = self.noted(self.link.call("next_1($1, $2, $3, $4)", &arguments, true).await);
         let rows = rows.map_err(|failure| failed(failure, None))?;
-        let mono_ms = self.clock.now().mono_ms;
         let mut due = HashMap::new();
         for row in &rows {
             let Some(item) = column::<Option<i32>>(row, "item")? else { continue };

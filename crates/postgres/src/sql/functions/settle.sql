@@ -67,7 +67,12 @@ BEGIN
   END IF;
   s.priority := coalesce(p_priority, s.priority);
   s.last_error := coalesce(p_error, s.last_error);
-  s.since := now;
+  IF p_action = 5 THEN
+    -- It is as late as if it had not been taken. One that was taken as it was put has been there since.
+    s.since := coalesce(s.since, (SELECT b.created FROM body b WHERE b.number = number_of(s.id) AND b.slot = slot_in(s.id)::smallint));
+  ELSE
+    s.since := now;
+  END IF;
   delay := CASE delay WHEN 0 THEN now ELSE (now_us + 999) / 1000 + delay END;
   IF p_action = 1 THEN
     most := coalesce(s.max_attempts, (settings->>'max_attempts')::bigint);

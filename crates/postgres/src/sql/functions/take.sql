@@ -231,10 +231,10 @@ BEGIN
             LATERAL (SELECT x.* FROM body x WHERE x.slot = body_slot AND x.number = number_of(g.id) LIMIT 1) b
         ), held AS (
           INSERT INTO standing (qid, due, priority, expires, max_attempts, lease_own, id, part, keyed, attempts, takes, lapses,
-            releases, buries, revives, last_error, token, deadline, lease_ms, session, holder)
+            releases, buries, revives, last_error, token, deadline, lease_ms, session, holder, since)
           SELECT w.qid, w.due, w.priority, w.expires, w.max_attempts, w.lease_own, w.id, p_part, w.keyed, w.attempts,
             w.takes + 1, w.lapses, w.releases, w.buries, w.revives, w.last_error, w.new_token,
-            least(now + w.new_lease, 253402300799999), w.new_lease, p_session, p_holder
+            least(now + w.new_lease, 253402300799999), w.new_lease, p_session, p_holder, w.since
           FROM whole w
         ), counted AS (
           INSERT INTO tally SELECT w.qid, w.home, -count(*), count(*), 0 FROM whole w GROUP BY 1, 2
