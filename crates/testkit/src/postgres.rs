@@ -114,8 +114,12 @@ impl Server {
     pub fn start_again(&mut self) {
         self.kill();
         let data = self.folder.path().join("data");
-        // One that was killed leaves its lock file; whoever comes next looks whether that process lives.
-        let child = begin(self.port, &data, &self.options, self.user);
+        // One that was killed leaves its lock file, and backends that take a moment to notice: until then no other starts.
+        let mut child = None;
+        until("the server to start again", || {
+            child = begin(self.port, &data, &self.options, self.user);
+            child.is_some()
+        });
         self.child = child.unwrap_or_else(|| panic!("it does not start again: {}", log(&data)));
         self.watch = Watch::over(&self.child, self.folder.path());
     }
