@@ -142,6 +142,8 @@ BEGIN
   PERFORM unfile(s, h.place);
   IF h.place = 4 THEN
     s := revived(s, least(s.due, now), now);
+    -- It goes out as it comes back: it is as late as it was.
+    s.since := coalesce((h.s).since, b.created);
   END IF;
   s.due := least(s.due, now);
   s.part := part_now(0, now);

@@ -67,12 +67,6 @@ BEGIN
   END IF;
   s.priority := coalesce(p_priority, s.priority);
   s.last_error := coalesce(p_error, s.last_error);
-  IF p_action = 5 THEN
-    -- It is as late as if it had not been taken. One that was taken as it was put has been there since.
-    s.since := coalesce(s.since, (SELECT b.created FROM body b WHERE b.number = number_of(s.id) AND b.slot = slot_in(s.id)::smallint));
-  ELSE
-    s.since := now;
-  END IF;
   delay := CASE delay WHEN 0 THEN now ELSE (now_us + 999) / 1000 + delay END;
   IF p_action = 1 THEN
     most := coalesce(s.max_attempts, (settings->>'max_attempts')::bigint);
@@ -95,6 +89,9 @@ BEGIN
   ELSE
     s.takes := greatest(s.takes - 1, 0);
   END IF;
+  -- One that goes back is as late as if it had not been taken. One that was taken as it was put has been there since.
+  s.since := CASE p_action WHEN 5 THEN coalesce(s.since,
+    (SELECT b.created FROM body b WHERE b.number = number_of(s.id) AND b.slot = slot_in(s.id)::smallint)) ELSE now END;
   place := file_pending(s, p_home, settings, now);
   a.what := CASE WHEN place = 0 THEN 'gone' WHEN place = 4 THEN 'dead' WHEN s.due > now THEN 'scheduled' ELSE 'ready' END;
   a.value := CASE WHEN place = 4 THEN 3 WHEN place = 2 AND s.due > now THEN s.due END;

@@ -77,7 +77,7 @@ BEGIN
     s.key_hash := hash_of((SELECT b.key FROM body b WHERE b.number = number_of(s.id) AND b.slot = slot_in(s.id)::smallint));
   END IF;
   s.part := 6; s.reason := p_reason; s.died := p_died;
-  s.home := NULL; s.lane := NULL; s.rank := NULL; s.since := NULL; s.xid := NULL;
+  s.home := NULL; s.lane := NULL; s.rank := NULL; s.xid := NULL;
   s.token := NULL; s.deadline := NULL; s.lease_ms := NULL; s.session := NULL; s.holder := NULL;
   INSERT INTO standing SELECT (s).*;
   PERFORM count_up(s.qid, s.qid, 0, 0, 1);
