@@ -29,7 +29,7 @@ part_lint() {
 }
 
 part_core() {
-    local others=(--exclude dwell-bench --exclude dwell-sim) package
+    local others=(--exclude dwell-bench --exclude dwell-sim --exclude dwell-postgres) package
     for package in "${e2e_packages[@]}"; do
         others+=(--exclude "$package")
     done
