@@ -37,11 +37,11 @@ struct Watch {
 }
 
 impl Watch {
-    fn over(server: &Kept, folder: &Path) -> Watch {
+    fn over(server: &Kept, signal: &str, folder: &Path) -> Watch {
         let mut command = Command::new("sh");
         // What is still running when the folder is removed has been told to end.
-        let script = "cat >/dev/null; kill -INT $0 2>/dev/null && sleep 1; rm -rf \"$1\"";
-        command.args(["-c", script, &server.0.id().to_string()]).arg(folder);
+        let script = "cat >/dev/null; kill -$1 $0 2>/dev/null && sleep 1; rm -rf \"$2\"";
+        command.args(["-c", script, &server.0.id().to_string(), signal]).arg(folder);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut shell = Kept(command.spawn().expect("there is a shell"));
         let input = shell.0.stdin.take().expect("it is piped");
@@ -83,7 +83,7 @@ impl Server {
         for _ in 0..10 {
             let port = free_port();
             if let Some(child) = begin(port, &data, &options, user) {
-                let watch = Watch::over(&child, folder.path());
+                let watch = Watch::over(&child, "INT", folder.path());
                 return Server { port, options, child, watch, folder, user };
             }
         }
@@ -121,7 +121,7 @@ impl Server {
             child.is_some()
         });
         self.child = child.unwrap_or_else(|| panic!("it does not start again: {}", log(&data)));
-        self.watch = Watch::over(&self.child, self.folder.path());
+        self.watch = Watch::over(&self.child, "INT", self.folder.path());
     }
 }
 
@@ -139,6 +139,7 @@ impl Drop for Server {
 pub struct Bouncer {
     port: u16,
     _child: Kept,
+    _watch: Watch,
     _folder: TempDir,
 }
 
@@ -174,7 +175,8 @@ impl Bouncer {
                 has_ended || TcpStream::connect(("127.0.0.1", port)).is_ok()
             });
             if !has_ended {
-                return Bouncer { port, _child: child, _folder: folder };
+                let watch = Watch::over(&child, "TERM", folder.path());
+                return Bouncer { port, _child: child, _watch: watch, _folder: folder };
             }
         }
         panic!("no free port stays free until PgBouncer has it");
