@@ -29,7 +29,7 @@ part_lint() {
 }
 
 part_core() {
-    local others=(--exclude dwell-bench --exclude dwell-sim) package
+    local others=(--exclude dwell-bench --exclude dwell-sim --exclude dwell-postgres) package
     for package in "${e2e_packages[@]}"; do
         others+=(--exclude "$package")
     done
@@ -49,6 +49,16 @@ part_redis() {
     cargo_test "redis" -p dwell-redis -p dwell-redisson
     stage "redis: what failovers have lost" counted
     other_redises -p dwell-redis
+}
+
+# The store on Debian's PostgreSQL 15, then through PgBouncer in transaction mode, and its SQL by itself.
+part_postgres() {
+    local python="$target/postgres-python" bin=${DWELL_POSTGRES_BIN:-/usr/lib/postgresql/15/bin}
+    cargo_test "postgres" -p dwell-postgres
+    stage "postgres: through PgBouncer" env DWELL_POSTGRES_BOUNCER=1 DWELL_CASES=10 \
+        cargo test --locked -p dwell-postgres --test single --test model
+    stage "postgres: Python" python_at "$python" crates/postgres/tests/sql/requirements.txt
+    stage "postgres: SQL" "$python/bin/python" crates/postgres/tests/sql/run.py "$bin"
 }
 
 part_test() {
