@@ -6,7 +6,9 @@
 target=${CARGO_TARGET_DIR:-target}
 
 # Everything but the comparisons, whose peers would slow the build for everybody.
-workspace=(--workspace --exclude dwell-bench)
+all=(--workspace --exclude dwell-bench)
+# The same without what has a part of its own, with servers of its own.
+workspace=("${all[@]}" --exclude dwell-postgres)
 
 # Packages whose tests start a server or a process of ours.
 e2e_packages=(dwell-server dwell-cli)
@@ -18,8 +20,8 @@ part_fmt() {
 }
 
 part_lint() {
-    stage "clippy" cargo clippy --locked "${workspace[@]}" --all-targets --all-features -- -D warnings
-    stage "docs" env RUSTDOCFLAGS="-D warnings" cargo doc --locked "${workspace[@]}" --no-deps --all-features
+    stage "clippy" cargo clippy --locked "${all[@]}" --all-targets --all-features -- -D warnings
+    stage "docs" env RUSTDOCFLAGS="-D warnings" cargo doc --locked "${all[@]}" --no-deps --all-features
     stage "bench with peers" cargo clippy --locked -p dwell-bench --all-targets -- -D warnings
     stage "bench without peers" cargo clippy --locked -p dwell-bench --no-default-features -- -D warnings
     # A workspace of its own, whose dependencies are the ones that are built already. Its lock file follows the other
