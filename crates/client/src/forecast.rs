@@ -8,7 +8,7 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use crate::call::Call;
 use crate::client::Inner;
 
-/// So many queues are asked about at the same time.
+/// The number of queues that are asked about at the same time.
 const SIDE_BY_SIDE: usize = 16;
 
 impl Inner {

@@ -35,7 +35,7 @@ impl Switch {
         self.0.borrow().clone()
     }
 
-    /// Is told of each change.
+    /// Notified of each change.
     pub(crate) fn changes(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.0.subscribe()
     }

@@ -19,7 +19,7 @@ const DOCUMENT: &str = include_str!("../../../docs/states.md");
 
 const NOW_MS: i64 = 1_000_000;
 const EXPIRES_MS: i64 = 1_060_000;
-/// So often the standings below were handed out.
+/// How often each of the standings below was handed out.
 const TAKES: u32 = 4;
 const RIGHT: LeaseToken = LeaseToken(7);
 const WRONG: LeaseToken = LeaseToken(8);

@@ -39,7 +39,7 @@ struct Watch {
 impl Watch {
     fn over(server: &Kept, signal: &str, folder: &Path) -> Watch {
         let mut command = Command::new("sh");
-        // What is still running when the folder is removed has been told to end.
+        // What is still running when the folder is removed was asked to end.
         let script = "cat >/dev/null; kill -$1 $0 2>/dev/null && sleep 1; rm -rf \"$2\"";
         command.args(["-c", script, &server.0.id().to_string(), signal]).arg(folder);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());

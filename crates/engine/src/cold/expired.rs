@@ -44,7 +44,7 @@ const LONGEST_WAIT_MS: u64 = 60_000;
 /// After so many reads that failed in one call nothing more is tried in it: the medium may be gone.
 const FAILURES: usize = 16;
 
-/// So many entries are handed over by one call, since each may lie in a block of its own.
+/// The most entries that one call hands over, since each may lie in a block of its own.
 const HANDED_OVER: usize = 256;
 
 /// What becomes of the entries of a queue that expire.
@@ -111,7 +111,7 @@ impl Aside {
 /// What one call may still look at.
 struct Purse {
     pairs: usize,
-    /// So many entries may be handed over.
+    /// The number of entries that may be handed over.
     going: usize,
     /// The same of what was set aside, to find out whether it can be read again.
     retried: usize,

@@ -15,7 +15,7 @@ use super::{ColdSet, LaneAt};
 use crate::due::{Between, LaneState};
 use crate::sealed;
 
-/// So many entries are due by an instant at least and at most, and about so many.
+/// Bounds and an estimate of the number of entries that are due by an instant.
 #[derive(Clone, Copy, Debug, Default)]
 struct Estimate {
     least: u64,

@@ -90,7 +90,7 @@ struct Queued {
     version: u64,
 }
 
-/// So many that had a key are looked up one by one; more together, since they lie in the same blocks.
+/// Up to this many messages that had a key are looked up one by one; more are looked up together, since they share blocks.
 const LOOKED_UP: usize = 4;
 /// At least so many are handed over at a time when many were.
 const WINDOW: usize = 512;

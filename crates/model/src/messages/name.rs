@@ -1,4 +1,4 @@
-//! The names a message goes by: its queue, its key, the token of its put, and who holds it.
+//! Names: of a queue, of a key, of the token of a put, and of the holder of a lease.
 
 use std::fmt;
 use std::str::FromStr;

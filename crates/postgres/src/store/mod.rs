@@ -70,7 +70,7 @@ pub struct PostgresStore {
 struct Inner {
     link: Link,
     limits: Limits,
-    /// What this process was opened with, as functions are told.
+    /// What this process was opened with, as arguments of functions.
     defaults: Json,
     clock: Arc<dyn Clock>,
     timer: Timer,

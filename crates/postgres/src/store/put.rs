@@ -12,7 +12,7 @@ use super::refusal::{expires_before_due, failed, refusal, unreadable};
 use crate::link::Failure;
 use crate::values::{Json, Uuid};
 
-/// How SQL is told an instant: its kind and a number.
+/// An instant as an argument of an SQL function: its kind and a number.
 pub(super) fn when(when: When) -> (i16, Option<i64>) {
     // A number that is too large is refused there, as any that lies outside.
     let clamped = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);

@@ -14,7 +14,7 @@ use super::message::column;
 use super::refusal::{failed, unreadable};
 use crate::link::locked;
 
-/// So often a session is heard of.
+/// The time between two heartbeats of a session.
 const BEAT_MS: u64 = 5_000;
 
 /// A session that holds nothing any more, and has bound nothing for so long, ends.

@@ -1,4 +1,4 @@
-//! Settings and limits as functions of the schema are told them: JSON by the names of settings.
+//! Settings and limits as arguments of the schema's functions: JSON by the names of settings.
 
 use dwell_model::{
     AttemptLimit, Backoff, LapseBackoff, Limits, OnExpiry, OwnSettings, Pause, Setting, SettingChange,

@@ -45,7 +45,7 @@ struct Known {
     lost: u64,
 }
 
-/// So many queues are remembered; the others begin at the beginning.
+/// The number of queues whose place is remembered; a read of any other begins at its start.
 const QUEUES: usize = 100_000;
 
 impl Floors {

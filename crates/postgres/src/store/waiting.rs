@@ -40,13 +40,13 @@ const SWEEP_MS: u64 = 250;
 /// How many takes may wait in one process.
 const LIMIT: usize = 1_000_000;
 
-/// So long a call waits for what goes back.
+/// The longest time that a call waits for messages that are given back.
 const AWHILE: Duration = Duration::from_secs(1);
 
-/// So long it is believed how many queues there were.
+/// The time for which the last count of queues is used.
 const KNOWN_MS: u64 = 10_000;
 
-/// So many queues more than there were at the last count do not come near the limit.
+/// How far below the limit the last count of queues is to be for it to be used.
 const MARGIN: u64 = 1_000;
 
 type Answer = Result<Vec<Delivery>>;

@@ -128,7 +128,7 @@ pub(crate) fn address(url: &str) -> Address {
     url.parse::<Address>().expect("it is a URL").with_client("under test")
 }
 
-/// The URL of a database of the caller's own, on the server that tests share: the schema is in it, and goes by the server's clock.
+/// The URL of a new database on the server that tests share. Its schema is installed, and its clock is that of the server.
 /// With `None` it is an empty one.
 pub(crate) async fn database(template: Option<&str>) -> String {
     tokio::task::spawn_blocking({

@@ -168,9 +168,9 @@ struct Inner {
     trash: Mutex<HashSet<Partition>>,
     /// Partitions with dead messages past their queue's retention, more than calls discard by the way.
     retaining: Mutex<HashSet<Partition>>,
-    /// What has died and was discarded, as scripts have told this process.
+    /// What has died and was discarded, as scripts have answered to this process.
     deaths: Mutex<Deaths>,
-    /// When all queues are to be looked through for those, on the clock that patience goes by.
+    /// When all queues are to be looked through for those, on the clock for timeouts.
     look_ms: AtomicU64,
     leased: tokio::sync::Mutex<Leased>,
     /// How often they were counted.

@@ -229,7 +229,7 @@ pub(super) fn unreadable(queue: &QueueName) -> Error {
     foreign(&format!("the answer of a script for queue '{queue}' is in no form of this version"))
 }
 
-/// How a script is told an instant.
+/// An instant as an argument of a script.
 pub(super) fn when(fields: Fields, when: When) -> Fields {
     let (kind, value): (u32, Pack) = match when {
         When::Now => (0, Pack::Int(0)),

@@ -15,7 +15,7 @@ use super::pack::Fields;
 use super::scripts::Script;
 use super::wire::locked;
 
-/// So long a call waits for what goes back.
+/// The longest time that a call waits for messages that are given back.
 const AWHILE: Duration = Duration::from_secs(1);
 
 /// What is to be given back.

@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    /// Scripts are told all of them at each call.
+    /// Each call of a script has all of them as arguments.
     #[test]
     fn defaults_of_settings_that_nobody_has_changed_cost_no_byte() {
         let table = Reply::decode(&defaults(&Settings::default()).encoded().into()).expect("it is a table");

@@ -248,7 +248,7 @@ fn jitter(id: u128, spent: u32) -> u32 {
     hash.wrapping_add(hash << 15)
 }
 
-/// So long after an instant, at the last one there is if that is sooner.
+/// An instant plus a delay, or the last instant there is.
 pub(super) fn later(at: Span, by: Span) -> Span {
     let end = |at: i64, by: i64| at.saturating_add(by).min(LAST_MS.max(at));
     Span { lo: end(at.lo, by.lo), hi: end(at.hi, by.hi) }

@@ -16,7 +16,7 @@ use crate::workload::{QUEUES, queue_name};
 pub(super) struct Deaths {
     /// By queue: what must have been counted.
     least: BTreeMap<u32, (DeathCounts, DiscardCounts)>,
-    /// So many settlements may have buried something beside that.
+    /// The number of settlements that may have buried something besides.
     unsure: u64,
 }
 

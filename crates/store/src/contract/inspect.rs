@@ -112,7 +112,7 @@ pub struct QueueDeaths {
 }
 
 impl QueueDeaths {
-    /// So many queues are told apart.
+    /// The number of queues that are counted by name.
     pub const MAX_QUEUES: usize = 10_000;
 }
 

@@ -55,12 +55,12 @@ impl Deaths {
         *count += 1;
     }
 
-    /// So many messages have died of their expiry where they lie.
+    /// Counts messages that expired in a table.
     pub(super) fn expired(&mut self, queue: &QueueName, count: u64) {
         self.of(queue).deaths.expiry += count;
     }
 
-    /// So many messages were discarded.
+    /// Counts messages that were discarded.
     pub(super) fn discarded(&mut self, queue: &QueueName, why: Discarded, count: u64) {
         if count == 0 {
             return;

@@ -35,7 +35,7 @@ pub(super) struct Slice {
     moves: usize,
     /// So many put tokens that have run out may be looked at by puts of queues with as many as may be.
     pub(super) tokens: usize,
-    /// So many dead messages that are past their queues' retention may be discarded.
+    /// The number of dead messages past their retention that may still be discarded.
     pub(super) retained: usize,
 }
 

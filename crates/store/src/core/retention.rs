@@ -31,7 +31,7 @@ pub(super) struct Retaining {
     is_stale: bool,
 }
 
-/// So many dead messages are asked for at a time: more of them are made resident than are discarded, if cold ones are among them.
+/// The number of dead messages that are read at a time: if cold ones are among them, more are made resident than are discarded.
 const READ: usize = 64;
 /// Lists show within a minute what is past its retention: after so many milliseconds it is looked at.
 const SOON_MS: u64 = 30_000;

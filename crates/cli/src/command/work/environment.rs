@@ -1,4 +1,4 @@
-//! What a command is told of its message by its environment.
+//! The environment variables that describe a message to the command that works on it.
 
 use std::ffi::OsStr;
 

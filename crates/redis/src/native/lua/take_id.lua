@@ -1,6 +1,6 @@
 -- Hands out one message, be it scheduled, ready or dead; its instant becomes now if it was later.
 --
--- Keys    as `take`, and g h K; a lease that runs out before those who wait look again is told to them
+-- Keys    as `take`, and g h K; takes that wait get a hint if this lease ends before they would look again
 -- A.id    the message; A.lease, A.token (16 bytes), A.bound, A.holder as with `take`; A.full no lease may be granted; A.cap how
 --         many leases there may be here
 -- Reply   `item`: record, body, headers; or `refused`: {word, id}

@@ -55,7 +55,7 @@ impl Reference {
         *why(&mut self.counted(queue).discarded) += 1;
     }
 
-    /// So many messages were discarded, since somebody had asked for it.
+    /// The number of messages that were discarded by a call that asked for it.
     pub(super) fn count_asked(&mut self, queue: &QueueName, count: u64) {
         if count > 0 {
             self.counted(queue).discarded.asked += count;
