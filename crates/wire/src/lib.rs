@@ -43,7 +43,7 @@ pub use change::{
 };
 pub use codes::{CODES, Code, lookup};
 pub use deaths::{DeathCounts, Deaths, DiscardCounts, QueueDeaths};
-pub use forecast::{Census, Forecast, Overview, Recent, Series, TopQueue};
+pub use forecast::{Census, Forecast, Overview, Recent, Series, Span, TopQueue};
 pub use message::{Counts, Delivery, Found, Message, Page, Taken, lease_until};
 pub use parameters::{PATH_PARAMETERS, Parameter};
 pub use path::Path;
