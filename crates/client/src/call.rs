@@ -1,4 +1,4 @@
-//! A call: what it sends, and what an answer to it means.
+//! A call: what it sends, and how its answer is read.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::client::Inner;
 use crate::retry::{Attempts, Repeat};
 use crate::transport::{Answered, Caller, Failure, Polls};
 
-/// A request has at most so many items,
+/// The most items in one request.
 pub(crate) const CHUNK_ITEMS: usize = 1_000;
-/// and at most so many bytes of them, but always one item.
+/// The most bytes of items in one request; a single item may be larger.
 pub(crate) const CHUNK_BYTES: usize = 1024 * 1024;
 
-/// What a request carries.
+/// The body of a request.
 #[derive(Clone)]
 enum Payload {
     Nothing,
@@ -34,7 +34,7 @@ pub(crate) struct Call {
     path: Path,
     payload: Payload,
     repeat: Repeat,
-    /// Whether it changes nothing, whatever its method.
+    /// Whether the call changes nothing, whatever its method.
     reads: bool,
     /// How long the server may wait before it answers.
     wait_ms: u64,
@@ -59,12 +59,12 @@ impl Call {
         Call { payload: Payload::Lines(lines), ..self }
     }
 
-    /// Harmless to repeat.
+    /// Marks the call as harmless to repeat.
     pub(crate) fn harmless(self) -> Call {
         Call { repeat: Repeat::Harmless, ..self }
     }
 
-    /// The server may wait so long before it answers.
+    /// Sets how long the server may wait before it answers.
     pub(crate) fn wait_ms(self, wait_ms: u64) -> Call {
         Call { wait_ms, ..self }
     }
@@ -112,7 +112,7 @@ impl Inner {
         Ok(request)
     }
 
-    /// Sends `call` for whoever polls it, and gives the bytes of a good answer.
+    /// Sends `call` on the polling thread and returns the body of a successful answer.
     pub(crate) async fn bytes(&self, call: Call) -> Result<Bytes> {
         self.bytes_for(call, &mut Polls).await
     }
@@ -128,7 +128,7 @@ impl Inner {
             }
         };
         match answer {
-            // Nothing has changed, so all that is known is that there is no answer.
+            // A read changes nothing, so the server is merely unreachable.
             Err(Error::OutcomeUnknown { reason, .. }) if call.reads => Err(self.unreachable(reason)),
             answer => answer,
         }
@@ -139,7 +139,8 @@ impl Inner {
             Ok((status, body)) if status.is_success() => Ok(body),
             Ok((status, body)) => Err(match serde_json::from_slice::<Problem<'static>>(&body) {
                 Ok(problem) => problem.into_error(&self.server),
-                // A proxy: the server may have gone away under the request. 503 is for what was not passed on.
+                // A proxy answered: its server may have gone away during the
+                // request. 503 means that the request was not passed on.
                 Err(_) if status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE => {
                     unknown(&format!("{} answers {status}", self.server))
                 }
@@ -150,12 +151,12 @@ impl Inner {
         }
     }
 
-    /// Sends `call` and reads a JSON answer.
+    /// Sends `call` and parses a JSON answer.
     pub(crate) async fn send<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
         self.send_for(call, &mut Polls).await
     }
 
-    /// The same for a caller who may go while it is under way.
+    /// As [`send`](Inner::send), for a caller that may be dropped while the request is under way.
     pub(crate) async fn send_for<T: DeserializeOwned>(
         &self,
         call: Call,
@@ -166,13 +167,13 @@ impl Inner {
         serde_json::from_slice(&bytes).map_err(|error| self.unreadable(reads, &error))
     }
 
-    /// Sends items, in as many requests as they need; one answer an item.
+    /// Sends items in as many requests as they need, and returns one answer per item.
     pub(crate) async fn send_all<I: Serialize, A: DeserializeOwned>(
         &self,
         items: Vec<I>,
         call: impl Fn() -> Call,
     ) -> Vec<Result<A>> {
-        // A batch that is sent as one the server checks itself.
+        // The server itself checks a batch that is sent whole.
         if items.len() > CHUNK_ITEMS
             && let Err(error) = self.check_batch(items.len()).await
         {
@@ -186,7 +187,8 @@ impl Inner {
         answers
     }
 
-    /// Sends `call` of so many items; one answer an item. Where it failed as a whole, each item fails with its error.
+    /// Sends `call`, which carries `items` items, and returns one answer per
+    /// item. If the call fails as a whole, each item fails with its error.
     async fn send_items<T: DeserializeOwned>(&self, call: Call, items: usize) -> Vec<Result<T>> {
         let reads = call.reads;
         match self.send::<Answers<T>>(call).await {
@@ -216,13 +218,13 @@ impl Inner {
         Error::BadAnswer { server: self.server.clone(), reason: reason.into() }
     }
 
-    /// A success that cannot be read. A change may have been made.
+    /// The error for a success whose body cannot be read. A change may have been made.
     pub(crate) fn unreadable(&self, reads: bool, reason: &dyn std::fmt::Display) -> Error {
         let error = self.bad_answer(&reason.to_string());
         if reads { error } else { unknown(&error.to_string()) }
     }
 
-    /// The same of an answer to a change, whose JSON is of the right form.
+    /// The same for the answer to a change whose JSON has the right form but an impossible value.
     pub(crate) fn no_value(&self, reason: Unreadable) -> Error {
         self.unreadable(false, &reason)
     }
@@ -232,7 +234,7 @@ impl Inner {
     }
 }
 
-/// So many answers with the same error.
+/// The same error for each of `items` items.
 pub(crate) fn vec_of<T>(items: usize, error: &Error) -> Vec<Result<T>> {
     (0..items).map(|_| Err(error.clone())).collect()
 }
@@ -241,7 +243,8 @@ fn unknown(reason: &str) -> Error {
     Error::OutcomeUnknown { reason: reason.into(), needs_reopen: false }
 }
 
-/// Items as JSON arrays, each of at most [`CHUNK_ITEMS`] and [`CHUNK_BYTES`], but always of one item; each with how many it has.
+/// Items as JSON arrays of at most [`CHUNK_ITEMS`] and [`CHUNK_BYTES`], but
+/// of at least one item; each array with its number of items.
 fn arrays(items: &[impl Serialize]) -> Vec<(Bytes, usize)> {
     let (mut arrays, mut array, mut count) = (Vec::new(), vec![b'['], 0);
     for (place, item) in items.iter().enumerate() {

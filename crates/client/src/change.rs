@@ -1,4 +1,4 @@
-//! Changes to messages: settle those that are held, cancel and reschedule those that nobody holds, revive and discard dead ones.
+//! Changes to messages: settle leased ones, cancel and reschedule those that are not leased, revive and discard dead ones.
 
 use dwell_model::{MessageId, QueueName};
 use dwell_store::{
@@ -73,7 +73,7 @@ impl Inner {
     }
 }
 
-/// What a cancel and a reschedule answer where nothing was changed: refusals over HTTP, and none to a store.
+/// Why a cancel or reschedule changed nothing: HTTP reports these as errors, and a store as outcomes.
 enum Absent {
     Leased(MessageId),
     Dead(MessageId),

@@ -1,4 +1,4 @@
-//! The client: which server, as whom, and how long to wait for it.
+//! The client: the server's address, the credentials and the timeouts.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use crate::takes::Takes;
 use crate::tls::{self, Credentials};
 use crate::transport::{Place, Transport};
 
-/// Where `dwell serve` listens unless told otherwise.
+/// The address where `dwell serve` listens by default.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7411";
 
 /// The store of a server. Cloning is cheap, and clones share their connections.
@@ -25,7 +25,7 @@ pub struct Client {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What the calls share.
+/// What all calls of a client share.
 pub(crate) struct Inner {
     pub(crate) transport: Transport,
     pub(crate) reactor: Arc<Reactor>,
@@ -35,14 +35,14 @@ pub(crate) struct Inner {
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) answer_ms: u64,
     pub(crate) patience_ms: u64,
-    /// What the server accepts, once it was asked.
+    /// The server's limits, once they have been requested.
     pub(crate) info: OnceLock<(ServerInfo, Limits)>,
-    /// What is assumed before that.
+    /// The limits that are assumed before that.
     pub(crate) default_limits: Limits,
     pub(crate) takes: Takes,
 }
 
-/// A text that is shown to nobody but the server.
+/// A secret text: it is sent to the server, and shown nowhere else.
 #[derive(Clone)]
 struct Secret(Box<str>);
 
@@ -58,7 +58,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// How a [`Client`] behaves.
+/// The options of a [`Client`].
 #[derive(Clone, Debug)]
 pub struct Builder {
     server: String,
@@ -71,51 +71,50 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The token that the server is to know the caller by.
+    /// The token that identifies the caller to the server.
     #[must_use]
     pub fn token(self, token: &str) -> Builder {
         Builder { token: Some(Secret(token.into())), ..self }
     }
 
-    /// Certificates in PEM: the server's has to be signed by one of them. Without any, by one of those that Mozilla
-    /// trusts.
+    /// Certificates in PEM: the server's has to be signed by one of them. By default, by one that Mozilla trusts.
     #[must_use]
     pub fn ca_pem(self, pem: &[u8]) -> Builder {
         Builder { ca: Some(pem.into()), ..self }
     }
 
-    /// The client's own certificate with those behind it, and its key, in PEM.
+    /// The client's own certificate with its chain, and its key, in PEM.
     #[must_use]
     pub fn certificate_pem(self, certificate: &[u8], key: &str) -> Builder {
         Builder { certificate: Some((certificate.into(), Secret(key.into()))), ..self }
     }
 
-    /// How long it may take to connect, in milliseconds; 5,000 by default.
+    /// The timeout for connecting, in milliseconds; 5,000 by default.
     #[must_use]
     pub fn connect_ms(self, connect_ms: u64) -> Builder {
         Builder { connect_ms, ..self }
     }
 
-    /// How long an answer may take over what a take waits anyway, in milliseconds; 60,000 by default.
+    /// The timeout for an answer, beyond the wait of a take, in milliseconds; 60,000 by default.
     #[must_use]
     pub fn answer_ms(self, answer_ms: u64) -> Builder {
         Builder { answer_ms, ..self }
     }
 
-    /// How long a harmless call is repeated after its answer was lost, in milliseconds; 5,000 by default.
+    /// How long a harmless call is retried after its answer was lost, in milliseconds; 5,000 by default.
     #[must_use]
     pub fn patience_ms(self, patience_ms: u64) -> Builder {
         Builder { patience_ms, ..self }
     }
 
-    /// The client. It connects when it is first used.
+    /// Makes the client. It connects on first use.
     ///
     /// # Errors
     /// [`OpenError`].
     pub fn build(self) -> Result<Client, OpenError> {
         let mut place = place(&self.server)?;
         let authorization = self.token.as_ref().map(authorization).transpose()?;
-        // Also where no TLS is spoken: what is wrong with a file is said at once.
+        // Checked even without TLS, so that a bad file is reported at once.
         let certificate = self.certificate.as_ref().map(|(certificate, key)| (&**certificate, &*key.0));
         let config = tls::config(&Credentials { ca: self.ca.as_deref(), certificate })?;
         if self.server.starts_with("https:") {
@@ -136,7 +135,7 @@ impl Builder {
     }
 }
 
-/// The header's value. What cannot stand in a header is no token.
+/// The value of the `Authorization` header. A token with bytes that no header may have is refused.
 fn authorization(token: &Secret) -> Result<HeaderValue, OpenError> {
     let token = token.0.trim_ascii();
     let value = HeaderValue::try_from(format!("Bearer {token}")).ok();
@@ -175,20 +174,20 @@ impl Client {
         &self.inner.server
     }
 
-    /// How many queues takes of this client wait on, for tests.
+    /// The number of queues that takes of this client wait on, for tests.
     #[doc(hidden)]
     pub fn waits_for_test(&self) -> u64 {
         self.inner.takes.waits()
     }
 
-    /// Whether nothing is under way for callers who have gone, for tests.
+    /// Whether nothing is under way for callers that have been dropped, for tests.
     #[doc(hidden)]
     pub fn is_quiet_for_test(&self) -> bool {
         self.inner.takes.are_quiet()
     }
 }
 
-/// Where a URL leads.
+/// Parses a URL into the server's address.
 fn place(url: &str) -> Result<Place, OpenError> {
     let bad = |reason: &str| OpenError::BadServer { url: url.into(), reason: reason.into() };
     let uri: Uri = url.parse().map_err(|_| bad("it is no URL"))?;

@@ -1,12 +1,12 @@
-//! Why a client cannot be made. What the calls of a client fail with is [`dwell_store::Error`].
+//! Errors of making a client. The calls of a client fail with [`dwell_store::Error`].
 
 use thiserror::Error;
 
-/// A client that cannot be made; nothing was sent.
+/// Why a client cannot be made. Nothing was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The address is not one that this client can speak to.
+    /// The address is not one that this client can connect to.
     #[error("'{url}' is not a server's address: {reason}; write http://host:port")]
     BadServer {
         /// The address as it was given.
@@ -20,10 +20,10 @@ pub enum OpenError {
         /// What is wrong, without the secret itself.
         reason: Box<str>,
     },
-    /// The operating system gives no thread for the connections.
+    /// The operating system refuses a thread for the connections.
     #[error("the thread for connections cannot be started: {reason}; raise the limit of threads")]
     Threads {
-        /// What the operating system says.
+        /// The operating system's error.
         reason: Box<str>,
     },
 }
@@ -38,7 +38,7 @@ impl OpenError {
         }
     }
 
-    /// Whether the same may succeed later, with nothing else changed by the caller.
+    /// Whether the same call may succeed later without a change by the caller.
     pub fn is_retryable(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! What falls due, as the server's store counts it.
+//! Forecasts: what falls due, as the server's store counts it.
 
 use dwell_model::{QueueName, Timestamp};
 use dwell_store::{Forecast, Result};
@@ -9,11 +9,12 @@ use crate::Client;
 use crate::call::Call;
 use crate::client::Inner;
 
-/// The number of queues that are asked about at the same time.
+/// The most queues that are queried concurrently.
 const SIDE_BY_SIDE: usize = 16;
 
 impl Client {
-    /// All queues at a glance. The server counts them while somebody asks, so the first answer may be without.
+    /// Returns the overview of all queues. The server counts them only while
+    /// clients request it, so the first answer may have no counts.
     ///
     /// # Errors
     /// As every call.
@@ -22,7 +23,8 @@ impl Client {
         self.inner.reactor.enter(self.inner.send(call)).await
     }
 
-    /// What of a queue, or of all of them, falls due in the steps of a span, which begins now by the server's clock.
+    /// Returns how many messages of a queue, or of all queues, fall due in
+    /// each step of a span that begins now by the server's clock.
     ///
     /// # Errors
     /// As [`forecast`](dwell_store::Store::forecast).
@@ -68,7 +70,7 @@ impl Inner {
     }
 }
 
-/// The instants as a server wants them: at least one, and each later than the one before it.
+/// The instants as the server requires them: at least one, sorted, without duplicates.
 fn rising(edges: &[Timestamp]) -> Vec<Timestamp> {
     let mut rising = edges.to_vec();
     rising.sort_unstable();
@@ -79,7 +81,7 @@ fn rising(edges: &[Timestamp]) -> Vec<Timestamp> {
     rising
 }
 
-/// What was counted by each of `asked`, by `edges`, all of which are among them.
+/// Maps the counts of `asked`, which are sorted, back to `edges`, all of which are among them.
 fn in_order(counted: Forecast, asked: &[Timestamp], edges: &[Timestamp]) -> Forecast {
     let due_by = |edge: &Timestamp| counted.due_by[asked.partition_point(|asked| asked < edge)];
     Forecast { due_by: edges.iter().map(due_by).collect(), ..counted }

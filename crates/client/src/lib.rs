@@ -1,4 +1,4 @@
-//! The store of a dwell server: its HTTP interface as a [`Store`](dwell_store::Store).
+//! A client of a dwell server: its HTTP interface as a [`Store`](dwell_store::Store).
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -19,31 +19,31 @@
 //! ```
 //!
 //! # What is different over HTTP
-//! The contract's tests run over HTTP too (`crates/server/tests/conformance`). What they cannot see there is this:
-//! - A take whose caller has gone half-closes its connection. The server stops waiting as soon as it sees that, and what it had
-//!   answered before is given back by a release, which the message's counts show. If the connection is cut at that very time,
-//!   the leases run out.
-//! - A lease belongs to no session: it runs out, and does not end with a connection.
-//! - Of a leased message, [`get`](dwell_store::Store::get) and [`list`](dwell_store::Store::list) show when the lease ends. They
-//!   show neither its token, which is its holder's alone, nor its length, nor whether the message has lost its key to another one.
-//! - A take has at most 8 MiB of bodies, unless it names a limit; the server may have a lower one, and a limit of queues that one
-//!   take names.
-//! - A store that has to be opened again is the server's: no error [needs that](dwell_store::Error::needs_reopen).
+//! The contract's tests run over HTTP too (`crates/server/tests/conformance`). They do not show these differences:
+//! - A take whose caller has gone half-closes its connection. The server stops waiting as
+//!   soon as it sees that. Messages that it had already sent are released, which their
+//!   counts show. If the connection is cut at that moment, their leases run out.
+//! - A lease belongs to no session: it runs out by its deadline, and does not end with a connection.
+//! - Of a leased message, [`get`](dwell_store::Store::get) and [`list`](dwell_store::Store::list)
+//!   show when the lease ends. They show neither its token, which only the holder has, nor its
+//!   length, nor whether the message has lost its key to another one.
+//! - A take returns at most 8 MiB of bodies unless it sets a limit. The server may
+//!   have a lower limit, and a limit on the number of queues in one take.
+//! - The server opens its own store: no error [needs a reopen](dwell_store::Error::needs_reopen).
 //!
-//! # What is repeated
-//! When a connection breaks before the answer is there, a call that is harmless to repeat is repeated for a
-//! bounded time ([`Builder::patience_ms`]): reads, settings, and puts, each of which carries a token (one
-//! is made where the caller gave none). All other calls fail with
-//! [`Error::OutcomeUnknown`](dwell_store::Error::OutcomeUnknown). A server that cannot be reached in the first place is
-//! [`Error::Unreachable`](dwell_store::Error::Unreachable) at once.
+//! # What is retried
+//! When a connection breaks before the answer arrives, a call that is harmless to repeat is retried for a bounded time
+//! ([`Builder::patience_ms`]): reads, settings, and puts, each of which carries a token (one is made where the caller
+//! gave none). All other calls fail with [`Error::OutcomeUnknown`](dwell_store::Error::OutcomeUnknown). If the server
+//! could not be reached at all, the call fails at once with [`Error::Unreachable`](dwell_store::Error::Unreachable).
 //!
 //! # Layout
 //! - [`Client`], [`Builder`], [`OpenError`]: which server, and as whom
-//! - `store`: the calls of the contract, of which `put`, `take`, `change`, `look`, `queue` and `forecast` do a kind each
-//! - `takes`: what happens to a take whose caller goes
-//! - `call`, `retry`: what a call sends, what an answer means, and what is sent twice
+//! - `store`: the calls of the contract; `put`, `take`, `change`, `look`, `queue` and `forecast` hold one kind of call each
+//! - `takes`: takes whose caller is dropped
+//! - `call`, `retry`: what a call sends, how its answer is read, and what may be retried
 //! - `transport`, `socket`, `tls`: connections
-//! - `reactor`: the thread that watches them
+//! - `reactor`: the thread that drives their sockets and timers
 
 mod call;
 mod change;

@@ -11,14 +11,14 @@ use crate::Client;
 use crate::call::Call;
 use crate::client::Inner;
 
-/// The longest page that a server gives.
+/// The most messages in one page of a server.
 pub(crate) const MAX_PAGE: usize = 1_000;
-/// The most messages that are looked up by their numbers at the same time.
+/// The most messages that are looked up by number concurrently.
 const MAX_LOOKUPS: usize = 16;
 
 impl Client {
-    /// Reads a message by its number, in whatever queue it is: in one request, where
-    /// [`locate`](dwell_store::Store::locate) and [`get`](dwell_store::Store::get) need two.
+    /// Reads a message by its number, in any queue, with one request, where [`locate`](dwell_store::Store::locate) and
+    /// [`get`](dwell_store::Store::get) need two.
     ///
     /// # Errors
     /// As `get`.
@@ -26,8 +26,8 @@ impl Client {
         self.inner.reactor.enter(self.inner.get_number(number, true)).await
     }
 
-    /// One page of the messages in a state, at most `max` (1 to 1,000), without their bodies: for whoever looks at many of them.
-    /// Each says how long its body is.
+    /// Returns one page of the messages in a state, at most `max` (1 to 1,000), without their bodies, for callers that
+    /// read many of them. Each has the length of its body.
     ///
     /// # Errors
     /// As [`list`](dwell_store::Store::list).
@@ -49,7 +49,7 @@ impl Inner {
         targets: Vec<Target>,
         dead: bool,
     ) -> Vec<Result<Message>> {
-        // A server that does not know of it is asked as before.
+        // Left out unless it is set, so that a server that does not know the parameter accepts the request.
         let with_dead = dead.then_some(true);
         let call =
             || Call::read(Path::of(Operation::GetMany, &[queue.as_str()]).query_some("dead", with_dead));

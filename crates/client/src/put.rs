@@ -9,8 +9,8 @@ use crate::call::{CHUNK_BYTES, CHUNK_ITEMS, Call, Each, vec_of};
 use crate::client::Inner;
 
 impl Client {
-    /// Puts items that are written already: `items` lines of JSON as `POST /v1/messages:batch` takes them,
-    /// **each with a token**, at most some thousand of them.
+    /// Puts items that are already serialized: `items` lines of JSON as `POST /v1/messages:batch` takes them, **each with
+    /// a token**, at most a few thousand of them.
     ///
     /// # Errors
     /// If the request as a whole failed. Then each item may or may not have been put, unless the error is
@@ -22,7 +22,7 @@ impl Client {
 
 impl Inner {
     pub(crate) async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
-        // Lines are a stream to the server, of which it knows no end.
+        // The server reads lines as a stream whose length it does not know.
         if puts.len() > 1
             && let Err(error) = self.check_batch(puts.len()).await
         {

@@ -1,4 +1,4 @@
-//! Queues and the server itself: counts, settings, limits, and what is done to all of a queue.
+//! Queues and the server itself: counts, settings, limits, and bulk operations.
 
 use dwell_model::{Limits, QueueName, Setting, SettingChange, SettingName, format_duration_ms};
 use dwell_store::{QueueDeaths, QueueStats, Result};
@@ -11,7 +11,7 @@ use crate::client::Inner;
 use crate::look::MAX_PAGE;
 
 impl Client {
-    /// The server's version, limits and default settings. It is asked once.
+    /// Returns the server's version, limits and default settings. They are requested once.
     ///
     /// # Errors
     /// As every call.
@@ -19,7 +19,7 @@ impl Client {
         self.inner.reactor.enter(self.inner.info()).await
     }
 
-    /// Stops handing messages of a queue out for so long, by the server's clock.
+    /// Stops handing out messages of a queue for `for_ms` milliseconds, by the server's clock.
     ///
     /// # Errors
     /// As [`configure`](dwell_store::Store::configure).
@@ -28,7 +28,7 @@ impl Client {
         self.inner.reactor.enter(self.inner.queue(Call::change(path), false)).await
     }
 
-    /// Hands messages of a queue out again, also where the server's queues are paused by default.
+    /// Hands out messages of a queue again, also where the server pauses queues by default.
     ///
     /// # Errors
     /// As [`configure`](dwell_store::Store::configure).
@@ -54,7 +54,7 @@ impl Inner {
         }
         let info: ServerInfo = self.send(Call::read(Path::of(Operation::Limits, &[]))).await?;
         let limits = info.store_limits().map_err(|reason| self.unreadable(true, &reason))?;
-        // Another call may have been told the same meanwhile.
+        // A concurrent call may have stored the same answer meanwhile.
         Ok(self.info.get_or_init(|| (info, limits)))
     }
 
@@ -62,7 +62,7 @@ impl Inner {
         self.info.get().map_or(&self.default_limits, |(_, limits)| limits)
     }
 
-    /// Refuses a batch that the server would, before it is cut to pieces.
+    /// Refuses a batch that the server would refuse, before it is split.
     pub(crate) async fn check_batch(&self, items: usize) -> Result<()> {
         Ok(self.known_limits().await?.check_batch(items)?)
     }
@@ -106,7 +106,7 @@ impl Inner {
         queue: QueueName,
         changes: Vec<SettingChange>,
     ) -> Result<QueueStats> {
-        // In their order, which an object does not keep. Of two changes of one setting it keeps the last.
+        // Checked in their order, which a JSON object does not keep. Of two changes to one setting it keeps the last.
         for change in &changes {
             if let SettingChange::Set(setting) = change {
                 setting.check()?;
@@ -117,7 +117,7 @@ impl Inner {
         self.queue(call.json(&object), false).await
     }
 
-    /// Purges or deletes a queue: how many messages are gone.
+    /// Purges or deletes a queue, and returns the number of messages removed.
     pub(crate) async fn remove(&self, operation: Operation, queue: QueueName) -> Result<u64> {
         let call = Call::change(Path::of(operation, &[queue.as_str()]));
         Ok(self.send::<Removed>(call).await?.removed)

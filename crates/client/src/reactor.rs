@@ -1,7 +1,8 @@
-//! The thread that all clients of a process share: it watches their sockets and timers, so that a caller needs no runtime.
+//! The thread that all clients of a process share: it drives their sockets and timers, so that a caller needs no runtime.
 //!
-//! A call is run by whoever polls its future, and this thread wakes the caller when a socket is ready. So a call is not handed
-//! from one thread to another and back. Takes alone are tasks here, since they have to go on when their caller has gone.
+//! A call runs on the thread that polls its future; this thread wakes that one when a
+//! socket is ready. So no call moves from one thread to another and back. Only takes
+//! are tasks here, since they have to go on after their caller is dropped.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -12,18 +13,18 @@ use tokio::sync::oneshot;
 
 use crate::OpenError;
 
-/// The thread. It ends when the last client is dropped and the last take has ended.
+/// The shared thread. It ends when the last client is dropped and the last take has ended.
 pub(crate) struct Reactor {
     handle: Handle,
-    /// Dropped, it lets the thread end.
+    /// The thread ends when this is dropped.
     _running: oneshot::Sender<()>,
 }
 
-/// The one that runs, if one does.
+/// The thread that runs, if any.
 static SHARED: Mutex<Weak<Reactor>> = Mutex::new(Weak::new());
 
 impl Reactor {
-    /// The thread of this process; starts it if it does not run.
+    /// Returns the thread of this process, and starts it if it does not run.
     ///
     /// # Errors
     /// [`OpenError::Threads`].
@@ -43,14 +44,14 @@ impl Reactor {
         let handle = runtime.handle().clone();
         let (running, ended) = oneshot::channel::<()>();
         let run = move || {
-            // Nothing is sent: the sender is dropped.
+            // Nothing is ever sent: this returns when the sender is dropped.
             let _ = runtime.block_on(ended);
         };
         std::thread::Builder::new().name("dwell-http".to_owned()).spawn(run).map_err(failed)?;
         Ok(Reactor { handle, _running: running })
     }
 
-    /// Runs `call` on the thread that polls, with sockets and timers on this one.
+    /// Runs `call` on the polling thread, with its sockets and timers on the reactor's thread.
     pub(crate) async fn enter<F: Future>(&self, call: F) -> F::Output {
         let mut call = pin!(call);
         poll_fn(|context| {
@@ -60,7 +61,7 @@ impl Reactor {
         .await
     }
 
-    /// Starts a task on this thread.
+    /// Spawns a task on the reactor's thread.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(task);
     }

@@ -1,4 +1,4 @@
-//! What may be sent twice, for how long, and with what pauses.
+//! Which calls are retried, for how long, and with what pauses.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use dwell_model::Wake;
 use dwell_store::{Error, Result};
 use dwell_time::{Clock, SystemClock};
 
-/// Whether a call may be sent twice.
+/// Whether a call may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// Twice is as good as once: reads, settings, puts with tokens.
+    /// A repeat has no further effect: reads, settings, puts with tokens.
     Harmless,
-    /// The second one could do more than the first, or answer untruthfully.
+    /// A repeat could do more than the first call, or return a wrong answer.
     Never,
 }
 
-/// The first pause in milliseconds, and the longest.
+/// The first and the longest pause, in milliseconds.
 const FIRST_MS: u64 = 50;
 const LONGEST_MS: u64 = 1_000;
 
@@ -29,14 +29,14 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Pauses for at most `patience_ms` in all, from now on.
+    /// Pauses of at most `patience_ms` in total, from now on.
     pub fn within_ms(patience_ms: u64) -> Pauses {
         let clock = SystemClock::new();
         let deadline_mono_ms = clock.now().mono_ms.saturating_add(patience_ms);
         Pauses { clock, next_ms: FIRST_MS, deadline_mono_ms }
     }
 
-    /// Sleeps on this thread, and says whether there is still time for an attempt.
+    /// Sleeps on this thread, and returns whether there is time for another attempt.
     pub fn pause(&mut self) -> bool {
         let now_ms = self.clock.now().mono_ms;
         let Some(pause_ms) = self.next_ms(now_ms) else { return false };
@@ -55,12 +55,12 @@ impl Pauses {
     }
 }
 
-/// The attempts of one call. Those after the first are made while its answer is lost, it is harmless to repeat, and there is time. A
-/// server that could not be reached the first time is not waited for.
+/// The attempts of one call. A retry is made only if an answer was lost, the call is harmless to repeat, and there is
+/// time left. If the server could not be reached the first time, there is none.
 pub(crate) struct Attempts {
     repeat: Repeat,
     patience_ms: u64,
-    /// Why the first attempt has no answer, and the pauses since then.
+    /// The error of the first attempt, whose answer was lost, and the pauses since then.
     lost: Option<(Error, Pauses)>,
 }
 
@@ -69,13 +69,14 @@ impl Attempts {
         Attempts { repeat, patience_ms, lost: None }
     }
 
-    /// What an attempt came to: the answer to the call, or a pause before the next attempt.
+    /// Handles the answer to an attempt: returns the call's answer, or the pause before the next attempt.
     pub(crate) fn after<T>(&mut self, answer: Result<T>) -> ControlFlow<Result<T>, Duration> {
         let (first, mut pauses) = match (self.lost.take(), answer) {
             (None, Err(error @ Error::OutcomeUnknown { .. })) if self.repeat == Repeat::Harmless => {
                 (error, Pauses::within_ms(self.patience_ms))
             }
-            // That it cannot be done now, say while the server opens its store, says nothing of what was done before.
+            // A retryable error, say while the server opens its store, says
+            // nothing about whether the first attempt took effect.
             (Some(lost), Err(error)) if error.is_retryable() => lost,
             (_, answer) => return ControlFlow::Break(answer),
         };

@@ -1,4 +1,4 @@
-//! The socket of a connection, plain or under TLS, which can be told to write nothing more and to go on reading.
+//! The socket of a connection, plain or TLS. It can be half-closed on request: it writes no more, and reads on.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-/// Asks a socket to close its writing half at its next read.
+/// Requests that a socket closes its writing half at its next read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HalfClose(Arc<AtomicBool>);
 
@@ -24,7 +24,7 @@ impl HalfClose {
     }
 }
 
-/// See the module.
+/// The socket; see the [module](self).
 pub(crate) struct Socket {
     stream: Stream,
     half_close: HalfClose,

@@ -19,7 +19,7 @@ use crate::client::Inner;
 use crate::takes::{Taken, distinct};
 
 impl Client {
-    /// The same store for threads that may wait.
+    /// The same store for threads that may block.
     pub fn blocking(&self) -> Blocking<Client> {
         Blocking::new(Arc::new(self.clone()))
     }
@@ -36,7 +36,7 @@ impl Store for Client {
     }
 
     async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
-        // A server refuses a request for nothing. Of what such a take says, only the lease can be wrong.
+        // The server refuses an empty take. Of such a take only the lease can be invalid.
         if take.max == 0 || take.queues.is_empty() {
             take.lease_ms.map(|lease_ms| Setting::LeaseMs(lease_ms).check()).transpose()?;
             return Ok(Vec::new());
@@ -116,7 +116,7 @@ impl Store for Client {
         self.enter(self.inner.revive(queue, which, when)).await
     }
 
-    /// What the server has noticed since it opened its store.
+    /// What the server has counted since it opened its store.
     async fn deaths(&self) -> Result<Vec<QueueDeaths>> {
         self.enter(self.inner.deaths()).await
     }
@@ -133,7 +133,8 @@ impl Store for Client {
         self.enter(self.inner.remove(Operation::DeleteQueue, queue)).await
     }
 
-    /// Those of the server's store, once a call has needed them or [`info`](Client::info) was called; the defaults before that.
+    /// The limits of the server's store, once a call has needed them or
+    /// [`info`](Client::info) was called; the defaults before that.
     fn limits(&self) -> &Limits {
         self.inner.limits()
     }

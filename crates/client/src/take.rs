@@ -1,4 +1,4 @@
-//! Taking due messages. A wait is a long poll, and a longer wait than the server allows is several.
+//! Takes: a wait is a long poll, and a wait longer than the server allows is several of them.
 
 use dwell_model::{MessageId, QueueName, format_duration_ms};
 use dwell_store::{Delivery, LeaseTerms, Result, Take};
@@ -9,13 +9,13 @@ use crate::call::Call;
 use crate::client::Inner;
 use crate::transport::Caller;
 
-/// The most bytes of bodies that a server hands out in one answer.
+/// The most bytes of bodies that a server returns in one answer.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 impl Inner {
     pub(crate) async fn take(&self, take: &Take, caller: &mut impl Caller) -> Result<Vec<Delivery>> {
         let longest_ms = if take.wait_ms > 0 { self.info().await?.limits.wait_ms } else { 0 };
-        // More than a server grants at a time is as much as it grants.
+        // The server refuses a larger batch than its limit, and a take may return fewer messages than it requests.
         let max = if take.max > 1 { take.max.min(self.known_limits().await?.batch) } else { take.max };
         let clock = SystemClock::new();
         let end_ms = clock.now().mono_ms.saturating_add(take.wait_ms);
@@ -25,7 +25,7 @@ impl Inner {
             let wait_ms = left_ms.min(longest_ms);
             let deliveries = self.take_once(take, max, wait_ms, caller).await?;
             let waited_ms = clock.now().mono_ms - began_ms;
-            // An empty answer before its time is a server that shuts down.
+            // An empty answer well before the wait is over means that the server is shutting down.
             if !deliveries.is_empty() || left_ms <= longest_ms || waited_ms < wait_ms / 2 {
                 return Ok(deliveries);
             }

@@ -1,9 +1,9 @@
-//! Takes: tasks of the reactor, since what a take was handed goes back if its caller has gone.
+//! Takes run as tasks of the reactor, so that messages can be given back after the caller is dropped.
 //!
 //! Ground rules:
-//! 1. The answer belongs to the task until it is in the channel to the caller, and to the caller's end of it from there on.
-//!    Whichever of the two finds that nobody will read it gives its messages back.
-//! 2. A task whose caller has gone half-closes its connection, and reads what comes to its end.
+//! 1. The answer belongs to the task until it is in the channel to the caller, and then to the caller's end of the
+//!    channel. Whichever end finds that the answer will not be read gives its messages back.
+//! 2. A task whose caller has gone half-closes its connection, and reads what still arrives until the end.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 
 use crate::client::Inner;
 
-/// What a take is answered with.
+/// The answer to a take.
 pub(crate) type Taken = Result<Vec<Delivery>>;
 
-/// How many takes there are, for tests.
+/// Counters of takes, for tests.
 #[derive(Default)]
 pub(crate) struct Takes {
     waits: Arc<AtomicU64>,
@@ -26,18 +26,18 @@ pub(crate) struct Takes {
 }
 
 impl Takes {
-    /// How many queues callers wait on, each counted once for each take.
+    /// The number of queues that callers wait on, counted once per take.
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Ordering::SeqCst)
     }
 
-    /// Whether nothing is under way for callers who have gone.
+    /// Whether nothing is under way for callers that have been dropped.
     pub(crate) fn are_quiet(&self) -> bool {
         self.strays.load(Ordering::SeqCst) == 0
     }
 }
 
-/// One of the things that are counted, while it lives.
+/// Increments a counter while it lives.
 struct Counted {
     count: Arc<AtomicU64>,
     by: u64,
@@ -56,7 +56,7 @@ impl Drop for Counted {
     }
 }
 
-/// A take that counts from when its caller goes until nothing of it is under way.
+/// A take whose caller was dropped; counted until nothing of it is under way.
 struct Stray {
     count: Arc<AtomicU64>,
     has_gone: AtomicBool,
@@ -90,7 +90,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let Some(mut answer) = self.answer.take() else { return };
         self.stray.goes();
-        // From here on the task notices that nobody is there. What it had sent before is here.
+        // From here on the task sees that the caller has gone. An answer that it sent before is in the channel.
         answer.close();
         if let Ok(taken) = answer.try_recv() {
             let (inner, stray) = (Arc::clone(&self.inner), Arc::clone(&self.stray));
@@ -103,8 +103,8 @@ impl Drop for Waiting {
 }
 
 impl Inner {
-    /// Runs `take` as a task for a caller who waits on so many queues. It has the sender of its answer, by which it sees whether
-    /// the caller has gone.
+    /// Runs `take` as a task, for a caller that waits on `queues` queues. The task holds the sender of the answer, which
+    /// shows whether the caller has been dropped.
     pub(crate) async fn run_take<F>(
         self: Arc<Inner>,
         queues: u64,
@@ -136,7 +136,7 @@ impl Inner {
         taken.unwrap_or(Err(Error::Closed))
     }
 
-    /// Gives back what nobody reads, without spending an attempt.
+    /// Gives back messages that were not received, without spending an attempt.
     async fn give_back(&self, taken: Taken) {
         let release = |delivery: Delivery| Settle {
             receipt: delivery.receipt,
@@ -144,13 +144,13 @@ impl Inner {
         };
         let settles: Vec<Settle> = taken.into_iter().flatten().map(release).collect();
         if !settles.is_empty() {
-            // Where that is not heard, the leases run out.
+            // If the release fails, the leases run out.
             let _ = self.settle(settles).await;
         }
     }
 }
 
-/// How many queues these names are.
+/// The number of distinct queues among these names.
 pub(crate) fn distinct<T: Ord>(names: &[T]) -> u64 {
     names.iter().collect::<BTreeSet<_>>().len() as u64
 }

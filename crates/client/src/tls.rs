@@ -1,4 +1,4 @@
-//! Whom the client trusts, and what it shows of itself.
+//! TLS: which certificates the client trusts, and the one it presents.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::OpenError;
 
-/// What TLS needs besides what everybody trusts.
+/// The credentials for TLS, beyond the default trust store.
 #[derive(Default)]
 pub(crate) struct Credentials<'a> {
     /// Certificates of authorities in PEM, in place of those that Mozilla trusts.
     pub(crate) ca: Option<&'a [u8]>,
-    /// The client's own certificate with those behind it, and its key, in PEM.
+    /// The client's own certificate with its chain, and its key, in PEM.
     pub(crate) certificate: Option<(&'a [u8], &'a str)>,
 }
 

@@ -1,12 +1,12 @@
-//! One request and its answer, over connections that are kept.
+//! One request and its answer, over a pool of connections.
 //!
 //! Ground rules:
-//! 1. A connection belongs to one request at a time. A request that is dropped closes its connection. Only a connection whose
-//!    answer was read to its end is kept for the next request.
-//! 2. A request that may have been sent is never sent again from here: only its caller knows whether it may be done twice. One
-//!    that a kept connection has not taken is sent over a new one.
-//! 3. A request whose caller has gone ends with a half-closed connection: the server sees that nobody waits, and what it had
-//!    written before is still read. So each message of a take is given back by exactly one side.
+//! 1. A connection carries one request at a time. A request that is dropped closes its connection. A connection returns
+//!    to the pool only after its answer was read to the end.
+//! 2. A request that may have been sent is never retried here: only its caller knows whether it may be repeated. A
+//!    request that a pooled connection has not accepted is sent over a new one.
+//! 3. A request whose caller is dropped ends with a half-closed connection: the server sees that its client has gone, and
+//!    what it had written before is still read. So each message of a take is given back by exactly one side.
 
 use std::error::Error;
 use std::fmt;
@@ -32,46 +32,46 @@ use tokio_rustls::TlsConnector;
 
 use crate::socket::{HalfClose, Socket};
 
-/// No answer is longer: the most bodies of one take (64 MiB), each byte written as six (`\u0000`), and with room.
+/// The longest answer: the most bodies of one take (64 MiB), each byte written as six (`\u0000`), with room to spare.
 const MAX_ANSWER_LEN: usize = 512 * 1024 * 1024;
 
-/// The most connections that are kept while nothing is under way on them.
+/// The most idle connections in the pool.
 const MAX_IDLE: usize = 16;
 
-/// How long a server may take to notice that a caller has gone.
+/// How long a server may take to notice that its client has gone.
 const NOTICE: Duration = Duration::from_secs(10);
 
-/// Where the server listens.
+/// The address of the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// A name or an address, without the brackets of IPv6.
+    /// A host name or an address, without the brackets of IPv6.
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// As it stands in the `Host` header.
+    /// The value of the `Host` header.
     pub(crate) authority: HeaderValue,
-    /// How TLS is spoken, if it is.
+    /// The TLS configuration, for `https`.
     pub(crate) tls: Option<Arc<ClientConfig>>,
 }
 
-/// Why there is no answer.
+/// Why a request has no answer.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Nothing has reached the server.
+    /// The request has not reached the server.
     NotSent(String),
-    /// The server may have done it.
+    /// The server may have processed the request.
     Lost(String),
 }
 
-/// An answer: its status, and its body.
+/// An answer: its status and its body.
 pub(crate) type Answered = (StatusCode, Bytes);
 
-/// Whoever waits for an answer.
+/// The caller that waits for an answer.
 pub(crate) trait Caller: Send {
-    /// Ready once it has gone.
+    /// Ready once the caller has been dropped.
     fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()>;
 }
 
-/// A caller that polls the request itself: when it goes, the request is dropped.
+/// A caller that polls the request itself: when it is dropped, so is the request.
 pub(crate) struct Polls;
 
 impl Caller for Polls {
@@ -91,11 +91,11 @@ struct Line {
     requests: SendRequest<Full<Bytes>>,
     connection: Driver,
     half_close: HalfClose,
-    /// Kept with the connection: a timer that is only moved costs the reactor nothing.
+    /// Reused with the connection: to move a timer costs the reactor nothing.
     deadline: Pin<Box<Sleep>>,
 }
 
-/// What reads and writes a connection. It does so only while somebody polls it.
+/// Reads and writes a connection, only while it is polled.
 struct Driver(Option<Pin<Box<Spoken>>>);
 
 /// hyper's side of a connection.
@@ -106,12 +106,12 @@ impl Driver {
         if let Some(connection) = &mut self.0
             && connection.as_mut().poll(context).is_ready()
         {
-            // The request that is under way says why.
+            // The request under way returns the error.
             self.0 = None;
         }
     }
 
-    /// Polls `future` and the connection that it waits for.
+    /// Polls `future` together with the connection that it waits for.
     async fn drive<F: Future>(&mut self, future: F) -> F::Output {
         let mut future = pin!(future);
         poll_fn(|context| {
@@ -125,7 +125,7 @@ impl Driver {
     }
 }
 
-/// Connections to one server.
+/// A pool of connections to one server.
 pub(crate) struct Transport {
     place: Place,
     connect: Duration,
@@ -143,7 +143,7 @@ impl Transport {
         Transport { place, connect: Duration::from_millis(connect_ms), idle: Mutex::default() }
     }
 
-    /// Sends a request, and reads the answer to its end, both within `limit`. Is polled where the reactor is entered.
+    /// Sends a request and reads the whole answer, within `limit`. Must be polled inside the reactor's context.
     pub(crate) async fn exchange(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -152,7 +152,7 @@ impl Transport {
     ) -> Result<Answered, Failure> {
         request.headers_mut().insert(HOST, self.place.authority.clone());
         loop {
-            // The lock is let go before anything is awaited.
+            // The lock is released before the first await.
             let idle = self.idle().pop();
             let (mut line, is_new) = match idle {
                 Some(line) => (line, false),
@@ -163,7 +163,7 @@ impl Transport {
                     self.keep(line);
                     return Ok(answered);
                 }
-                // The server has closed it meanwhile.
+                // The server has closed the idle connection.
                 Err(Broken::Unsent(unsent)) if !is_new => request = *unsent,
                 Err(Broken::Unsent(_)) => {
                     return Err(Failure::NotSent("the server closed the connection".to_owned()));
@@ -174,7 +174,7 @@ impl Transport {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Line>> {
-        // Nothing that can panic runs under the lock.
+        // Nothing that can panic runs while the lock is held.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -199,7 +199,7 @@ impl Transport {
         let not_sent = |error: &dyn fmt::Display| Failure::NotSent(error.to_string());
         let address = (self.place.host.as_str(), self.place.port);
         let stream = TcpStream::connect(address).await.map_err(|error| not_sent(&error))?;
-        // A request is one small write, and its caller waits.
+        // A request is one small write, and its caller waits for the answer.
         stream.set_nodelay(true).map_err(|error| not_sent(&error))?;
         let half_close = HalfClose::default();
         let socket = match &self.place.tls {
@@ -218,9 +218,9 @@ impl Transport {
     }
 }
 
-/// Why a connection has brought no answer.
+/// Why a connection returned no answer.
 enum Broken {
-    /// It has not taken the request.
+    /// It has not accepted the request.
     Unsent(Box<Request<Full<Bytes>>>),
     Failed(Failure),
 }
@@ -233,7 +233,7 @@ impl Line {
         caller: &mut impl Caller,
     ) -> Result<Answered, Broken> {
         let Line { requests, connection, half_close, deadline } = self;
-        // A sleep that is not polled tells an instant without asking a clock.
+        // A `Sleep` that is never polled computes its deadline without a timer.
         deadline.as_mut().reset(sleep(limit).deadline());
         let mut answer = pin!(async {
             if connection.drive(requests.ready()).await.is_err() {
@@ -267,8 +267,8 @@ impl Line {
     }
 }
 
-/// What a request means whose connection failed. TLS 1.3 lets a client write before the server has looked at its certificate: a
-/// server that refuses it has read nothing else.
+/// Classifies the error of a connection. TLS 1.3 lets a client write before the server has verified its certificate: a
+/// server that refuses the certificate has read nothing else.
 fn failure(error: &hyper::Error) -> Failure {
     let text = chain(error);
     if causes(error).any(refuses_certificate) { Failure::NotSent(text) } else { Failure::Lost(text) }
@@ -278,7 +278,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
     std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
 }
 
-/// An error and what caused it. What hyper says itself leaves the cause out.
+/// An error with its causes. hyper's own text leaves the cause out.
 fn chain(error: &(dyn Error + 'static)) -> String {
     causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -1,5 +1,4 @@
-//! What the client makes of a server that is not there, goes away, or is no dwell server: told by a bare
-//! socket that plays the server.
+//! How the client reports a server that is absent, goes away, or is not a dwell server. A bare socket plays the server.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -20,18 +19,17 @@ use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the played server does with one connection's first request.
+/// What the fake server does with the first request of a connection.
 enum Reply {
     /// Closes the connection.
     HangUp,
     /// Answers with this.
     Answer(&'static str, String),
-    /// Answers as if the connection were to be kept, closes it, and says so behind the body.
+    /// Answers with keep-alive, closes the connection, and announces that after the body.
     AnswerAndClose(String),
 }
 
-/// Plays a server that treats one connection after the other as told; gives its address and the bodies that
-/// it was sent.
+/// Plays a server that handles one connection after another by `replies`; returns its address and the bodies that it received.
 fn play(replies: Vec<Reply>) -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -88,7 +86,7 @@ fn patient(url: &str, patience_ms: u64) -> Blocking<Client> {
     Client::builder(url).patience_ms(patience_ms).build().unwrap().blocking()
 }
 
-/// What a server says of itself.
+/// The server's answer to a request for its limits.
 fn limits() -> Reply {
     let limits = Limits {
         body_bytes: 1_048_576,
@@ -109,7 +107,7 @@ fn limits() -> Reply {
     Reply::Answer("200 OK", serde_json::to_string(&info).unwrap())
 }
 
-/// An address at which nobody listens.
+/// An address at which no server listens.
 fn nobody() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())
@@ -153,7 +151,7 @@ fn opening() -> Reply {
     Reply::Answer("503 Service Unavailable", problem.to_owned())
 }
 
-/// A server that is started again says so while it opens its store, which tells nothing of what it did before.
+/// A server that restarts answers so while it opens its store, which says nothing about what it did before.
 #[test]
 fn a_put_is_repeated_until_the_server_serves_again() {
     let (url, bodies) =
@@ -166,7 +164,7 @@ fn a_put_is_repeated_until_the_server_serves_again() {
 #[test]
 fn a_refusal_for_the_time_being_does_not_hide_that_the_outcome_is_unknown() {
     let (url, _bodies) = play(vec![Reply::HangUp, opening()]);
-    // There is time for one attempt more.
+    // There is time for one more attempt.
     let error = patient(&url, 100).put_one(Put::new(queue(), "x")).unwrap_err();
     assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
 }
@@ -189,7 +187,7 @@ fn what_is_not_harmless_is_not_repeated() {
     }
 }
 
-/// The server may close a connection while nothing is under way on it: that is no lost answer.
+/// The server may close an idle connection: that is not a lost answer.
 #[test]
 fn a_connection_that_was_closed_meanwhile_is_replaced() {
     let removed = || r#"{"removed":1}"#.to_owned();
@@ -229,7 +227,7 @@ fn something_else_at_the_address_is_told() {
     assert_eq!(client.purge(queue()).unwrap_err().code(), "bad_answer");
 }
 
-/// Something has accepted the change, or a proxy has lost the server under it.
+/// A server may have accepted the change, or a proxy has lost its server during the request.
 #[test]
 fn an_answer_that_cannot_be_read_leaves_a_change_unknown() {
     for (status, body) in [("200 OK", "<html>"), ("502 Bad Gateway", "<html>"), ("500 Oh", "")] {
@@ -240,7 +238,7 @@ fn an_answer_that_cannot_be_read_leaves_a_change_unknown() {
     assert_eq!(blocking(&url).purge(queue()).unwrap_err().code(), "bad_answer");
 }
 
-/// The server was answering when the caller went: it has passed the messages on, and cannot know that nobody reads them.
+/// The server was answering when the caller was dropped: it has sent the messages, and cannot know that they will not be read.
 #[test]
 fn what_is_answered_to_a_take_whose_caller_has_gone_is_released() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
