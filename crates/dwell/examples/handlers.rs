@@ -1,4 +1,4 @@
-//! Handlers by queue name in one worker: one is slow, one fails, one has nothing to do, and none keeps the others waiting.
+//! Handlers by queue name in one worker: one is slow, one fails, one is idle, and none delays the others.
 //! `cargo run -p dwell --features delivery --example handlers`
 
 use std::error::Error;
@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }
         });
 
-    // It ends when five are handled. The drain lets the others finish what they have.
+    // Ends after five messages. The drain lets the others finish what they hold.
     let all_handled = async {
         for _ in 0..5 {
             handled.recv().await;

@@ -1,6 +1,6 @@
 //! Reminds you: `cargo run -p dwell --example reminder -- 5s 'the tea is ready'`.
 //!
-//! The reminder is in files: stop the program, start it without arguments, and it still comes.
+//! Reminders are stored in files: stop the program, start it without arguments, and they are still delivered.
 
 use std::error::Error;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let delay = Duration::from_millis(parse_duration_ms(&delay)?);
         println!("due {}", reminders.put(text).delay(delay).call()?.due);
     }
-    // An hour is as good as any other: nothing runs while nothing is due.
+    // The length of the wait does not matter: nothing runs until a reminder is due.
     while has_more(&reminders)? {
         if let Some(job) = reminders.take().wait(Duration::from_secs(60 * 60)).call()? {
             println!("{}  {}", job.taken_at, job.text()?);
@@ -27,11 +27,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(dwell.close()?)
 }
 
-/// Whether a reminder is yet to come. One whose attempts were all spent is dead, and does not come.
+/// Whether a reminder is still to come. One whose attempts are all spent is dead, and is not delivered.
 fn has_more(reminders: &Queue) -> dwell::Result<bool> {
     match reminders.stats() {
         Ok(stats) => Ok(stats.counts.scheduled + stats.counts.ready + stats.counts.leased > 0),
-        // A queue without messages is no queue.
+        // A queue without messages is unknown.
         Err(dwell::Error::UnknownQueue { .. }) => Ok(false),
         Err(error) => Err(error),
     }

@@ -1,8 +1,8 @@
-//! A worker on tokio: handles messages, retries those that fail, and looks at the dead at the end.
+//! A worker on tokio: handles messages, retries those that fail, and lists the dead ones at the end.
 //! `cargo run -p dwell --example worker`
 //!
-//! Its leases end with the process: were it to die, its messages would be free at the next opening. Each run has a folder of
-//! its own, and removes it at its end.
+//! Its leases end with the process: if it crashes, its messages are ready again when the store is next opened. Each run
+//! has its own folder, and removes it at the end.
 
 use std::error::Error;
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let puts = ["to ann", "to nobody", "to bob"].map(|to| mails.put(to).delay(Duration::from_millis(100)));
     mails.put_many(puts).await.all()?;
 
-    // It ends when nothing has come for a second.
+    // Ends after one second without a message.
     let mut jobs = mails.take().max(10).session().until_idle(Duration::from_secs(1)).stream();
     while let Some(job) = jobs.next().await {
         let job = job?;
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(dwell.close().await?)
 }
 
-/// Sends a mail, or says why not.
+/// Sends a mail, or returns the reason why it cannot.
 fn send(mail: &str) -> Result<(), &'static str> {
     if mail.ends_with("nobody") { Err("no such person") } else { Ok(()) }
 }

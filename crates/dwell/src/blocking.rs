@@ -1,10 +1,11 @@
-//! The same for threads without a runtime: the same names, and calls that block.
+//! The same API for threads without a runtime: the same names, and calls that block.
 //!
-//! Builders are the very same: `orders.put("…").call()?` here is `orders.put("…").await?` there. See [`dwell_store::blocking`].
+//! The builders are the same types: `orders.put("…").call()?` here is
+//! `orders.put("…").await?` there. See [`dwell_store::blocking`].
 //!
-//! Do not call it on a thread of an async runtime: it blocks that thread, and the other tasks there with it. Where the store runs on
-//! that runtime, as a `redis::RedisStore` does that was opened on it, the call may never return. A store of `Dwell::redis`, here or
-//! there, has a thread of its own.
+//! Do not call it on a thread of an async runtime: it blocks that thread and the other tasks on it. If the store runs on
+//! that same runtime, as a `redis::RedisStore` opened on it does, the call may never return. A store of `Dwell::redis`,
+//! in either module, runs on its own thread.
 
 use std::fmt;
 #[cfg(feature = "engine")]
@@ -27,7 +28,8 @@ pub struct Dwell {
     store: Arc<dyn Store>,
 }
 
-/// The same store. If it runs on a Tokio runtime of the program's, another thread has to drive that; see the [module](self).
+/// The same store. If it runs on the program's Tokio runtime, that
+/// runtime must be driven by another thread; see the [module](self).
 impl From<crate::Dwell> for Dwell {
     fn from(inner: crate::Dwell) -> Dwell {
         Dwell { store: inner.for_threads(), inner }
@@ -68,10 +70,10 @@ impl Dwell {
     /// See [`crate::Dwell::redis`].
     ///
     /// # Panics
-    /// On a thread of an async runtime, which it would hold up.
+    /// If called on a thread of an async runtime, which it would block.
     ///
     /// # Errors
-    /// As there, and if the operating system gives no thread.
+    /// As there, and if the operating system refuses a thread.
     #[cfg(feature = "redis")]
     pub fn redis(url: &str) -> std::result::Result<Dwell, OpenError> {
         Dwell::redis_with(url.parse::<dwell_redis::Address>()?, Limits::default())
@@ -80,7 +82,7 @@ impl Dwell {
     /// See [`crate::Dwell::redis_with`].
     ///
     /// # Panics
-    /// On a thread of an async runtime, which it would hold up.
+    /// If called on a thread of an async runtime, which it would block.
     ///
     /// # Errors
     /// As there.

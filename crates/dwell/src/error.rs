@@ -1,20 +1,20 @@
-//! Why a store cannot be opened: whichever it is, with a code, and whether trying again can help.
+//! Errors of opening a store of any kind: each has a code, and says whether a retry can help.
 
 use thiserror::Error;
 
-/// A store that cannot be opened.
+/// Why a store cannot be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The directory.
+    /// An error of the data directory.
     #[cfg(feature = "engine")]
     #[error(transparent)]
     Engine(#[from] dwell_engine::OpenError),
-    /// The address of the server, or the token or certificates for it.
+    /// An error of the server's address, token or certificates.
     #[cfg(feature = "http")]
     #[error(transparent)]
     Http(#[from] dwell_client::OpenError),
-    /// The Redis, or its URL.
+    /// An error of the Redis, or of its URL.
     #[cfg(feature = "redis")]
     #[error(transparent)]
     Redis(#[from] dwell_redis::OpenError),
@@ -33,7 +33,7 @@ impl OpenError {
         }
     }
 
-    /// Whether the same may succeed later, with nothing else changed by the caller.
+    /// Whether the same call may succeed later without a change by the caller.
     pub fn is_retryable(&self) -> bool {
         match self {
             #[cfg(feature = "engine")]

@@ -60,19 +60,21 @@
 //! | on Redis, Sentinel or Redis Cluster | `Dwell::redis` | `redis` |
 //! | in this process alone | [`Dwell::memory`] | |
 //!
-//! All else is one contract ([`Store`]), tested by one suite. What only one store has, such as its options and its errors at
-//! opening, is in the module of its feature's name; so is what differs over HTTP. Stores differ in three things more:
+//! All else is one contract ([`Store`]), tested by one suite. What only one store has,
+//! such as its options and its errors at opening, is in the module named like its
+//! feature; so are the differences over HTTP. Stores differ in three more points:
 //!
-//! - what closing the store, and the end of the process, cost: [`Dwell::close`], [`session`](TakeJobs::session)
-//! - the order of a take over several queues: exact, but on Redis ([`also_from`](TakeJobs::also_from))
-//! - [numbers](Number): they rise over all messages, on Redis only among those that one process puts
+//! - the cost of closing the store, and of the end of the process: [`Dwell::close`], [`session`](TakeJobs::session)
+//! - the order of a take over several queues: exact, except on Redis ([`also_from`](TakeJobs::also_from))
+//! - [numbers](Number): they rise over all messages; on Redis only over those that one process puts
 //!
-//! More features: `json` (default) for bodies that are JSON (`Json`), `jiff` for jiff's instants, `delivery` for workers with handlers and for
+//! Further features: `json` (default) for JSON bodies (`Json`), `jiff` for jiff's instants, `delivery` for workers with
+//! handlers and for schedules (`dwell::delivery`), over any of these stores.
 //! schedules (`dwell::delivery`), over any of these stores.
 //!
 //! # For tests
 //!
-//! A store in memory answers as the others do. On a [`ManualClock`] a test moves time by hand.
+//! A store in memory behaves as the others do. With a [`ManualClock`] a test moves time by hand.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -92,18 +94,19 @@
 //!
 //! # What is promised
 //!
-//! A put that was answered is delivered until it is acked, cancelled or dead. It may be delivered twice only if
-//! it was handed out and its ack not yet answered, so handlers must bear that: [`Delivery::id`] tells a repeat.
-//! A message whose attempts are spent is dead, with its last error, and can be revived.
+//! A put that was answered is delivered until it is acked, cancelled or dead. It is delivered twice only if it was handed
+//! out and its ack was not answered, so handlers must tolerate that: [`Delivery::id`] identifies a repeat. A message
+//! whose attempts are spent is dead, keeps its last error, and can be revived.
 //!
 //! # Errors
 //!
-//! [`Error`] has a stable [`code`](Error::code) for each kind. [`is_retryable`](Error::is_retryable) says whether the same call
-//! may succeed later, [`needs_reopen`](Error::needs_reopen) whether only opening the store again helps: never both.
+//! [`Error`] has a stable [`code`](Error::code) for each kind. [`is_retryable`](Error::is_retryable)
+//! says whether the same call may succeed later, [`needs_reopen`](Error::needs_reopen) whether the store
+//! has to be opened again first; never both.
 //!
 //! # In one process without durability
 //!
-//! [`DelayQueue`] holds values of any type: what `java.util.concurrent.DelayQueue` is to Java.
+//! [`DelayQueue`] holds values of any type, like `java.util.concurrent.DelayQueue` in Java.
 
 pub mod blocking;
 #[cfg(any(feature = "engine", feature = "http", feature = "redis"))]
@@ -138,12 +141,12 @@ pub use dwell_time::{Clock, DelayQueue, Handle, ManualClock, Notifier, Sleeper, 
 pub use error::OpenError;
 pub use open::Dwell;
 
-/// The README's Rust compiles and runs.
+/// Compiles and runs the Rust code of the README.
 #[cfg(all(doctest, feature = "engine"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// So does that of the stores' pages.
+/// Compiles and runs the Rust code of the stores' pages.
 #[cfg(all(doctest, feature = "engine"))]
 #[doc = include_str!("../../../docs/engine.md")]
 struct EnginePage;

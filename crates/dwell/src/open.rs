@@ -1,4 +1,4 @@
-//! Opening a store: one line for each, and from there on they are alike.
+//! Opening a store: one call for each kind; all kinds are used alike.
 
 use std::fmt;
 #[cfg(feature = "engine")]
@@ -14,19 +14,20 @@ use crate::OpenError;
 
 /// An open store, and the queues in it. Cloning is cheap, and clones are the same store.
 ///
-/// It is closed when the last clone is dropped, and the last [`Queue`] and [`Job`](dwell_store::Job) of it. To learn whether that
-/// went well, call [`close`](Dwell::close).
+/// The store is closed when its last clone is dropped, with the last [`Queue`] and [`Job`](dwell_store::Job) of it. Call
+/// [`close`](Dwell::close) to learn whether closing succeeded.
 ///
-/// A store in files blocks two kinds of threads: the one that drops the last of these, until all is synced, as `close` does; and the one that
-/// polls a take or a get, while it reads bodies that no other thread has read ahead. On an async runtime, close the store before its end
-/// (in `spawn_blocking` where a sync may not hold a thread up), so that no task happens to drop it last.
+/// A store in files blocks two kinds of threads: the one that drops the last of these, until all is
+/// synced, as `close` does; and the one that polls a take or a get, while it reads bodies that were
+/// not prefetched. On an async runtime, close the store before the program ends (in `spawn_blocking`
+/// if a sync may not block a thread), so that no task happens to drop it last.
 #[derive(Clone)]
 pub struct Dwell {
     store: Arc<dyn Store>,
     opened: Opened,
 }
 
-/// What closes a store: the contract does not, since whoever has opened one does.
+/// How the store is closed: that is not in the contract, since it is up to the code that opened the store.
 #[derive(Clone)]
 pub(crate) enum Opened {
     #[cfg(feature = "engine")]
@@ -34,18 +35,19 @@ pub(crate) enum Opened {
     #[cfg(feature = "redis")]
     Redis(Arc<dwell_redis::RedisStore>),
     Memory(Arc<MemoryStore>),
-    /// By somebody else, or nothing has to be closed.
+    /// By the caller that opened it, or there is nothing to close.
     Elsewhere,
 }
 
 impl Dwell {
-    /// Opens the data directory `dir`; makes it if it is not there. One process at a time can have it open.
+    /// Opens the data directory `dir`, and creates it if it does not exist. Only one process at a time can have it open.
     ///
-    /// Reads it before it returns, on this thread: milliseconds for a small one, seconds for millions of messages. What was found, such
-    /// as a journal that a crash has cut short, is in the report of the [`engine`](Dwell::engine).
+    /// Recovery runs before this returns, on this thread: milliseconds for a small store,
+    /// seconds for millions of messages. What it found, such as a journal that a crash
+    /// has cut short, is in the report of the [`engine`](Dwell::engine).
     ///
     /// # Errors
-    /// [`OpenError::Engine`]: nothing in the directory was changed then, but where the disk itself failed.
+    /// [`OpenError::Engine`]. Nothing in the directory was changed, unless the disk itself failed.
     #[cfg(feature = "engine")]
     pub fn open(dir: impl AsRef<Path>) -> std::result::Result<Dwell, OpenError> {
         Dwell::open_with(dir, dwell_engine::Options::default())
@@ -63,35 +65,36 @@ impl Dwell {
         Ok(dwell_engine::Engine::open(dir, options)?.into())
     }
 
-    /// The store of the server at `url`, such as `http://127.0.0.1:7411` or `https://dwell.example`. It connects when it is first
-    /// used. What is different over HTTP is listed in [`http`](crate::http).
+    /// The store of the server at `url`, such as `http://127.0.0.1:7411` or `https://dwell.example`. It connects on first
+    /// use. The differences over HTTP are listed in [`http`](crate::http).
     ///
-    /// For a token, certificates and timeouts, build an [`http::Client`](crate::http::Client), and make a `Dwell` from it.
+    /// For a token, certificates and timeouts, build an [`http::Client`](crate::http::Client) and make a `Dwell` from it.
     ///
     /// # Errors
-    /// [`OpenError::Http`], if that is no server's address, or the operating system gives no thread.
+    /// [`OpenError::Http`] if `url` is not a server's address, or the operating system refuses a thread.
     #[cfg(feature = "http")]
     pub fn connect(url: &str) -> std::result::Result<Dwell, OpenError> {
         Ok(dwell_client::Client::new(url)?.into())
     }
 
-    /// The store on the Redis at `url`: `redis://…`, `redis-sentinel://…` or `redis-cluster://…`; see
-    /// [`redis::Address`](crate::redis::Address). Its calls run on a thread of its own. This may be awaited on any runtime, or on none.
+    /// The store on the Redis at `url`: `redis://…`, `redis-sentinel://…` or
+    /// `redis-cluster://…`; see [`redis::Address`](crate::redis::Address). Its calls run
+    /// on its own thread. This may be awaited on any runtime, or without one.
     ///
-    /// Dropped, the store gives back what was about to be handed over, for two seconds at most, and does not wait for that: call
-    /// [`close`](Dwell::close) before the process ends.
+    /// When dropped, the store gives back what was about to be handed over, for two seconds at most, and does not wait
+    /// for that: call [`close`](Dwell::close) before the process ends.
     ///
-    /// To run the calls on the program's own Tokio runtime, which saves two changes of thread a call, open a
-    /// [`redis::RedisStore`](crate::redis::RedisStore) there, and make a `Dwell` from it.
+    /// To run the calls on the program's own Tokio runtime, which saves two thread switches per call, open a
+    /// [`redis::RedisStore`](crate::redis::RedisStore) there and make a `Dwell` from it.
     ///
     /// # Errors
-    /// [`OpenError::Redis`], before anything is written; also if the operating system gives no thread.
+    /// [`OpenError::Redis`], before anything is written; also if the operating system refuses a thread.
     #[cfg(feature = "redis")]
     pub async fn redis(url: &str) -> std::result::Result<Dwell, OpenError> {
         Dwell::redis_with(url.parse::<dwell_redis::Address>()?, Limits::default()).await
     }
 
-    /// The same, with an address that was read or made before, and with limits.
+    /// The same, with a parsed address and with limits.
     ///
     /// # Errors
     /// As [`Dwell::redis`].
@@ -108,13 +111,13 @@ impl Dwell {
         Dwell::memory_with(Limits::default(), Arc::new(SystemClock::new()))
     }
 
-    /// The same, with limits, and on a clock: on a [`ManualClock`](crate::ManualClock) a test moves time by hand.
+    /// The same, with limits and a clock: with a [`ManualClock`](crate::ManualClock) a test moves time by hand.
     pub fn memory_with(limits: Limits, clock: Arc<dyn Clock>) -> Dwell {
         MemoryStore::new(limits, clock).into()
     }
 
-    /// Any store, opened by the caller, who also closes it. One of the others is closed by [`close`](Dwell::close) if the `Dwell`
-    /// is made `from` it.
+    /// Any store that the caller has opened and closes itself. To have [`close`](Dwell::close) close a store of the other
+    /// kinds, make the `Dwell` `from` it.
     pub fn on(store: Arc<dyn Store>) -> Dwell {
         Dwell { store, opened: Opened::Elsewhere }
     }
@@ -131,11 +134,11 @@ impl Dwell {
         Queue::new(Arc::clone(&self.store), name)
     }
 
-    /// The queues that have messages, takes that wait, or settings of their own: by name, at most `max`, from the first after `after`
-    /// on, or from the beginning.
+    /// The queues that have messages, waiting takes, or settings of their own: by name, at most `max`, from the first one
+    /// after `after`, or from the beginning.
     ///
     /// # Errors
-    /// Those of the store as a whole. A queue that cannot be read is listed with its name, and why ([`QueueStats::unread`]).
+    /// Those of the store as a whole. A queue that cannot be read is listed by name, with the reason ([`QueueStats::unread`]).
     pub async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
         self.store.queues(after, max).await
     }
@@ -143,7 +146,7 @@ impl Dwell {
     /// Queue and id of the message with this number; `None` if there is none.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] and [`Error::ForeignData`], if the message may be in a place that cannot be read.
+    /// [`Error::Unavailable`] and [`Error::ForeignData`], if the message may be stored where it cannot be read.
     pub async fn locate(&self, number: Number) -> Result<Option<(QueueName, MessageId)>> {
         self.store.locate(vec![number]).await.pop().expect("a store answers each item")
     }
@@ -153,7 +156,7 @@ impl Dwell {
         &self.store
     }
 
-    /// The engine of a store in files: for what that alone has, such as counters and backups.
+    /// The engine of a store in files, for what only the engine has, such as counters and backups.
     #[cfg(feature = "engine")]
     pub fn engine(&self) -> Option<&dwell_engine::Engine> {
         match &self.opened {
@@ -162,16 +165,16 @@ impl Dwell {
         }
     }
 
-    /// Closes the store for all clones and queues: takes that wait are answered with nothing, all later calls with
-    /// [`Error::Closed`], session leases end, and all is synced. On Redis the end of a session lease spends an attempt of its
-    /// message, in files it spends none. Other processes on the same Redis go on. A store that the caller has opened
-    /// ([`Dwell::on`]) is left as it is.
+    /// Closes the store for all clones and queues: waiting takes return no messages, all later calls return
+    /// [`Error::Closed`], session leases end, and all is synced. On Redis the end of a session lease spends an attempt of
+    /// its message, in files it does not. Other processes on the same Redis are not affected. A store that the caller has
+    /// opened ([`Dwell::on`]) is left open.
     ///
-    /// That of files syncs on this thread.
+    /// A store in files syncs on this thread.
     ///
     /// # Errors
-    /// [`Error::OutcomeUnknown`] or [`Error::Stopped`] if the disk failed, now or before; [`Error::Closed`] if it was closed
-    /// already.
+    /// [`Error::OutcomeUnknown`] or [`Error::Stopped`] if the disk failed,
+    /// now or before; [`Error::Closed`] if it was closed already.
     pub async fn close(&self) -> Result<()> {
         match &self.opened {
             #[cfg(feature = "engine")]
@@ -184,10 +187,10 @@ impl Dwell {
         Ok(())
     }
 
-    /// The same store for a thread that may wait, as fast as it can be there.
+    /// The same store for threads that may block, by the fastest path for them.
     pub(crate) fn for_threads(&self) -> Arc<dyn Store> {
         match &self.opened {
-            // A caller that may wait runs the engine's steps itself, which saves two changes of thread a call.
+            // A thread that may block runs the engine's steps itself (inline call), which saves two thread switches per call.
             #[cfg(feature = "engine")]
             Opened::Engine(engine) => Arc::clone(engine.blocking().store()) as Arc<dyn Store>,
             _ => Arc::clone(&self.store),
@@ -197,7 +200,7 @@ impl Dwell {
 
 #[cfg(feature = "engine")]
 impl From<dwell_engine::Engine> for Dwell {
-    /// The store of this engine, and of its clones: [`close`](Dwell::close) closes it for all of them.
+    /// The store of this engine and of its clones: [`close`](Dwell::close) closes it for all of them.
     fn from(engine: dwell_engine::Engine) -> Dwell {
         Dwell { store: Arc::new(engine.clone()), opened: Opened::Engine(engine) }
     }
@@ -205,7 +208,7 @@ impl From<dwell_engine::Engine> for Dwell {
 
 #[cfg(feature = "http")]
 impl From<dwell_client::Client> for Dwell {
-    /// The store of this client's server. [`close`](Dwell::close) leaves it open: it is the server's.
+    /// The store of this client's server. [`close`](Dwell::close) leaves it open, since it belongs to the server.
     fn from(client: dwell_client::Client) -> Dwell {
         Dwell::on(Arc::new(client))
     }
@@ -213,7 +216,7 @@ impl From<dwell_client::Client> for Dwell {
 
 #[cfg(feature = "redis")]
 impl From<dwell_redis::RedisStore> for Dwell {
-    /// This store. It runs its calls where it does: on the runtime that it was opened on, or on a thread of its own.
+    /// This store. Its calls run where it was opened: on that runtime, or on its own thread.
     fn from(store: dwell_redis::RedisStore) -> Dwell {
         let store = Arc::new(store);
         Dwell { store: Arc::clone(&store) as Arc<dyn Store>, opened: Opened::Redis(store) }
@@ -234,7 +237,7 @@ impl dwell_delivery::IntoStore for Dwell {
     }
 }
 
-/// Whether a close was the first one.
+/// Refuses a second close.
 fn first(is_first: bool) -> Result<()> {
     if is_first { Ok(()) } else { Err(Error::Closed) }
 }

@@ -1,4 +1,4 @@
-//! `Dwell`: each store opened in one line, and what closing it, dropping it and failing to open it means.
+//! `Dwell`: each store opened in one line, and the effects of closing it, dropping it and failing to open it.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -9,7 +9,7 @@ use dwell::{
     Result, Store, Stream, SystemClock, Timestamp, blocking,
 };
 
-/// Long enough for any machine: who waits so long fails.
+/// A timeout that no machine should reach: a wait of this length is a failure.
 const LONG: Duration = Duration::from_secs(30);
 
 #[tokio::test]
@@ -113,7 +113,7 @@ fn a_close_answers_a_thread_that_waits() {
         let orders = orders.clone();
         move || sender.send(orders.take().wait(LONG).call().map(|job| job.is_some())).unwrap()
     });
-    // It waits once the store counts it.
+    // The take waits once the store counts it.
     while orders.stats().map_or(0, |stats| stats.waiting) == 0 {
         std::thread::yield_now();
     }
@@ -134,7 +134,7 @@ mod engine {
         let dir = tempfile::tempdir().unwrap();
         let put = {
             let orders = Dwell::open(dir.path()).unwrap().queue("orders").unwrap();
-            // The store is open for as long as a queue of it is there.
+            // The store stays open as long as one of its queues exists.
             orders.put("close order 7").key("order-7").await.unwrap()
         };
         let dwell = Dwell::open(dir.path()).unwrap();
@@ -208,7 +208,7 @@ mod http {
         let error = Dwell::connect("localhost:7411").unwrap_err();
         assert_eq!((error.code(), error.is_retryable()), ("bad_server", false), "{error}");
         assert!(matches!(error, OpenError::Http(_)));
-        // Nobody listens at the port of a listener that has gone.
+        // A closed listener leaves a port at which no server listens.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         drop(listener);
@@ -230,7 +230,7 @@ mod redis {
 
     use super::*;
 
-    /// A port at which nobody listens.
+    /// A port at which no server listens.
     fn nobody() -> String {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("a listener has an address");

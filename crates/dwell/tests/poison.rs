@@ -1,4 +1,4 @@
-//! A message whose handler kills its process each time is dead after `max_attempts`: with real processes.
+//! A message whose handler kills its process each time is dead after `max_attempts`, tested with real processes.
 
 #![cfg(feature = "engine")]
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
@@ -20,7 +20,7 @@ const ATTEMPTS: u32 = 4;
 #[ignore = "run as a process of its own by the test below"]
 fn a_handler_that_kills_its_process() {
     let engine = Engine::open(std::env::var_os(DIR).unwrap(), Options::default()).unwrap();
-    // An hour's lease: only that it is bound to this process lets the next one have the message.
+    // The lease lasts an hour: the next process gets the message only because the lease is bound to this one.
     let take = Take::from("poison".parse().unwrap()).wait_ms(20_000).lease_ms(3_600_000).bound();
     let deliveries = engine.blocking().take(take).unwrap();
     println!("\nattempt {}", deliveries[0].message.standing.attempt());
@@ -31,13 +31,13 @@ struct Kept(Child);
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // It may be gone already; then there is nothing left to do.
+        // The process may have ended already; then there is nothing to kill.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Runs the handler's process to its bitter end; what it printed.
+/// Runs the handler's process until it dies, and returns what it printed.
 fn run_handler(dir: &Path) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "a_handler_that_kills_its_process", "--ignored", "--nocapture"]);
