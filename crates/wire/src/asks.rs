@@ -1,4 +1,4 @@
-//! What a route asks of its caller: a token, and what it has to be good for.
+//! What a route requires of its caller: a token, and its scopes.
 
 /// What a scope allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,14 +11,14 @@ pub enum Verb {
     Manage,
     /// Look at queues and messages.
     Look,
-    /// Read the metrics, which tell of all queues.
+    /// Read the metrics, which cover all queues.
     Metrics,
 }
 
 impl Verb {
     /// All of them.
     pub const ALL: [Verb; 5] = [Verb::Put, Verb::Take, Verb::Manage, Verb::Look, Verb::Metrics];
-    /// Those that stand beside a queue.
+    /// Those that a scope can name together with a queue.
     pub const OF_QUEUES: [Verb; 4] = [Verb::Put, Verb::Take, Verb::Manage, Verb::Look];
 
     /// The word that configuration uses.
@@ -33,29 +33,29 @@ impl Verb {
     }
 }
 
-/// What a route asks of its caller. Any one of the verbs will do.
+/// What a route requires of its caller. Any one of the verbs suffices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
     /// Nothing: health, documentation.
     Nothing,
-    /// A token, whatever it is good for.
+    /// A token, with any scopes.
     AnyToken,
     /// One of these, in the queue that the path names.
     InQueue(&'static [Verb]),
     /// One of these, in the queue of the receipt in the path.
     InReceipt(&'static [Verb]),
-    /// One of these, in each queue that the request names: the handler asks.
+    /// One of these, in each queue that the request names: the handler checks.
     InEach(&'static [Verb]),
-    /// One of these, in every queue there may be.
+    /// One of these, for every queue.
     Everywhere(&'static [Verb]),
 }
 
 pub(crate) const MAY_PUT: &[Verb] = &[Verb::Put];
 pub(crate) const MAY_TAKE: &[Verb] = &[Verb::Take];
 pub(crate) const MAY_MANAGE: &[Verb] = &[Verb::Manage];
-/// Whoever puts may replace what is there by its key, and so may take it back or move it.
+/// Who may move messages. A put can replace a message by its key, so whoever may put may also cancel and reschedule.
 pub(crate) const MAY_MOVE: &[Verb] = &[Verb::Put, Verb::Manage];
-/// Who may look at messages. Whoever takes sees all bodies anyway.
+/// Who may look at messages. A take returns the bodies anyway.
 pub const MAY_LOOK: &[Verb] = &[Verb::Take, Verb::Manage, Verb::Look];
 /// Who may read counts over time, which show no message.
 pub(crate) const MAY_COUNT: &[Verb] = &[Verb::Take, Verb::Manage, Verb::Look, Verb::Metrics];

@@ -1,4 +1,4 @@
-//! Changes to messages that nobody holds: which one, when, and what a cancel, a reschedule, a revive or a discard did.
+//! Changes to messages that are not leased: which one, when, and the outcome of a cancel, reschedule, revive or discard.
 
 use std::borrow::Cow;
 
@@ -15,16 +15,16 @@ use crate::Problem;
 #[cfg(feature = "schema")]
 use crate::schema;
 
-/// When a message is to be due: at most one of these.
+/// When a message is to be due: at most one of these fields.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "When"))]
 #[serde(deny_unknown_fields)]
 pub struct WhenFields<'a> {
-    /// So long from now.
+    /// After this delay, from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
     pub delay: Option<Cow<'a, str>>,
-    /// The same in milliseconds.
+    /// The delay in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
     /// At this instant.
@@ -36,7 +36,7 @@ pub struct WhenFields<'a> {
     pub level: Option<u32>,
 }
 
-/// For at once, nothing is said.
+/// `When::Now` leaves all fields out.
 impl From<When> for WhenFields<'static> {
     fn from(when: When) -> WhenFields<'static> {
         let none = WhenFields::default();
@@ -49,7 +49,7 @@ impl From<When> for WhenFields<'static> {
     }
 }
 
-/// A message by one of the two.
+/// A message by its id or by its key, not both.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Target"))]
 #[serde(deny_unknown_fields)]
@@ -58,7 +58,7 @@ pub struct TargetFields<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<MessageId>"))]
     pub id: Option<Cow<'a, str>>,
-    /// By its key: the live one.
+    /// By its key: the live message that has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Key>"))]
     pub key: Option<Cow<'a, str>>,
@@ -73,7 +73,7 @@ impl<'a> From<&'a Target> for TargetFields<'a> {
     }
 }
 
-// What follows has the fields of two of these. They are not flattened: serde does not refuse unknown fields then.
+// The types below have the fields of two of the above. They are not flattened, since serde does not refuse unknown fields then.
 
 /// One item of a batch of reschedules: which message, and when it is to be due.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -84,15 +84,15 @@ pub struct RescheduleItem<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<MessageId>"))]
     pub id: Option<Cow<'a, str>>,
-    /// By its key: the live one.
+    /// By its key: the live message that has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Key>"))]
     pub key: Option<Cow<'a, str>>,
-    /// So long from now.
+    /// After this delay, from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
     pub delay: Option<Cow<'a, str>>,
-    /// The same in milliseconds.
+    /// The delay in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
     /// At this instant.
@@ -108,26 +108,26 @@ impl<'a> From<&'a (Target, When)> for RescheduleItem<'a> {
     fn from((target, when): &'a (Target, When)) -> RescheduleItem<'a> {
         let TargetFields { id, key } = target.into();
         let WhenFields { delay, delay_ms, due, level } = (*when).into();
-        // Here something has to be said.
+        // An item of a batch has to name an instant.
         let delay_ms = if *when == When::Now { Some(0) } else { delay_ms };
         RescheduleItem { id, key, delay, delay_ms, due, level }
     }
 }
 
-/// Which dead messages are meant: one of the three.
+/// Which dead messages are selected: exactly one of the three fields.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Selection"))]
 #[serde(deny_unknown_fields)]
 pub struct SelectFields {
-    /// These.
-    // Kept as they were given, so that a server holds no more of them than a batch may have.
+    /// The messages with these ids.
+    // Kept unparsed, so that a server holds no more of them than a batch may have.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<MessageId>>"))]
     pub ids: Option<Box<RawValue>>,
-    /// The number of messages, from the one that has been dead longest on.
+    /// The number of messages, oldest death first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<u64>,
-    /// All of them.
+    /// All dead messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all: Option<bool>,
 }
@@ -145,27 +145,27 @@ impl From<&Selection> for SelectFields {
     }
 }
 
-/// Which dead messages are to be revived, and when they are to be due.
+/// Which dead messages are revived, and when they are due.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReviveFields<'a> {
-    /// These.
-    // Kept as they were given, so that a server holds no more of them than a batch may have.
+    /// The messages with these ids.
+    // Kept unparsed, so that a server holds no more of them than a batch may have.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<MessageId>>"))]
     pub ids: Option<Box<RawValue>>,
-    /// The number of messages, from the one that has been dead longest on.
+    /// The number of messages, oldest death first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<u64>,
-    /// All of them.
+    /// All dead messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all: Option<bool>,
-    /// So long from now.
+    /// After this delay, from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
     pub delay: Option<Cow<'a, str>>,
-    /// The same in milliseconds.
+    /// The delay in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
     /// At this instant.
@@ -178,7 +178,7 @@ pub struct ReviveFields<'a> {
 }
 
 impl ReviveFields<'static> {
-    /// Those of `which`, to be due as `when` says.
+    /// Revives the messages of `which`, due as `when` says.
     pub fn new(which: &Selection, when: When) -> ReviveFields<'static> {
         let SelectFields { ids, oldest, all } = which.into();
         let WhenFields { delay, delay_ms, due, level } = when.into();
@@ -186,37 +186,37 @@ impl ReviveFields<'static> {
     }
 }
 
-/// A message that was scheduled or ready, and is gone.
+/// A message that was scheduled or ready, and has been removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Cancelled {
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["cancelled"])))]
     outcome: Cow<'static, str>,
-    /// Which one it was.
+    /// The id of the message.
     pub id: MessageId,
 }
 
 impl Cancelled {
-    /// This one is.
+    /// The answer for the message with this id.
     pub fn new(id: MessageId) -> Cancelled {
         Cancelled { outcome: "cancelled".into(), id }
     }
 }
 
-/// A message that has another instant now.
+/// A message that has been rescheduled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Moved {
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["moved"])))]
     outcome: Cow<'static, str>,
-    /// Which one it is.
+    /// The id of the message.
     pub id: MessageId,
-    /// When it is due now.
+    /// The instant at which it is due now.
     pub due: Timestamp,
 }
 
 impl Moved {
-    /// This one has.
+    /// The answer for this message and its new instant.
     pub fn new(id: MessageId, due: Timestamp) -> Moved {
         Moved { outcome: "moved".into(), id, due }
     }
@@ -226,16 +226,16 @@ impl Moved {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Swept {
-    /// How many messages were revived or discarded.
+    /// The number of messages that were revived or discarded.
     pub done: u64,
-    /// How many were refused.
+    /// The number of messages that were refused.
     pub refused_in_all: u64,
     /// Those that were refused, at most 1,000 of them.
     pub refused: Vec<RefusedOne>,
 }
 
 impl Swept {
-    /// What the store behind the server at the address `server` did.
+    /// The outcome, as the store behind the server at the address `server` reports it.
     pub fn into_swept(self, server: &str) -> dwell_store::Swept {
         let refused = |one: RefusedOne| (one.id, one.error.into_error(server));
         dwell_store::Swept {
@@ -258,20 +258,20 @@ impl From<&dwell_store::Swept> for Swept {
     }
 }
 
-/// One message of many that was refused: a dead one that was left as it is, one of a list that cannot be read.
+/// One refused message of many: a dead one that was left unchanged, or one of a list that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct RefusedOne {
-    /// Which one.
+    /// The id of the message.
     pub id: MessageId,
-    /// Why.
+    /// The reason.
     pub error: Problem<'static>,
 }
 
-/// How many messages were removed.
+/// The number of messages that were removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Removed {
-    /// So many.
+    /// The number of messages.
     pub removed: u64,
 }

@@ -1,13 +1,13 @@
-//! The codes of refusals: each word with its status, what it says in short, and whether trying again can help.
+//! The codes of refusals: each with its status, a short title, and whether a retry can help.
 
 /// A code, as it is answered over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
-    /// The stable word.
+    /// The stable code.
     pub code: &'static str,
     /// The HTTP status.
     pub status: u16,
-    /// One short sentence, the same for every occurrence.
+    /// One short sentence, the same for every occurrence of the code.
     pub title: &'static str,
     /// Whether the same request may succeed later.
     pub retryable: bool,
@@ -21,7 +21,7 @@ const fn retryable(status: u16, code: &'static str, title: &'static str) -> Code
     Code { code, status, title, retryable: true }
 }
 
-/// Every code that a server answers with. `docs/http.md` lists the same; a test compares them.
+/// Every code that a server answers with. `docs/http.md` lists the same codes; a test compares them.
 pub const CODES: &[Code] = &[
     // The request itself.
     lasting(400, "malformed_request", "The request can not be read"),

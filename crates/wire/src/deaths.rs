@@ -1,11 +1,11 @@
-//! What has died and was discarded, by queue and reason.
+//! Counts of messages that died or were discarded, by queue and reason.
 
 use dwell_model::QueueName;
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What has died and was discarded, as the server has noticed since it opened its store.
+/// Counts of messages that died or were discarded since the server opened its store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Deaths {
@@ -13,16 +13,16 @@ pub struct Deaths {
     pub queues: Vec<QueueDeaths>,
 }
 
-/// What has died in a queue and was discarded from it.
+/// Counts of messages that died in a queue or were discarded from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct QueueDeaths {
-    /// The queue, which may be gone; left out of what all queues beyond 10,000 have together.
+    /// The queue, which may no longer exist; left out of the joint counts of all queues beyond the first 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueName>,
-    /// What has died, by reason.
+    /// How many messages died, by reason.
     pub deaths: DeathCounts,
-    /// What was discarded, by reason.
+    /// How many messages were discarded, by reason.
     pub discarded: DiscardCounts,
 }
 
@@ -34,7 +34,7 @@ pub struct DeathCounts {
     pub attempts: u64,
     /// A lease ran out, or was ended, with the last attempt.
     pub lapse: u64,
-    /// The expiry came.
+    /// The expiry passed.
     pub expiry: u64,
     /// A consumer buried it.
     pub buried: u64,
@@ -46,11 +46,11 @@ pub struct DeathCounts {
 pub struct DiscardCounts {
     /// It had been dead for as long as the queue's `dead_ttl`.
     pub dead_ttl: u64,
-    /// As many others as the queue's `dead_max` had died later.
+    /// As many others as the queue's `dead_max` had died after it.
     pub dead_max: u64,
-    /// It expired, and the queue's `on_expiry` drops what does: it was never dead.
+    /// It expired, and the queue's `on_expiry` drops expired messages: it was never dead.
     pub on_expiry: u64,
-    /// Somebody asked for it.
+    /// A caller discarded it.
     pub asked: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What falls due, what has happened lately, and the overview of all queues.
+//! What falls due, recent counts, and the overview of all queues.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{StateCounts, pause_text, text};
 
-/// A span of time from now on, cut into steps of one length.
+/// A span of time from now on, divided into steps of equal length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Span {
     /// 60 steps of a second.
@@ -23,7 +23,7 @@ pub enum Span {
 }
 
 impl Span {
-    /// All of them, with the names that the `span` parameter has for them.
+    /// All spans, with the values of the `span` parameter.
     pub const ALL: [(&'static str, Span); 4] =
         [("minute", Span::Minute), ("hour", Span::Hour), ("day", Span::Day), ("month", Span::Month)];
 
@@ -42,7 +42,8 @@ impl Span {
         }
     }
 
-    /// The ends of the steps: whole steps of UTC, the first after `now`, so that a step keeps its place from one forecast to the next.
+    /// The ends of the steps: whole steps of UTC, the first one after
+    /// `now`, so that a step has the same edges in each forecast.
     pub fn edges(self, now: Timestamp) -> Vec<Timestamp> {
         let (count, step_ms) = self.steps();
         let first = now.as_ms().unsigned_abs() / step_ms + 1;
@@ -50,27 +51,27 @@ impl Span {
     }
 }
 
-/// How many scheduled messages are due by each of some instants.
+/// How many scheduled messages are due by each of a list of instants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Forecast {
-    /// The queue; left out for all of them.
+    /// The queue; left out for all queues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueName>,
-    /// The instant that it holds for.
+    /// The instant of the forecast.
     pub now: Timestamp,
-    /// All scheduled messages.
+    /// The number of all scheduled messages.
     pub scheduled: u64,
     /// The instants.
     pub edges: Vec<Timestamp>,
-    /// For each, how many messages are due then or before.
+    /// For each instant, the number of messages due then or before.
     pub due_by: Vec<u64>,
-    /// How far off each of these may be, at most.
+    /// The largest error of each of these counts.
     pub within: u64,
 }
 
 impl Forecast {
-    /// What a store has counted.
+    /// The forecast of a store.
     pub fn of(
         queue: Option<QueueName>,
         now: Timestamp,
@@ -81,10 +82,10 @@ impl Forecast {
         Forecast { queue, now, scheduled, edges, due_by, within }
     }
 
-    /// What a store would have counted by these instants.
+    /// The forecast as a store would have returned it for these instants.
     ///
     /// # Errors
-    /// What is wrong with it, if it is not an answer about these instants.
+    /// If it is not an answer for these instants; the text is the reason.
     pub fn into_store(self, asked: &[Timestamp]) -> Result<dwell_store::Forecast, &'static str> {
         let Forecast { scheduled, edges, due_by, within, .. } = self;
         if edges != asked || due_by.len() != asked.len() {
@@ -94,7 +95,7 @@ impl Forecast {
     }
 }
 
-/// Counts in slots of one length, oldest first. The last one is still being counted.
+/// Counts in slots of equal length, oldest first. The last slot is still being counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Series {
@@ -110,29 +111,29 @@ pub struct Series {
     pub takes: Vec<u64>,
     /// Messages acked.
     pub acks: Vec<u64>,
-    /// Messages given back for another attempt.
+    /// Messages given back by a retry.
     pub retries: Vec<u64>,
-    /// Messages that a settlement has made dead.
+    /// Messages made dead by a settlement.
     pub deaths: Vec<u64>,
-    /// The lateness that half of the takes did not pass; null where nothing was taken.
+    /// The median lateness of the takes; null where nothing was taken.
     pub lateness_p50_ms: Vec<Option<u64>>,
-    /// The same for 99 in a hundred.
+    /// The 99th percentile.
     pub lateness_p99_ms: Vec<Option<u64>>,
-    /// The most.
+    /// The maximum.
     pub lateness_max_ms: Vec<Option<u64>>,
 }
 
-/// What has happened to a queue lately.
+/// The recent counts of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Recent {
     /// The queue.
     pub queue: QueueName,
-    /// The instant that it holds for.
+    /// The instant of the answer.
     pub now: Timestamp,
-    /// Whether the queue is among the busiest, of which this is kept.
+    /// Whether recent counts are kept for the queue: only for the busiest queues.
     pub kept: bool,
-    /// The finer slots first.
+    /// The series, finest slots first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<Series>>"))]
     pub recent: Vec<Series>,
@@ -146,7 +147,7 @@ pub struct TopQueue {
     pub queue: QueueName,
     /// Its messages by state.
     pub counts: StateCounts,
-    /// How many takes wait on it.
+    /// The number of takes that wait on it.
     pub waiting: u64,
     /// When the earliest of its scheduled messages is due.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,35 +169,35 @@ impl From<&dwell_store::QueueStats> for TopQueue {
     }
 }
 
-/// All queues at a glance.
+/// The overview of all queues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Overview {
-    /// When it was asked for.
+    /// The instant of the request.
     pub now: Timestamp,
-    /// What was counted by walking over all queues; left out before the first walk has ended.
+    /// The counts of a walk over all queues; left out until the first walk has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub census: Option<Census>,
-    /// What has happened lately in all queues together, the finer slots first.
+    /// The recent counts of all queues together, finest slots first.
     pub recent: Vec<Series>,
 }
 
-/// What a walk over all queues has counted.
+/// The counts of a walk over all queues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Census {
     /// When the walk ended.
     pub as_of: Timestamp,
-    /// How many queues there are.
+    /// The number of queues.
     pub queues: u64,
-    /// Queues that cannot be read now: nothing of theirs is in the counts.
+    /// The number of queues that cannot be read now; their messages are not counted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unread: u64,
     /// Messages by state.
     pub counts: StateCounts,
-    /// How many takes wait.
+    /// The number of waiting takes.
     pub waiting: u64,
-    /// The queues that are among the first hundred by one of the counts, by name.
+    /// The queues that are among the first hundred by any of the counts, ordered by name.
     pub top: Vec<TopQueue>,
     /// What falls due within a minute, an hour, a day and thirty days.
     pub forecast: Forecast,

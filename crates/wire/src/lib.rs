@@ -1,20 +1,21 @@
-//! What the HTTP interface carries, said once for both sides: a server writes what a client reads by the same types, and both
-//! find a route in the same table.
+//! The JSON and the routes of the HTTP interface, shared by both sides: a server writes and a client reads the same
+//! types, and both find a route in the same table.
 //!
-//! `docs/http.md` is the same for people; tests hold it against this.
+//! `docs/http.md` describes the same for readers; tests compare it with this crate.
 //!
-//! What is written borrows, what is read owns its texts, and both are the same JSON. A request with a field that is not known is
-//! refused; in an answer such a field is passed over, so that a client can speak to a later server. What is said of a type or
-//! a field here stands in `/openapi.json` too, so it is said of the JSON.
+//! What is written borrows, what is read owns its texts, and both are the same JSON. A request with an unknown field is
+//! refused; in an answer an unknown field is ignored, so that a client can speak to a later server. The doc comments of
+//! types and fields are the descriptions in `/openapi.json`, so they describe the JSON.
 //!
 //! # Layout
-//! - [`Operation`], [`ROUTES`]: each method and path, what it asks of its caller, what it takes and answers; [`Parameter`],
-//!   `refusals`: what the table is made of; [`Path`]: a route's path with its names filled in
+//! - [`Operation`], [`ROUTES`]: each method and path, what it requires of its caller, its request and answers;
+//!   [`Parameter`], `refusals`: parts of the table; [`Path`]: a route's path with its names filled in
 //! - [`Verb`], [`Asks`]: scopes
-//! - [`CODES`]: each code that a refusal may have, with its status; [`Problem`]: a refusal on its way
-//! - `message`, `put`, `settle`, `change`, `queue`, `forecast`, `deaths`, `server`: what is asked and answered in JSON, a kind of operations each;
-//!   `text`: durations and bytes in it; [`Unreadable`]: an answer of which no value of a store can be made
-//! - `schema` (feature of that name): what all of that looks like, for OpenAPI
+//! - [`CODES`]: each code of a refusal, with its status; [`Problem`]: the JSON of a refusal
+//! - `message`, `put`, `settle`, `change`, `queue`, `forecast`, `deaths`, `server`: the JSON
+//!   of requests and answers, one kind of operations each; `text`: durations and bytes in it;
+//!   [`Unreadable`]: an answer that cannot be converted into a store's value
+//! - `schema` (feature of that name): its JSON Schemas, for OpenAPI
 
 mod asks;
 mod change;

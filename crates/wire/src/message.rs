@@ -1,4 +1,4 @@
-//! Messages: what get, list and take show.
+//! Messages: the JSON of get, list and take.
 
 use std::borrow::Cow;
 
@@ -23,44 +23,44 @@ pub struct Message<'a> {
     pub number: u64,
     /// The queue it is in.
     pub queue: Cow<'a, QueueName>,
-    /// Where it stands.
+    /// Its state.
     #[cfg_attr(
         feature = "schema",
         schemars(with = "String", extend("enum" = ["scheduled", "ready", "leased", "dead"]))
     )]
     pub state: StateKind,
-    // The body is one of these two, or neither where it was left out.
+    // Of the two fields for the body, at most one is present; neither if the body was left out.
     #[serde(rename = "body", skip_serializing_if = "Option::is_none")]
     body_text: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     body_base64: Option<Base64<'a>>,
-    /// The beginning of the body, where that was asked for and is UTF-8.
+    /// The beginning of the body, if requested and UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<Cow<'a, str>>,
-    /// The beginning of the body, where that was asked for and is not UTF-8.
+    /// The beginning of the body, if requested and not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub preview_base64: Option<Base64<'a>>,
-    /// Bytes of the body, also where the body was left out.
+    /// The length of the body in bytes, also if the body was left out.
     pub size: usize,
     /// The instant before which it is not handed out.
     pub due: Timestamp,
     /// When it was put.
     pub created: Timestamp,
-    /// The instant past which it is dead, if nobody holds it.
+    /// The instant past which it is dead unless it is leased.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
-    /// The caller's own name for it.
+    /// The caller's own key for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Cow<'a, Key>>,
-    /// Text that travels with the body.
+    /// Text headers, stored with the body.
     #[serde(default, skip_serializing_if = "Headers::is_empty")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<std::collections::BTreeMap<String, String>>"))]
     pub headers: Headers,
-    /// Smaller first, among due messages.
+    /// The priority among due messages, smaller first.
     pub priority: u32,
-    /// The attempt under way, or how many are spent.
+    /// The attempt under way, or the number of attempts spent.
     pub attempt: u32,
     /// Its own limit of attempts.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,13 +74,13 @@ pub struct Message<'a> {
     )]
     #[cfg_attr(feature = "schema", schemars(with = "Option<crate::schema::Duration>"))]
     pub lease_ms: Option<u64>,
-    /// Until when it is held, by the store's wall clock.
+    /// When its lease ends, by the store's wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_until: Option<Timestamp>,
-    /// When its lease was granted or last extended, by the store's wall clock as it was then.
+    /// When its lease was granted or last extended, by the store's wall clock at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_granted: Option<Timestamp>,
-    /// Who holds it, if the take said so.
+    /// Who holds it, if the take named a holder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<Cow<'a, Holder>>,
     /// Why it is dead.
@@ -92,12 +92,12 @@ pub struct Message<'a> {
     /// The error of its last failed attempt, or the reason it was buried with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<Cow<'a, str>>,
-    /// How often each thing happened to it.
+    /// Counters of what happened to it.
     pub counts: Counts,
 }
 
 impl<'a> Message<'a> {
-    /// As a server shows it, with its body or without.
+    /// The message as a server shows it, with or without its body.
     pub fn of(message: &'a dwell_model::Message, with_body: bool) -> Message<'a> {
         let standing = &message.standing;
         let (body_text, body_base64) = match std::str::from_utf8(&message.body) {
@@ -140,10 +140,10 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// As a server shows it in a list, with the first `characters` of its body, or as many bytes if they are not UTF-8.
+    /// The message as a server lists it, with the first `characters` of its body, or as many bytes if they are not UTF-8.
     pub fn previewed(message: &'a dwell_model::Message, characters: usize) -> Message<'a> {
         let body = &*message.body;
-        // No character takes more bytes than four: where these end inside of one, there are enough before it.
+        // A character has at most four bytes: if the cut is inside a character, there are enough before it.
         let head = &body[..body.len().min(characters.saturating_mul(4))];
         let valid = head.utf8_chunks().next().map_or("", |chunk| chunk.valid());
         let cut = valid.char_indices().nth(characters).map_or(valid.len(), |(at, _)| at);
@@ -157,17 +157,17 @@ impl<'a> Message<'a> {
         shown
     }
 
-    /// Its body as text, if it is shown and is UTF-8.
+    /// Its body as text, if it is present and UTF-8.
     pub fn text(&self) -> Option<&str> {
         self.body_text.as_deref()
     }
 
-    /// The message of the store. Of a lease, an answer shows from when to when it lasts and who holds it: its token, which is its
-    /// holder's alone, is 0, and so is its length where a server does not say when it was granted. That the message has lost its
-    /// key to another one is not shown either.
+    /// The message of the store. An answer shows from when to when a lease lasts and who holds it. It does not show the
+    /// token, which only the holder has: it is 0, and so is the length if the server does not say when the lease was
+    /// granted. Nor does it show that the message has lost its key to another one.
     ///
     /// # Errors
-    /// If it is in a state that some field must tell more of, and that field is missing.
+    /// If its state requires a field that is missing.
     pub fn into_message(self) -> Result<dwell_model::Message, Unreadable> {
         let granted = self.lease_granted;
         let hidden = |deadline: Timestamp| Lease {
@@ -192,7 +192,7 @@ impl<'a> Message<'a> {
                 State::Dead(Death { reason, at })
             }
         };
-        // The one under way is not spent yet.
+        // The attempt under way is not spent yet.
         let under_way = u32::from(self.state == StateKind::Leased);
         let Counts { takes, lapses, releases, buries, revives } = self.counts;
         let body = match (self.body_text, self.body_base64) {
@@ -225,7 +225,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The number of a message, if it can be one.
+/// The number of a message, if it is in range.
 pub(crate) fn number(number: u64) -> Result<Number, Unreadable> {
     Number::new(number).map_err(|_| Unreadable("a number is out of range"))
 }
@@ -238,7 +238,7 @@ pub fn lease_until(message: &dwell_model::Message) -> Option<Timestamp> {
     }
 }
 
-/// How often each thing happened to a message.
+/// How often each event happened to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "MessageCounts"))]
 pub struct Counts {
@@ -278,7 +278,7 @@ pub struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// The page of the store behind the server at the address `server`.
+    /// The page, as the store behind the server at the address `server` returns it.
     ///
     /// # Errors
     /// As [`Message::into_message`].
@@ -304,7 +304,7 @@ pub struct Delivery<'a> {
     pub taken_at: Timestamp,
     /// How late that was, in milliseconds.
     pub lateness_ms: u64,
-    /// The message. From when to when the lease lasts is said once, by the delivery.
+    /// The message. The delivery has the begin and end of the lease, so they are not repeated here.
     #[serde(flatten)]
     pub message: Message<'a>,
 }
@@ -326,7 +326,7 @@ impl<'a> From<&'a dwell_store::Delivery> for Delivery<'a> {
 }
 
 impl Delivery<'_> {
-    /// The delivery of the store.
+    /// The delivery, as a store returns it.
     ///
     /// # Errors
     /// As [`Message::into_message`].

@@ -5,9 +5,9 @@
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// What it means, in a few words.
+    /// What it means, in a few words. This is its description in the OpenAPI document.
     pub text: &'static str,
-    /// What it may be: JSON Schema, in JSON. References lead into the OpenAPI document.
+    /// Its JSON Schema, in JSON. References point into the OpenAPI document.
     pub schema: &'static str,
 }
 
@@ -15,7 +15,7 @@ const fn parameter(name: &'static str, text: &'static str, schema: &'static str)
     Parameter { name, text, schema }
 }
 
-/// The schema of this name in the OpenAPI document.
+/// A reference to the schema of this name in the OpenAPI document.
 macro_rules! named {
     ($name:literal) => {
         concat!(r##"{"$ref":"#/components/schemas/"##, $name, r#""}"#)
@@ -32,7 +32,7 @@ const FLAG: &str = r#"{"type":"boolean"}"#;
 const U32: &str = r#"{"type":"integer","minimum":0,"maximum":4294967295}"#;
 const U64: &str = r#"{"type":"integer","minimum":0,"maximum":18446744073709551615}"#;
 
-/// In paths, by their names.
+/// The parameters in paths, by name.
 pub const PATH_PARAMETERS: &[Parameter] = &[
     parameter("queue", "The queue, percent-encoded", QUEUE_NAME),
     parameter("id", "The message", named!("Id")),

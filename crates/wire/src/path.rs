@@ -1,4 +1,4 @@
-//! A route's path with its names filled in: one percent-encoded segment a name, and a query.
+//! A route's path with its names filled in, each as one percent-encoded segment, and a query.
 
 use std::fmt::{Display, Write as _};
 
@@ -19,10 +19,10 @@ pub struct Path {
 }
 
 impl Path {
-    /// The path of `operation`, with `names` in place of what varies, in their order.
+    /// The path of `operation`, with `names` in place of its parameters, in order.
     ///
     /// # Panics
-    /// If there are more or fewer names than the route has places.
+    /// If the number of names differs from the number of the route's parameters.
     pub fn of(operation: Operation, names: &[&str]) -> Path {
         let mut pieces = operation.route().path.split('{');
         let mut text = pieces.next().unwrap_or_default().to_owned();
@@ -47,7 +47,7 @@ impl Path {
         self
     }
 
-    /// Adds a parameter if there is one.
+    /// Adds a parameter if it has a value.
     #[must_use]
     pub fn query_some(self, name: &str, value: Option<impl Display>) -> Path {
         match value {
@@ -56,12 +56,12 @@ impl Path {
         }
     }
 
-    /// What is asked there.
+    /// The operation of the path.
     pub fn operation(&self) -> Operation {
         self.operation
     }
 
-    /// As it stands in a request.
+    /// The path and query as a request has them.
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -1,4 +1,4 @@
-//! A refusal on its way: RFC 9457 with members of its own, made of the error of a store and read back as the same error.
+//! The JSON of a refusal: RFC 9457 with extension members, made from a store's error and parsed back into the same error.
 
 use std::borrow::Cow;
 
@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Code, lookup};
 
-/// A refusal as the server words it.
+/// A refusal as the server reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem<'a> {
     /// Where the code is explained, relative to the server.
     #[serde(rename = "type")]
     pub kind: Cow<'a, str>,
-    /// The code in words.
+    /// The title of the code.
     pub title: Cow<'a, str>,
     /// The HTTP status.
     pub status: u16,
-    /// What was refused and what to do.
+    /// What was refused, and what to do.
     pub detail: Cow<'a, str>,
     /// The stable code.
     #[cfg_attr(
@@ -29,25 +29,25 @@ pub struct Problem<'a> {
     pub code: Cow<'a, str>,
     /// Whether the same request may succeed later.
     pub retryable: bool,
-    /// What it is about, for programs: those of these members that belong to its code.
+    /// Details for programs: the members that belong to the code.
     #[serde(flatten)]
     pub facts: Facts<'a>,
 }
 
-/// What a refusal is about, for programs.
+/// Details of a refusal, for programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Facts<'a> {
-    /// The message that stands in the way.
+    /// The message that prevents the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<MessageId>,
-    /// How often the message has been handed out by now.
+    /// How often the message has been handed out so far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub takes: Option<u32>,
-    /// The limit that was passed.
+    /// The limit that was exceeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// The size that passed it.
+    /// The size that exceeded it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub len: Option<u64>,
     /// The queue.
@@ -59,7 +59,7 @@ pub struct Facts<'a> {
     /// The delay level that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<u32>,
-    /// How many levels the queue has.
+    /// The number of levels of the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub levels: Option<u32>,
     /// The instant that was asked for, in milliseconds since 1970.
@@ -77,7 +77,7 @@ pub struct Facts<'a> {
 }
 
 impl Facts<'static> {
-    /// Those of a value that no store would accept.
+    /// The details of a value that no store would accept.
     pub fn of_invalid(invalid: &Invalid) -> Facts<'static> {
         let none = Facts::default();
         match invalid {
@@ -101,12 +101,12 @@ impl Facts<'static> {
             Invalid::InvalidSetting { setting, reason } => {
                 Facts { setting: Some((*setting).into()), reason: owned(reason), ..none }
             }
-            // Texts that were sent: they stand in the detail.
+            // Texts that the caller sent: they are in the detail.
             _ => none,
         }
     }
 
-    /// Those of the error of a store.
+    /// The details of a store's error.
     pub fn of(error: &Error) -> Facts<'static> {
         let none = Facts::default();
         match error {
@@ -147,7 +147,7 @@ fn owned(text: &str) -> Option<Cow<'static, str>> {
 }
 
 impl From<&Error> for Problem<'static> {
-    /// As a server answers it. An error that no server has becomes `internal`.
+    /// The refusal as a server answers it. An error that no server returns becomes `internal`.
     fn from(error: &Error) -> Problem<'static> {
         let entry = lookup(error.code()).or_else(|| lookup("internal"));
         let Code { code, status, title, retryable } = *entry.expect("the table has an entry for mistakes");
@@ -166,7 +166,7 @@ impl From<&Error> for Problem<'static> {
 impl Problem<'_> {
     /// The error of the store behind the server at the address `server`, or of the server itself ([`Error::Refused`]).
     ///
-    /// A server's store is not its callers' to open: the error never [needs that](Error::needs_reopen).
+    /// The server opens its own store, so the error never [needs a reopen](Error::needs_reopen).
     pub fn into_error(self, server: &str) -> Error {
         if let Some(error) = self.error_of_store() {
             return error;
@@ -184,7 +184,7 @@ impl Problem<'_> {
         }
     }
 
-    /// The error that the facts are those of; `None` where one of them is missing.
+    /// The error that the details describe; `None` if one of them is missing.
     fn error_of_store(&self) -> Option<Error> {
         let Facts { id, takes, limit, len, level, levels, ms, expires, due, .. } = self.facts;
         let queue = || self.facts.queue.clone();
@@ -241,7 +241,7 @@ impl Problem<'_> {
 mod tests {
     use super::*;
 
-    /// On its way as JSON, and back.
+    /// Serializes the error to JSON and parses it back.
     fn sent(error: &Error) -> Error {
         let json = serde_json::to_string(&Problem::from(error)).unwrap();
         serde_json::from_str::<Problem<'static>>(&json).unwrap().into_error("http://localhost")
@@ -315,7 +315,7 @@ mod tests {
         let forbidden = problem("forbidden", false).into_error("http://localhost");
         let expected = Error::Refused { code: "forbidden", reason: "no".into(), is_retryable: false };
         assert_eq!(forbidden, expected);
-        // While a server opens its store there is no more to say.
+        // A server that opens its store has no further details.
         let opening = problem("unavailable", true).into_error("http://localhost");
         assert_eq!((opening.code(), opening.is_retryable()), ("unavailable", true));
         assert_eq!(opening.to_string(), "no");

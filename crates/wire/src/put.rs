@@ -1,4 +1,4 @@
-//! Puts: one of a batch, whose texts a server reads and says what is wrong with; and what became of it.
+//! Puts: one item of a batch, whose texts the server parses and reports errors of; and the answer.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use crate::{Base64, Unreadable, WhenFields};
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PutItem<'a> {
-    /// The queue, where the path names none.
+    /// The queue, if the path names none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<QueueName>"))]
     pub queue: Option<Cow<'a, str>>,
@@ -34,11 +34,11 @@ pub struct PutItem<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Base64>"))]
     pub body_base64: Option<Base64<'a>>,
-    /// Due so long after the put.
+    /// Due after this delay, from the put.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
     pub delay: Option<Cow<'a, str>>,
-    /// The same in milliseconds.
+    /// The delay in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
     /// Due at this instant.
@@ -48,22 +48,22 @@ pub struct PutItem<'a> {
     /// Due after this delay level of the queue, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<u32>,
-    /// The caller's own name for it.
+    /// The caller's own key for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Key>"))]
     pub key: Option<Cow<'a, str>>,
-    /// What to do if a live message has the key.
+    /// What to do if a live message has the same key.
     #[serde(default, with = "on_conflict", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::OnConflict>"))]
     pub on_conflict: Option<OnConflict>,
-    /// Text that travels with the body.
+    /// Text headers, stored with the body.
     #[serde(default, skip_serializing_if = "HeaderFields::is_empty")]
     #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, String>"))]
     pub headers: HeaderFields,
-    /// Smaller first, among due messages.
+    /// The priority among due messages, smaller first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
-    /// The instant past which it is dead, if nobody holds it.
+    /// The instant past which it is dead unless it is leased.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Timestamp>"))]
     pub expires: Option<Cow<'a, str>>,
@@ -74,10 +74,10 @@ pub struct PutItem<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
     pub lease: Option<Cow<'a, str>>,
-    /// The same in milliseconds.
+    /// Its own lease in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
-    /// What makes a repeated put harmless.
+    /// The idempotency key, which makes a repeated put harmless.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<PutToken>"))]
     pub token: Option<Cow<'a, str>>,
@@ -108,7 +108,7 @@ impl<'a> From<&'a Put> for PutItem<'a> {
     }
 }
 
-/// The words for what to do on a conflict of keys.
+/// The values for a conflict of keys.
 pub const ON_CONFLICT: [(&str, OnConflict); 3] =
     [("reject", OnConflict::Reject), ("replace", OnConflict::Replace), ("keep", OnConflict::Keep)];
 
@@ -139,13 +139,13 @@ mod on_conflict {
 /// Headers of a put.
 #[derive(Clone, Debug)]
 pub enum HeaderFields {
-    /// A message's own.
+    /// Checked headers of a message.
     Checked(Headers),
-    /// As they were read: held as far as a message may have them, and counted to their end.
+    /// Headers as they were read: kept up to the limit of a message, and counted to the end.
     Read {
         /// Names and values.
         pairs: BTreeMap<String, String>,
-        /// Bytes of all names and values that were given.
+        /// The total length in bytes of all names and values that were given.
         bytes: usize,
     },
 }
@@ -207,7 +207,7 @@ impl<'de> Deserialize<'de> for HeaderFields {
                     if bytes > Headers::MAX_LEN {
                         continue;
                     }
-                    // Of equal names the last one stands.
+                    // Of equal names the last one wins.
                     let len = name.len();
                     if let Some(before) = pairs.insert(name, value) {
                         bytes -= len + before.len();
@@ -224,7 +224,7 @@ impl<'de> Deserialize<'de> for HeaderFields {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct PutAnswer {
-    /// The message that stands.
+    /// The message that is stored now.
     pub id: MessageId,
     /// Its number.
     pub number: u64,
@@ -236,7 +236,7 @@ pub struct PutAnswer {
         schemars(with = "String", extend("enum" = ["created", "replaced", "kept"]))
     )]
     pub outcome: PutOutcome,
-    /// The message that is gone or has lost its key.
+    /// The message that was replaced, or has lost its key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaced: Option<MessageId>,
 }
@@ -249,7 +249,7 @@ pub enum PutOutcome {
     Created,
     /// A new message, in place of another.
     Replaced,
-    /// The standing message was kept.
+    /// The existing message was kept.
     Kept,
 }
 

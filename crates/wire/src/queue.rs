@@ -22,14 +22,14 @@ pub struct QueueStats {
     pub queue: QueueName,
     /// Its messages by state.
     pub counts: StateCounts,
-    /// How many takes wait on it.
+    /// The number of takes that wait on it.
     pub waiting: u64,
     /// When the earliest of its scheduled messages is due.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_due: Option<Timestamp>,
     /// The settings in force.
     pub settings: QueueSettings,
-    /// The names of those that are its own.
+    /// The names of the settings that are the queue's own.
     pub own: Vec<Cow<'static, str>>,
 }
 
@@ -54,7 +54,7 @@ impl TryFrom<QueueStats> for dwell_store::QueueStats {
         let settings = Settings::try_from(stats.settings)?;
         let mut own = OwnSettings::default();
         for name in &stats.own {
-            // A later server has settings that are not known here.
+            // A later server may have settings that are unknown here.
             let known = SettingName::ALL.into_iter().find(|known| known.as_str() == name);
             if let Some(name) = known {
                 own.change(SettingChange::Set(value(&settings, name)?));
@@ -72,7 +72,7 @@ impl TryFrom<QueueStats> for dwell_store::QueueStats {
     }
 }
 
-/// What is in force for one setting.
+/// The effective value of one setting.
 fn value(settings: &Settings, name: SettingName) -> Result<Setting, Unreadable> {
     Ok(match name {
         SettingName::Lease => Setting::LeaseMs(settings.lease_ms),
@@ -107,11 +107,11 @@ pub struct StateCounts {
     pub scheduled: u64,
     /// Due and not handed out.
     pub ready: u64,
-    /// Of these, those with a priority below 1,024.
+    /// Of the ready messages, those with a priority below 1,024.
     pub ready_urgent: u64,
     /// Handed out.
     pub leased: u64,
-    /// Set aside.
+    /// Dead.
     pub dead: u64,
 }
 
@@ -129,7 +129,7 @@ impl From<dwell_store::StateCounts> for StateCounts {
     }
 }
 
-/// The settings in force.
+/// The effective settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Settings"))]
 pub struct QueueSettings {
@@ -150,26 +150,26 @@ pub struct QueueSettings {
     #[serde(with = "text::durations")]
     #[cfg_attr(feature = "schema", schemars(with = "Vec<schema::Duration>"))]
     pub levels: Vec<u64>,
-    /// Over how many partitions the queue is spread.
+    /// The number of partitions of the queue.
     pub spread: u16,
     /// How long a put's token is remembered.
     #[serde(rename = "token_ttl", with = "text::duration")]
     #[cfg_attr(feature = "schema", schemars(with = "schema::Duration"))]
     pub token_ms: u64,
-    /// How long a message stays dead; null until somebody removes it.
+    /// How long a message stays dead; null for ever, until it is discarded.
     #[serde(rename = "dead_ttl", default, with = "text::option_duration")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
     pub dead_ttl_ms: Option<u64>,
-    /// The most dead messages, past which the oldest deaths are discarded; null for no limit.
+    /// The most dead messages; beyond it the oldest deaths are discarded; null for no limit.
     #[serde(default)]
     pub dead_max: Option<u64>,
-    /// What becomes of a message that expires.
+    /// What happens to a message that expires.
     #[serde(default)]
     pub on_expiry: OnExpiry,
-    /// The most messages that are leased at a time; null for no limit but the server's.
+    /// The most messages that are leased at a time; null for the server's limit alone.
     #[serde(default)]
     pub max_leased: Option<u64>,
-    /// From which lapse of a lease on a message waits for the backoff.
+    /// The number of the lapse from which on a message waits for the backoff.
     #[serde(default)]
     pub lapse_backoff: LapseBackoff,
 }
@@ -220,7 +220,7 @@ impl TryFrom<QueueSettings> for Settings {
     }
 }
 
-/// A pause as settings show it: `running`, `paused`, or the instant at which it ends.
+/// A pause in text form: `running`, `paused`, or the instant at which it ends.
 pub fn pause_text(pause: Pause) -> String {
     match pause {
         Pause::Running => "running".to_owned(),
@@ -229,7 +229,7 @@ pub fn pause_text(pause: Pause) -> String {
     }
 }
 
-/// How long a failed message waits: exponential, with jitter.
+/// The delay after a failure: exponential, with jitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Backoff"))]
 pub struct BackoffSettings {
@@ -237,13 +237,13 @@ pub struct BackoffSettings {
     #[serde(rename = "base", with = "text::duration")]
     #[cfg_attr(feature = "schema", schemars(with = "schema::Duration"))]
     pub base_ms: u64,
-    /// The growth from one attempt to the next, in percent.
+    /// The growth per attempt, in percent.
     pub factor_percent: u32,
     /// The longest delay.
     #[serde(rename = "cap", with = "text::duration")]
     #[cfg_attr(feature = "schema", schemars(with = "schema::Duration"))]
     pub cap_ms: u64,
-    /// The largest share taken off at random, in percent.
+    /// The largest share that jitter takes off, in percent.
     pub jitter_percent: u32,
 }
 
@@ -277,10 +277,10 @@ pub struct QueuePage {
 }
 
 impl QueuePage {
-    /// The queues of the store behind the server at the address `server`, by name; and where the next page begins.
+    /// The queues of the store behind the server at the address `server`, by name; and the cursor of the next page.
     ///
     /// # Errors
-    /// If a setting is one that is not known here.
+    /// If a setting has a value that is unknown here.
     pub fn into_stats(
         self,
         server: &str,
@@ -299,7 +299,7 @@ impl QueuePage {
 pub struct UnreadQueue {
     /// Its name.
     pub queue: QueueName,
-    /// Why.
+    /// The reason.
     pub error: Problem<'static>,
 }
 

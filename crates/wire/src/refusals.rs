@@ -1,6 +1,6 @@
-//! Groups of codes that operations may refuse with: what the table of routes is made of.
+//! Groups of codes that operations may be refused with: parts of the table of routes.
 
-/// Whatever is asked.
+/// For every operation.
 pub(crate) const ANY: &[&str] = &[
     "malformed_request",
     "unknown_parameter",
@@ -11,11 +11,11 @@ pub(crate) const ANY: &[&str] = &[
     "too_many_connections",
     "internal",
 ];
-/// Where a token may be asked for.
+/// Where a token may be required.
 pub(crate) const SCOPED: &[&str] = &["token_required", "forbidden"];
-/// Where a store is asked.
+/// Where the store is called.
 pub(crate) const STORE: &[&str] = &["closed", "unavailable", "foreign_data"];
-/// Where something may change.
+/// Where a message or setting may change.
 pub(crate) const CHANGE: &[&str] = &["outcome_unknown", "disk_full"];
 pub(crate) const QUEUE: &[&str] = &["invalid_queue_name"];
 pub(crate) const ID: &[&str] = &["malformed_id"];

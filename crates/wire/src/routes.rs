@@ -1,8 +1,8 @@
-//! The table of routes: what there is, what it asks of its caller, what it takes and answers.
+//! The table of routes: each operation, what it requires of its caller, its request and its answers.
 //!
-//! Router, authorisation and OpenAPI document of a server are made of it, and so are the paths that a client asks for. To add an
-//! operation: a row in [`ROUTES`], and what does not compile any more; then `docs/http.md` and `docs/security.md`, which tests
-//! hold against the table.
+//! A server's router, authorisation and OpenAPI document are made from it, and so are the paths of a client's requests.
+//! To add an operation, add a row to [`ROUTES`] and fix what no longer compiles; then `docs/http.md` and
+//! `docs/security.md`, which tests compare with the table.
 
 use crate::asks::{
     MAY_ANYTHING, MAY_COUNT, MAY_COUNT_ALL, MAY_LOOK, MAY_MANAGE, MAY_MOVE, MAY_PUT, MAY_TAKE,
@@ -26,7 +26,7 @@ pub enum Request {
     Items(&'static str),
 }
 
-/// What comes back when it went well. Schemas are named as in the OpenAPI document.
+/// What a successful answer carries. Schemas are named as in the OpenAPI document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A JSON object of this schema.
@@ -35,7 +35,7 @@ pub enum Answer {
     Created(&'static str),
     /// A JSON object, or the body alone.
     JsonOrRaw(&'static str),
-    /// One answer an item; the schema is that of one that was done.
+    /// One answer per item; the schema is that of a successful one.
     Each(&'static str),
     /// No body.
     Nothing,
@@ -50,7 +50,7 @@ pub enum Answer {
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
-    /// What is asked.
+    /// The operation.
     pub operation: Operation,
     /// Its name in the OpenAPI document.
     pub id: &'static str,
@@ -58,34 +58,34 @@ pub struct Route {
     pub method: &'static str,
     /// Its path, with `{name}` for a segment that varies.
     pub path: &'static str,
-    /// What it asks of its caller.
+    /// What it requires of its caller.
     pub asks: Asks,
     /// What it does, in a few words.
     pub summary: &'static str,
-    /// What it is listed under.
+    /// The tag that groups it.
     pub tag: &'static str,
     /// Parameters of its query.
     pub query: &'static [Parameter],
-    /// Names of those that have to be there.
+    /// Names of the query parameters that are required.
     pub requires: &'static [&'static str],
-    /// Headers that it reads.
+    /// The headers that it reads.
     pub headers: &'static [Parameter],
     /// What the request carries.
     pub request: Request,
-    /// What comes back, by status.
+    /// The answers, by status.
     pub answers: &'static [(u16, Answer)],
-    /// Groups of codes that it may refuse with, beside those that everything may.
+    /// Groups of codes that it may be refused with, besides those of every operation.
     pub errors: &'static [&'static [&'static str]],
 }
 
 impl Route {
-    /// All codes that it may refuse with.
+    /// All codes that it may be refused with.
     pub fn codes(&self) -> impl Iterator<Item = &'static str> {
         [ANY].into_iter().chain(self.errors.iter().copied()).flatten().copied()
     }
 }
 
-/// What a row has where it names no other.
+/// The default values of a row.
 const NONE: Route = Route {
     operation: Operation::Root,
     id: "",
@@ -102,14 +102,14 @@ const NONE: Route = Route {
     errors: &[],
 };
 
-/// A row is the name of the operation, its id, its method and path, what it asks, and the other columns by their names; what is
-/// said of the operation is its summary.
+/// A row is the name of the operation, its id, method and path, what it requires, and the other columns by name. The doc
+/// comment of an operation is its summary.
 macro_rules! routes {
     ($(
         #[doc = $summary:literal]
         $name:ident $id:literal: $method:ident $path:literal, $asks:expr => { $($column:ident: $value:expr,)* }
     )*) => {
-        /// Everything that can be asked of a server over HTTP.
+        /// All operations of a server over HTTP.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Operation {
             $(#[doc = $summary] $name,)*
@@ -523,7 +523,7 @@ mod tests {
         assert_eq!(described.union(&of_no_route).copied().collect::<BTreeSet<_>>(), all);
     }
 
-    /// The lines of the table in the documentation, each with its method and all its paths: `POST /a/b` `/c` is two.
+    /// The rows of the table in the documentation, each as a method with all its paths: `POST /a/b` `/c` is two.
     fn documented() -> BTreeSet<String> {
         let page = page("http.md");
         let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"];
@@ -536,7 +536,7 @@ mod tests {
                     full = (method, path.split('?').next().unwrap_or_default());
                     routes.insert(format!("{} {}", full.0, full.1));
                 } else {
-                    // As many segments as are given stand for as many at the end.
+                    // A path that begins in the middle replaces as many segments at the end of the full one.
                     let base: Vec<&str> = full.1.split('/').collect();
                     let kept = base.len() - word.matches('/').count();
                     routes.insert(format!("{} {}{word}", full.0, base[..kept].join("/")));

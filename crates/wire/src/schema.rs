@@ -1,6 +1,6 @@
-//! Schemas of what stands in JSON as text and has no type of its own.
+//! Schemas of values that JSON carries as text and that have no type of their own.
 //!
-//! The types here are never made: they say in a field's schema what its text has to look like.
+//! The types here are never constructed: they only describe the text of a field in its schema.
 
 use std::borrow::Cow;
 
@@ -40,7 +40,7 @@ text! {
     OnConflict = { "type": "string", "enum": ["reject", "replace", "keep"] };
     /// Bytes.
     Base64 = { "description": "RFC 4648 section 4, with padding", "type": "string", "contentEncoding": "base64" };
-    /// Whether a queue hands out.
+    /// Whether a queue hands messages out.
     Pause = {
         "description": "`running`, `paused`, or the instant at which the pause ends",
         "anyOf": [

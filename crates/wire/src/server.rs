@@ -1,4 +1,4 @@
-//! A server: its version, what it accepts at most, and what it lets its caller do.
+//! A server: its version, its limits, and the rights of the caller.
 
 use std::borrow::Cow;
 
@@ -8,66 +8,66 @@ use serde::{Deserialize, Serialize};
 
 use crate::{QueueSettings, Unreadable, text};
 
-/// Which server this is and what it accepts.
+/// The server's version and limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Limits"))]
 pub struct ServerInfo {
     /// Its version.
     pub version: Cow<'static, str>,
-    /// What it accepts at most.
+    /// Its limits.
     pub limits: Limits,
-    /// The settings of a queue that has none of its own.
+    /// The settings of a queue without settings of its own.
     pub defaults: QueueSettings,
 }
 
-/// Who calls, and what the server lets them do.
+/// The caller and its rights.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Me<'a> {
-    /// The token's name; left out where the server asks for none.
+    /// The name of the token; left out if the server requires none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<Cow<'a, str>>,
-    /// Scopes, in the words of the configuration.
+    /// Scopes, as the configuration writes them.
     pub scopes: Vec<Cow<'a, str>>,
 }
 
-/// What a server accepts at most.
+/// The limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "LimitValues"))]
 pub struct Limits {
-    /// Bytes of a body.
+    /// The length of a body, in bytes.
     pub body_bytes: usize,
-    /// Items in one call.
+    /// The items in one call.
     pub batch: usize,
-    /// Messages leased at a time.
+    /// The messages leased at a time.
     pub leased: usize,
-    /// Messages of one queue leased at a time.
+    /// The messages of one queue leased at a time.
     pub leased_per_queue: usize,
-    /// Takes that wait on one queue at a time.
+    /// The takes that wait on one queue at a time.
     pub waiting_per_queue: usize,
-    /// Queues at a time.
+    /// The queues at a time.
     pub queues: usize,
-    /// Put tokens remembered at a time; a store that others share has no such limit.
+    /// The put tokens remembered at a time; a shared store has no such limit.
     pub put_tokens: usize,
-    /// Put tokens of one queue remembered at a time.
+    /// The put tokens of one queue remembered at a time.
     pub put_tokens_per_queue: usize,
-    /// Queues that one take may name.
+    /// The queues in one take.
     pub take_queues: usize,
     /// The longest wait of one take.
     #[serde(rename = "wait", with = "text::duration")]
     #[cfg_attr(feature = "schema", schemars(with = "crate::schema::Duration"))]
     pub wait_ms: u64,
-    /// Bytes of a JSON request.
+    /// The length of a JSON request, in bytes.
     pub json_bytes: usize,
-    /// Bytes of a line of NDJSON.
+    /// The length of a line of NDJSON, in bytes.
     pub line_bytes: usize,
 }
 
 impl ServerInfo {
-    /// The limits of the server's store, with the settings of a queue that has none of its own.
+    /// The limits of the server's store, with the settings of a queue without settings of its own.
     ///
     /// # Errors
-    /// If a default is a value that is not known here.
+    /// If a default has a value that is unknown here.
     pub fn store_limits(&self) -> Result<dwell_model::Limits, Unreadable> {
         Ok(dwell_model::Limits {
             body_len: self.limits.body_bytes,

@@ -1,4 +1,4 @@
-//! Settlements: one of a batch, and what has become of the message.
+//! Settlements: one item of a batch, and the new state of the message.
 
 use std::borrow::Cow;
 
@@ -22,27 +22,27 @@ pub struct SettleItem<'a> {
     /// What to do with the message.
     #[cfg_attr(feature = "schema", schemars(with = "schema::Action"))]
     pub action: Cow<'a, str>,
-    /// Due so long from now: of retry and release.
+    /// The delay of a retry or release, from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
     pub after: Option<Cow<'a, str>>,
-    /// The same in milliseconds.
+    /// The delay in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_ms: Option<u64>,
-    /// What went wrong: of retry.
+    /// The error, for a retry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Cow<'a, str>>,
-    /// Why: of bury.
+    /// The reason, for a bury.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Cow<'a, str>>,
-    /// A new priority: of retry, release and bury.
+    /// A new priority, for a retry, release or bury.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
-    /// The new length of the lease: of extend.
+    /// The new length of the lease, for an extend.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
     pub lease: Option<Cow<'a, str>>,
-    /// The same in milliseconds.
+    /// The length of the lease in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
 }
@@ -75,7 +75,7 @@ impl<'a> From<&'a Settle> for SettleItem<'a> {
     }
 }
 
-/// One item of a batch of leases that are to end.
+/// One item of a batch of leases to end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -83,7 +83,7 @@ pub struct LeaseItem<'a> {
     /// The message.
     #[cfg_attr(feature = "schema", schemars(with = "MessageId"))]
     pub id: Cow<'a, str>,
-    /// `counts.takes` of the message as it was shown: a later lease is not meant.
+    /// `counts.takes` of the message as it was shown, so that a later lease is not ended.
     pub takes: u32,
 }
 
@@ -93,7 +93,7 @@ impl From<&LeaseRef> for LeaseItem<'static> {
     }
 }
 
-/// What has become of a settled message.
+/// The state of a message after its settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(with = "Described"))]
 #[serde(tag = "state", rename_all = "snake_case")]
@@ -109,7 +109,7 @@ pub enum Settled {
     Ready,
     /// It is dead.
     Dead {
-        /// Why.
+        /// The reason.
         dead_reason: DeathReason,
     },
     /// It is held until this instant of the store's wall clock.
@@ -119,7 +119,7 @@ pub enum Settled {
     },
 }
 
-/// How the document describes it: one object, whose fields depend on its state.
+/// Its schema in the OpenAPI document: one object, whose fields depend on its state.
 #[cfg(feature = "schema")]
 #[derive(schemars::JsonSchema)]
 #[expect(dead_code, reason = "it is a description")]

@@ -1,4 +1,4 @@
-//! Values that JSON carries as text: durations with units, milliseconds as `1h30m`; bytes as base64.
+//! Values that JSON carries as text: durations with units, such as `1h30m`; bytes as base64.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ pub(crate) mod duration {
     }
 }
 
-/// One, or nothing.
+/// An optional length of time.
 pub(crate) mod option_duration {
     use super::*;
 
@@ -37,7 +37,7 @@ pub(crate) mod option_duration {
     }
 }
 
-/// A list of them.
+/// A list of lengths of time.
 pub(crate) mod durations {
     use super::*;
 

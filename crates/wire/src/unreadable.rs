@@ -1,8 +1,8 @@
-//! An answer that is JSON of the right form, and of which no value of a store can be made.
+//! Errors of an answer that is JSON of the right form but cannot be converted into a store's value.
 
 use std::fmt;
 
-/// What is missing in an answer, or cannot be.
+/// A value in an answer that is missing or impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable(pub(crate) &'static str);
 
