@@ -1,4 +1,4 @@
-//! Where a PostgreSQL is, and how to speak to it: all of it in one URL.
+//! The address of a PostgreSQL and its connection options, in one URL.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,14 +12,15 @@ use crate::OpenError;
 
 /// A parsed URL: `postgres://[user[:password]@]host[:5432][,host2[:5432]][/database][?name=value&…]`.
 ///
-/// Options of PostgreSQL's own are those that tokio-postgres knows: `target_session_attrs`, `connect_timeout`, `application_name`,
-/// `sslmode` and so on. With several hosts and no `target_session_attrs` the one that takes writes is looked for. Those of dwell:
+/// The options of PostgreSQL itself are those of tokio-postgres: `target_session_attrs`, `connect_timeout`,
+/// `application_name`, `sslmode` and so on. With several hosts and no `target_session_attrs`, the host that accepts
+/// writes is used. The options of dwell are:
 ///
-/// - `schema`: where tables and functions are, `dwell` by default
-/// - `connections`: how many connections the calls share, 1 to 256, 8 by default
-/// - `timeout_ms`: how long one call may take, waiting for a connection included, 10,000 by default
+/// - `schema`: the schema of the tables and functions, `dwell` by default
+/// - `connections`: the size of the connection pool, 1 to 256, 8 by default
+/// - `timeout_ms`: the timeout of a call in ms, including the wait for a connection, 10,000 by default
 /// - `client`: the name of this process, for leases that are bound to it; none by default
-/// - `unsynced=allow`: opens also where `fsync` or `synchronous_commit` is off
+/// - `unsynced=allow`: opens the store even if `fsync` or `synchronous_commit` is off
 ///
 /// ```
 /// use dwell_postgres::Address;
@@ -37,17 +38,17 @@ pub struct Address {
 }
 
 impl Address {
-    /// Where tables and functions are.
+    /// The schema of the tables and functions.
     pub fn schema(&self) -> &str {
         &self.schema
     }
 
-    /// The same PostgreSQL for a process of this name.
+    /// The same address with this `client` name.
     pub fn with_client(self, client: &str) -> Address {
         Address { client: Some(client.to_owned()), ..self }
     }
 
-    /// The schema as SQL has it.
+    /// The schema, quoted for SQL.
     pub(crate) fn quoted_schema(&self) -> String {
         format!("\"{}\"", self.schema.replace('"', "\"\""))
     }
@@ -67,7 +68,7 @@ impl FromStr for Address {
     }
 }
 
-/// The reasons name nothing of what was given that may be a secret.
+/// The reasons quote no part of the URL that may be secret.
 fn parse(text: &str) -> Result<Address, String> {
     if !["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme)) {
         return Err("it begins with postgres:// or postgresql://".to_owned());
@@ -88,7 +89,7 @@ fn parse(text: &str) -> Result<Address, String> {
         let decoded = percent_decode_str(value).decode_utf8().map_err(|_| value_is("text in UTF-8"))?;
         match name {
             "schema" => {
-                // 63 bytes are all that PostgreSQL keeps of a name.
+                // PostgreSQL truncates a name to 63 bytes.
                 let is_name = (1..=63).contains(&decoded.len()) && !decoded.contains('\0');
                 address.schema =
                     is_name.then(|| decoded.into_owned()).ok_or_else(|| value_is("1 to 63 bytes"))?;
@@ -112,7 +113,7 @@ fn parse(text: &str) -> Result<Address, String> {
         }
     }
     let theirs = if theirs.is_empty() { String::new() } else { format!("?{}", theirs.join("&")) };
-    // What its error quotes may be a secret.
+    // The error of tokio-postgres may quote a secret.
     address.config = format!("{base}{theirs}").parse().map_err(|_| {
         "host, port, database or an option cannot be read; in user and password, / ? # @ and % are written as %2F %3F %23 %40 and %25"
             .to_owned()
@@ -133,7 +134,7 @@ fn parse(text: &str) -> Result<Address, String> {
 }
 
 impl fmt::Display for Address {
-    /// Without anything of a login.
+    /// Leaves out user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ports = self.config.get_ports();
         f.write_str("postgres://")?;

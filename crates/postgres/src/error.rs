@@ -1,34 +1,34 @@
-//! Why a PostgreSQL cannot be used: said at open, before anything is written.
+//! Errors of opening the store, returned before anything is written.
 
 use thiserror::Error;
 
-/// A PostgreSQL that cannot be used, and what to do about it.
+/// Why a PostgreSQL cannot be used, and what to do about it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The URL names no PostgreSQL.
     #[error("'{url}' is not a PostgreSQL URL: {reason}")]
     Url {
-        /// Its scheme; what follows may have a password in it.
+        /// Its scheme alone; the rest may contain a password.
         url: String,
-        /// What is wrong with it, and what would be right.
+        /// What is wrong with it, and what is expected.
         reason: String,
     },
-    /// Nobody answers there, or the login is refused.
+    /// No server answers there, or it refuses the login.
     #[error("PostgreSQL at {at} cannot be reached: {reason}")]
     Unreachable {
         /// The address without its login.
         at: String,
-        /// What the connection or the server said.
+        /// The error of the connection or the server.
         reason: String,
     },
-    /// The server lacks what the functions need.
+    /// The server is too old for the functions.
     #[error("PostgreSQL {version} is too old: 13 or later is needed")]
     TooOld {
-        /// What the server says it is.
+        /// The version that the server reports.
         version: String,
     },
-    /// The database cannot hold all texts.
+    /// The encoding of the database cannot store all texts.
     #[error(
         "the database has the encoding {encoding}, which has no place for all texts: use one that has UTF8"
     )]
@@ -36,33 +36,33 @@ pub enum OpenError {
         /// Its encoding.
         encoding: String,
     },
-    /// The server answers commits before they are on its disk.
+    /// The server answers commits before they are on disk.
     #[error(
         "PostgreSQL has {setting} = off, which loses what was answered: set it on, or open with unsynced=allow"
     )]
     Unsynced {
-        /// Which setting.
+        /// The setting.
         setting: &'static str,
     },
-    /// The role may not do what is needed.
+    /// The role lacks a right.
     #[error("the role lacks a right: {reason}")]
     NotGranted {
-        /// What the server says.
+        /// The server's message.
         reason: String,
     },
-    /// The schema has a layout that this version does not know.
+    /// The layout of the schema is newer than this version supports.
     #[error(
         "schema '{schema}' has layout {found}, and this version of dwell knows up to {known}: use a newer one"
     )]
     Layout {
         /// The schema.
         schema: String,
-        /// Its layout.
+        /// The layout that was found.
         found: i32,
-        /// The newest that is known.
+        /// The newest layout that is supported.
         known: i32,
     },
-    /// In the schema lies what dwell has not put there, or not all that it has.
+    /// The schema contains objects that dwell has not created, or only some of those that it has.
     #[error("schema '{schema}': {found}; choose another with schema=")]
     Foreign {
         /// The schema.
@@ -70,10 +70,10 @@ pub enum OpenError {
         /// What was found.
         found: String,
     },
-    /// The store's thread cannot be started.
+    /// The thread of the store cannot be started.
     #[error("the store's thread cannot be started: {reason}")]
     Threads {
-        /// What the operating system says.
+        /// The operating system's error.
         reason: String,
     },
 }
@@ -94,7 +94,7 @@ impl OpenError {
         }
     }
 
-    /// Whether the same may succeed later, with nothing else changed by the caller.
+    /// Whether the same call may succeed later without a change by the caller.
     pub fn is_retryable(&self) -> bool {
         matches!(self, OpenError::Unreachable { .. })
     }

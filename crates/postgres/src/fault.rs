@@ -1,35 +1,35 @@
-//! What an error of the server means: by its SQLSTATE alone, since messages are translated.
+//! Classifies the server's errors by SQLSTATE alone, since messages are translated.
 
-/// What an error of the server means to the call that met it.
+/// What an error of the server means for the call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A refusal of ours, SQLSTATE class `DW`: its DETAIL has the code.
+    /// A refusal by dwell's functions, SQLSTATE class `DW`: its DETAIL is the code.
     Refused,
-    /// Somebody's open transaction holds the key or the message.
+    /// An open transaction holds a lock on the key or the message.
     Busy,
-    /// A deadlock or a serialization failure: nothing was done, and the same call at once may succeed.
+    /// A deadlock or a serialization failure: nothing was done, and an immediate retry may succeed.
     Repeat,
-    /// The server cannot be used now: it starts, ends, or has cut the call off.
+    /// The server cannot be used now: it is starting or ending, or has cancelled the call.
     Unavailable,
-    /// The server takes no more: connections, locks or memory.
+    /// The server is out of connections, locks or memory.
     Overloaded,
-    /// This server is a standby, or was set to read only: another one may do.
+    /// The server is a standby or was set to read only; another host may accept the call.
     ReadOnly,
     /// The disk is full; acks fail too.
     DiskFull,
     /// The role lacks a right.
     NotGranted,
-    /// The schema is not there, or is not what this version knows.
+    /// The schema does not exist, or is not one that this version supports.
     Foreign,
-    /// The numbers of messages are used up.
+    /// The sequence of message numbers is exhausted.
     Exhausted,
-    /// Anything else: ours to mend.
+    /// Anything else: a defect of dwell.
     Unexpected,
 }
 
 impl Fault {
-    /// What this SQLSTATE means.
+    /// Classifies this SQLSTATE.
     pub fn of(sqlstate: &str) -> Fault {
         match sqlstate {
             "55P03" => Fault::Busy,
@@ -47,7 +47,7 @@ impl Fault {
         }
     }
 
-    /// Whether the same call may succeed later, with nothing else changed by the caller. A refusal says so by its code.
+    /// Whether the same call may succeed later without a change by the caller. For a refusal, its code decides.
     pub fn is_retryable(self) -> bool {
         match self {
             Fault::Busy

@@ -1,25 +1,27 @@
-//! Where a take begins, so that it does not read again what earlier ones have passed.
+//! Where a take begins to read the index, so that it skips the rows that earlier takes have passed.
 //!
-//! Rows that were taken stay in the index for as long as somebody holds a snapshot. A take is therefore given a *floor*: an instant
-//! before which no message that was put and not touched since is left. It answers with the next candidate. But a transaction
-//! that is open may still add messages before that, with an instant that it read from the clock earlier. So a candidate counts
-//! only up to the [`Seal`]: all that is due before it was visible before the take began, or will never be.
+//! Rows that were taken stay in the index as long as any transaction holds an older snapshot. So a take
+//! gets a *floor*: an instant before which no message is left that was put and not touched since. It
+//! returns the next candidate for the floor. But an open transaction may still add messages before that,
+//! whose instants it computed from an earlier reading of the clock. So a candidate counts only up to the
+//! [`Seal`]: every message due before it was visible before the take began, or never will be.
 
 use std::collections::BTreeSet;
 
-/// One look at the transactions that may still add messages: what `writers_1` answers.
+/// A snapshot of the transactions that may still add messages: the result of `writers_1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writers {
-    /// The server's clock before the look, in milliseconds since the epoch.
+    /// The server's clock before the snapshot, in ms since the epoch.
     pub now_ms: i64,
-    /// The transactions that have put and are not over, by their virtual ids, which are not given twice.
+    /// The open transactions that have put, by their virtual ids, which are never reused.
     pub open: BTreeSet<String>,
 }
 
-/// The instant before which all messages are visible to whoever looks from now on, or will never be.
+/// The instant before which all messages are visible to every later reader, or never will be.
 ///
-/// Puts lock a table before they read the clock. Of those that did so before a look, the look has seen the lock; those that
-/// come after it read a later clock. So when all that the look saw are over, the seal is where it was made.
+/// A put locks a table before it reads the clock. If it did so before a snapshot, the snapshot
+/// contains its lock; if it did so afterwards, it read a later clock. So once all transactions
+/// of a snapshot have ended, the seal advances to the snapshot's instant.
 #[derive(Clone, Debug, Default)]
 pub struct Seal {
     at_ms: i64,
@@ -27,18 +29,18 @@ pub struct Seal {
 }
 
 impl Seal {
-    /// The instant, in milliseconds since the epoch; 0 before anything is known.
+    /// The instant, in ms since the epoch; 0 before anything is known.
     pub fn at_ms(&self) -> i64 {
         self.at_ms
     }
 
-    /// Takes note of one more look. Looks are given in the order in which they were made.
+    /// Adds a snapshot. They must be added in the order in which they were made.
     pub fn look(&mut self, writers: Writers) {
         if let Some(before) = &self.waits_for {
             if !before.open.is_disjoint(&writers.open) {
                 return;
             }
-            // A clock that was stepped back takes nothing back: what was sealed is visible.
+            // A clock that steps back does not lower the seal: what was sealed is visible.
             self.at_ms = self.at_ms.max(before.now_ms);
         }
         self.waits_for = Some(writers);
@@ -51,7 +53,7 @@ pub struct Floor {
     at_ms: i64,
 }
 
-/// A take that is under way: what its answer may be believed up to.
+/// A take under way, with the seal up to which its candidate is valid.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Taking {
@@ -59,22 +61,22 @@ pub struct Taking {
 }
 
 impl Floor {
-    /// Where the next take begins, in milliseconds since the epoch; 0 is the beginning of all.
+    /// Where the next take begins, in ms since the epoch; 0 is the start of the index.
     pub fn at_ms(&self) -> i64 {
         self.at_ms
     }
 
-    /// A take begins. What is sealed while it runs it may not have seen.
+    /// Begins a take. It may miss what is sealed while it runs, so the seal is read first.
     pub fn begin(seal: &Seal) -> Taking {
         Taking { sealed_ms: seal.at_ms }
     }
 
-    /// It ended, was committed, and answered with this candidate.
+    /// Ends a take that was committed and returned this candidate.
     pub fn end(&mut self, taking: Taking, candidate_ms: i64) {
         self.at_ms = self.at_ms.max(candidate_ms.min(taking.sealed_ms));
     }
 
-    /// Nothing is known any more: the clock was stepped back, or another server answers.
+    /// Resets the floor: the clock was stepped back, or another server answers.
     pub fn forget(&mut self) {
         self.at_ms = 0;
     }
@@ -114,7 +116,7 @@ mod tests {
         let mut seal = Seal::default();
         let mut floor = Floor::default();
         seal.look(look(10, &["3/7"]));
-        // It sees all but what 3/7 has put, due at 15, and is at 20 when nothing is left.
+        // The take sees all but the message of 3/7, due at 15; at 20 nothing is left.
         let taking = Floor::begin(&seal);
         seal.look(look(30, &[]));
         seal.look(look(40, &[]));

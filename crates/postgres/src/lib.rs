@@ -1,11 +1,11 @@
-//! dwell over PostgreSQL: a store that many machines share, whose messages commit with the caller's own data.
+//! A store on PostgreSQL that many machines share, and whose messages commit with the caller's own data.
 //!
 //! # Layout
-//! - [`PostgresStore`]: the store; `sql/` has its tables and functions, and `docs/postgres.md` what each is for
-//! - [`Address`]: where PostgreSQL is and how to reach it, as a URL
+//! - [`PostgresStore`]: the store; `sql/` has its tables and functions, and `docs/postgres.md` describes them
+//! - [`Address`]: the address and options of a PostgreSQL, as a URL
 //! - [`OpenError`]: why a PostgreSQL cannot be used
-//! - [`schema`]: the schema's files; [`fault`]: what an error of the server means; [`floor`]: where takes begin
-//! - `link`: connections, and one statement a call
+//! - [`schema`]: the SQL files; [`fault`]: the classes of the server's errors; [`floor`]: where takes begin
+//! - `link`: the connection pool, and one statement per call
 
 mod address;
 mod error;

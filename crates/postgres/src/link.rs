@@ -1,7 +1,8 @@
-//! Connections, and one statement a call.
+//! The connection pool, and one statement per call.
 //!
-//! Statements are unnamed and take one round trip, so that PgBouncer may give each to another server connection. A call has a connection
-//! to itself while it runs: one that waits for a lock holds nobody up, and a warning of the server is known to be about it.
+//! Statements are unnamed and take one round trip, so that PgBouncer may send each to a different server connection. A
+//! call has a connection of its own while it runs: a call that waits for a lock delays no other, and a warning of the
+//! server belongs to the call under way.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,22 +17,22 @@ use tokio_postgres::{AsyncMessage, Client, NoTls, Row};
 use crate::Address;
 use crate::fault::Fault;
 
-/// How often a statement is repeated that met a deadlock or could not be serialized.
+/// The most retries of a statement after a deadlock or serialization failure.
 const REPEATS: u32 = 5;
 
-/// An argument of a statement and its type.
+/// An argument of a statement, with its type.
 pub(crate) type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// Why a statement gave no answer.
+/// Why a statement returned no rows.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// A refusal of ours: its code, what it is about, and the server's words.
+    /// A refusal by dwell's functions: its code, its details, and the server's message.
     Refused { code: String, info: String, words: String },
-    /// The server's.
+    /// An error of the server.
     Fault { fault: Fault, reason: String },
-    /// No connection was to be had: nothing was sent.
+    /// No connection was available: nothing was sent.
     NotSent { fault: Fault, reason: String },
-    /// The statement was sent, and what became of it is not known.
+    /// The statement was sent, and its outcome is unknown.
     Unknown { reason: String },
 }
 
@@ -41,7 +42,8 @@ pub(crate) struct Link {
     schema: String,
     permits: Semaphore,
     idle: Mutex<Vec<Connected>>,
-    /// How many connections were lost: what was learnt from the server may be another's then.
+    /// The number of lost connections. What was learnt from the server
+    /// before a loss may not hold for the server that answers next.
     lost: AtomicU64,
 }
 
@@ -65,20 +67,21 @@ impl Link {
         &self.address
     }
 
-    /// How many connections were lost so far.
+    /// The number of connections lost so far.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// The schema as SQL has it.
+    /// The schema, quoted for SQL.
     pub(crate) fn schema(&self) -> &str {
         &self.schema
     }
 
-    /// Calls a function of the schema, whose arguments `call` names, as in `get_1($1, $2)`. The last column of each row is what it has
-    /// noted (`noted_1`); where it has no rows there is one with nothing but that.
+    /// Calls a function of the schema. `call` is its name with placeholders for the
+    /// arguments, as in `get_1($1, $2)`. The last column of each row has the notes of the
+    /// call (`noted_1`); a call without rows returns one row with the notes alone.
     ///
-    /// It is repeated after a deadlock; `is_harmless` says that it may be repeated too where a connection was lost.
+    /// It is retried after a deadlock; if `is_harmless`, also once after a lost connection.
     pub(crate) async fn call(
         &self,
         call: &str,
@@ -104,7 +107,7 @@ impl Link {
                 return Err(failure);
             }
             repeats += 1;
-            // Those that met each other do not meet again at once.
+            // The delay grows, so that the same statements do not collide again.
             tokio::time::sleep(Duration::from_millis(u64::from(repeats * repeats))).await;
         }
     }
@@ -128,14 +131,14 @@ impl Link {
         let cancel = connected.client.cancel_token();
         let answered = timeout(limit, connected.client.query_typed(sql, arguments)).await;
         let Ok(answered) = answered else {
-            // It may be on its way yet: nobody waits for it any more, and the connection goes.
+            // The statement may still be running: it is cancelled, and the connection is dropped.
             self.lost.fetch_add(1, Ordering::Relaxed);
             let _ = timeout(limit, cancel.cancel_query(NoTls)).await;
             return Err(Failure::Unknown { reason: format!("no answer within {} ms", limit.as_millis()) });
         };
         let has_warned = connected.warned.load(Ordering::Relaxed);
         let failure = match answered {
-            // A commit whose wait for a standby was cancelled is a success with a warning.
+            // A commit whose wait for a standby was cancelled succeeds with a warning.
             Ok(_) if has_warned => Some(Failure::Unknown {
                 reason: "PostgreSQL warned about the commit; a standby may not have it".to_owned(),
             }),
@@ -148,7 +151,7 @@ impl Link {
         let is_over = connected.client.is_closed()
             || matches!(&failure, Some(Failure::Fault { fault: Fault::ReadOnly | Fault::Unavailable, .. }));
         match is_over {
-            // Of a server that ends, or takes no writes any more, the others are no better.
+            // If the server is ending or read only, the other idle connections lead to the same server.
             true => {
                 self.lost.fetch_add(1, Ordering::Relaxed);
                 locked(&self.idle).clear();
@@ -177,7 +180,7 @@ impl Link {
         let connecting = timeout(self.address.timeout, self.address.config.connect(NoTls)).await;
         let connecting = connecting.map_err(|_| not_sent(Fault::Unavailable, "nobody answers".to_owned()))?;
         let (client, mut connection) = connecting.map_err(|error| match failure_of(&error) {
-            // Nothing was asked yet.
+            // No statement was sent yet.
             Failure::Fault { fault: Fault::Unexpected, reason } => not_sent(Fault::Unavailable, reason),
             Failure::Fault { fault, reason } => not_sent(fault, reason),
             Failure::Unknown { reason } | Failure::NotSent { reason, .. } => {
@@ -199,19 +202,19 @@ impl Link {
         Ok(Connected { client, warned })
     }
 
-    /// A connection of the caller's own.
+    /// Opens a connection outside the pool, for the caller alone.
     pub(crate) async fn client(&self) -> Result<Client, Failure> {
         Ok(self.connect().await?.client)
     }
 
-    /// Ends the connections that nobody uses, and lets no call begin any more.
+    /// Closes the idle connections, and lets no further call begin.
     pub(crate) fn close(&self) {
         self.permits.close();
         locked(&self.idle).clear();
     }
 }
 
-/// What an error is, by its SQLSTATE.
+/// Classifies an error by its SQLSTATE.
 pub(crate) fn failure_of(error: &tokio_postgres::Error) -> Failure {
     let Some(db) = error.as_db_error() else {
         return Failure::Unknown { reason: with_sources(error) };
@@ -232,7 +235,7 @@ fn with_sources(error: &dyn std::error::Error) -> String {
     sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// A lock's content, also after a panic: what is guarded here is whole between any two statements.
+/// Locks a mutex, also after a panic: the data behind it is consistent between any two statements.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

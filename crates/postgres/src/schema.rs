@@ -1,12 +1,12 @@
-//! The schema: layouts, which are run once each, and functions, which every migration replaces.
+//! The schema: layouts, each of which is run once, and functions, which every migration replaces.
 //!
-//! No statement names the schema. Who runs them sets `search_path` to it and `pg_temp`, in the transaction that runs them
-//! all: objects go there, and functions keep that path (`SET search_path FROM CURRENT`).
+//! No statement names the schema. The caller sets `search_path` to the schema and `pg_temp`, in one transaction for all
+//! statements: objects are created there, and functions keep that path (`SET search_path FROM CURRENT`).
 
 /// A file of SQL statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// Its name, without folder and ending.
+    /// Its name, without folder and extension.
     pub name: &'static str,
     /// Its text: any number of statements.
     pub sql: &'static str,
@@ -18,7 +18,7 @@ macro_rules! scripts {
     };
 }
 
-/// The layouts in their order: the first makes layout 1, and each of the others the next one of the one before.
+/// The layouts in order: the first creates layout 1, and each of the others migrates to the next one.
 pub const LAYOUTS: &[Script] = scripts!("": "0001_tables");
 
 /// The functions of the newest layout, in the order in which they have to be created.
@@ -26,7 +26,7 @@ pub const FUNCTIONS: &[Script] = scripts!("functions/":
     "clock" "id" "refuse" "queue" "transition" "put" "take" "settle" "change" "dead" "message" "stats" "session" "purge" "maintain" "open"
     "caller" "rights");
 
-/// The names of the functions that callers' roles may be granted. All others are the store's own.
+/// The functions that may be granted to other roles. All others are for the store alone.
 pub const FOR_CALLERS: &[&str] = &["put", "try_put", "put_many", "cancel", "reschedule", "ack"];
 
 #[cfg(test)]
@@ -44,7 +44,7 @@ mod tests {
         scripts.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
     }
 
-    /// Statements without their comments.
+    /// The statements without comments.
     fn code(script: &Script) -> String {
         script
             .sql

@@ -1,4 +1,4 @@
-//! Values that PostgreSQL has and Rust has under other names: ids as `uuid`, texts of JSON as `jsonb`.
+//! Values of PostgreSQL types that Rust has under other names: ids as `uuid`, JSON text as `jsonb`.
 
 use std::error::Error;
 
@@ -34,11 +34,11 @@ impl<'a> FromSql<'a> for Uuid {
     }
 }
 
-/// JSON as `jsonb`.
+/// JSON text as `jsonb`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Json(pub(crate) String);
 
-/// The one version of its binary form.
+/// The only version of its binary format.
 const JSONB: u8 = 1;
 
 impl ToSql for Json {

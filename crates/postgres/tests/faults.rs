@@ -1,4 +1,5 @@
-//! What is wrong with a PostgreSQL is said in the contract's words; and what callers do in their own transactions, and other processes.
+//! Faults of PostgreSQL are reported as the contract's errors; and the
+//! effects of callers' own transactions and of other processes.
 
 mod support;
 
@@ -113,7 +114,7 @@ fn what_a_callers_transaction_puts_comes_with_its_commit_and_wakes_a_take() {
         let taken = within("the take", waiting).await.expect("it did not panic").expect("it is served");
         assert_eq!(taken.len(), 1);
         assert_eq!(&taken[0].message.body[..], b"committed");
-        // Acked together with what else the consumer does; no lease lapses under an open ack.
+        // Acked together with the consumer's own data; the lease does not lapse while the ack is uncommitted.
         let receipt = taken[0].receipt.to_string();
         run(&client, &format!("BEGIN; SELECT dwell.ack('{receipt}'); COMMIT")).await;
         let late = Settle { receipt: taken[0].receipt.clone(), action: Action::Ack };
@@ -153,7 +154,7 @@ fn connections_that_were_ended_are_made_again() {
             let ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                 WHERE datname = current_database() AND pid <> pg_backend_pid()";
             run(&client, ended).await;
-            // One that was used as it ended may not know what has become of its call; the next call has another.
+            // A connection in use when the server ended may leave an unknown outcome; the next call gets a new connection.
             until_async("a put to succeed", async || {
                 let token = PutToken::new(&format!("t{round}")).expect("it is a token");
                 store.put(vec![put("after").token(token)]).await[0].is_ok()
@@ -172,10 +173,10 @@ fn who_finds_all_connections_busy_is_refused_and_has_done_nothing() {
         let address: Address =
             format!("{url}?unsynced=allow&connections=1&timeout_ms=600").parse().expect("it is a URL");
         let store = Arc::new(PostgresStore::open(address, Limits::default()).await.expect("it can be opened"));
-        // Its functions are planned by then.
+        // The functions are planned by then.
         until_async("a put to succeed", async || store.put(vec![put("first")]).await[0].is_ok()).await;
         run(&client, "BEGIN; SELECT dwell.put('orders', 'theirs', key => 'k')").await;
-        // It waits for the key longer than a call may take.
+        // The put waits for the key for longer than the timeout of a call.
         let held_up = {
             let store = Arc::clone(&store);
             tokio::spawn(async move { store.put(vec![keyed("k", "held up")]).await })

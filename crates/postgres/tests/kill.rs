@@ -1,4 +1,4 @@
-//! The server is killed under load, and started again: nothing that was answered is lost, and nothing that was acked comes again.
+//! Kills and restarts the server under load: nothing that was answered is lost, and nothing that was acked is delivered again.
 
 mod support;
 
@@ -15,14 +15,14 @@ use dwell_testkit::{Random, until_async, within};
 
 use support::RUNTIME;
 
-/// What is known of a message, by its body.
+/// The state of a message, by its body.
 #[derive(Default)]
 struct Known {
     put: BTreeSet<String>,
     acked: BTreeSet<String>,
-    /// Acks of which nobody knows what has become.
+    /// Messages whose ack has an unknown outcome.
     unsure: BTreeSet<String>,
-    /// Receipts, and how often each was given.
+    /// Receipts, and how often each was issued.
     receipts: BTreeMap<String, u32>,
 }
 
@@ -58,7 +58,7 @@ fn nothing_answered_is_lost_where_the_server_is_killed_under_load() {
         .collect();
     let mut random = Random::new(1);
     for _ in 0..rounds {
-        // Some work is done between two kills, and then a little more.
+        // Some work is done between two kills, plus a little more.
         let before = acks.load(Ordering::Relaxed);
         RUNTIME.block_on(async {
             until_async("some acks", async || acks.load(Ordering::Relaxed) > before + 50).await
@@ -70,7 +70,7 @@ fn nothing_answered_is_lost_where_the_server_is_killed_under_load() {
     }
     is_over.store(true, Ordering::Relaxed);
     RUNTIME.block_on(async { within("the producers", futures_util::future::join_all(producers)).await });
-    // What is left is taken until each is acked; what nobody received comes when its lease has run out.
+    // The rest is taken until all is acked; a message that was not received comes again when its lease has run out.
     RUNTIME.block_on(until_async("all to be acked", async || {
         let known = known.lock().expect("nobody panics with it");
         known.put.iter().all(|body| known.acked.contains(body) || known.unsure.contains(body))
@@ -88,7 +88,7 @@ fn nothing_answered_is_lost_where_the_server_is_killed_under_load() {
     );
 }
 
-/// Puts messages, each again with its token until it is answered.
+/// Puts messages, each retried with its token until it is answered.
 async fn produce(
     producer: u32,
     store: Arc<PostgresStore>,
@@ -118,7 +118,7 @@ async fn produce(
     }
 }
 
-/// Takes and acks, until all that was put is acked.
+/// Takes and acks until all messages are acked.
 async fn consume(
     store: Arc<PostgresStore>,
     known: Arc<Mutex<Known>>,
@@ -149,7 +149,7 @@ async fn consume(
                 Ok(Settled::Gone) => drop(known.acked.insert(body)),
                 Ok(other) => panic!("an ack is answered {other:?}"),
                 Err(Error::OutcomeUnknown { .. }) => drop(known.unsure.insert(body)),
-                // It was not done; its lease runs out, and it comes again.
+                // The ack was not done; the lease runs out, and the message comes again.
                 Err(error) => assert!(error.is_retryable() || error == Error::LeaseLost, "{error}"),
             }
             acks.fetch_add(1, Ordering::Relaxed);

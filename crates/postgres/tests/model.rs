@@ -4,7 +4,7 @@ mod support;
 
 use support::PostgresHarness;
 
-/// How many calls a life has; `DWELL_COMMANDS` makes them shorter, which finds most of what differs sooner.
+/// The number of calls in a life; `DWELL_COMMANDS` sets a smaller one, which finds most differences sooner.
 const COMMANDS: usize = 200;
 
 #[test]

@@ -1,23 +1,23 @@
--- Layout 1: the tables. `docs/decisions/2026-11-26-postgres.md` says why they are as they are.
+-- Layout 1: the tables. `docs/decisions/2026-11-26-postgres.md` explains their design.
 --
--- Run with `search_path` set to the schema alone: nothing here names it. All of it is one transaction.
+-- Run in one transaction, with `search_path` set to the schema alone: nothing here names it.
 
--- One row: what the schema is, and which layout it has.
+-- One row: identifies the schema and its layout.
 CREATE TABLE layout (
   is_it boolean PRIMARY KEY DEFAULT true CHECK (is_it),
   version int NOT NULL,
   product text NOT NULL DEFAULT 'dwell' CHECK (product = 'dwell'),
-  -- Where the store was opened last (`open_1`), and up to which number messages may have come from elsewhere.
+  -- Where the store was last opened (`open_1`), and the highest number that a message from another place may have.
   place text,
   old_numbers bigint NOT NULL DEFAULT 0
 );
 INSERT INTO layout (version) VALUES (1);
 
--- Numbers: unique in the store, rising by call, below 2^53. Nothing is cached, so that they rise between sessions too.
+-- Numbers: unique in the store, rising by call, below 2^53. No cache, so that they also rise across sessions.
 CREATE SEQUENCE numbers AS bigint MINVALUE 1 MAXVALUE 9007199254740991 NO CYCLE;
 
--- Names of queues. No unique index: the first put of a name would make all others wait for its commit. A name may stand here
--- twice; `maintain` removes the second.
+-- Names of queues. No unique index: the first put of a name would make all others wait for its commit. A name may appear
+-- twice; `maintain` removes the second row.
 CREATE TABLE queue (
   qid bigint NOT NULL,
   name text COLLATE "C" NOT NULL
@@ -25,16 +25,16 @@ CREATE TABLE queue (
 CREATE INDEX queue_qid ON queue (qid);
 CREATE INDEX queue_name ON queue (name);
 
--- Settings of a queue's own, by the names of `SettingName`; qid 0 has the defaults of SQL callers.
+-- A queue's own settings, by the names of `SettingName`; qid 0 has the defaults of SQL callers.
 CREATE TABLE setting (
   qid bigint PRIMARY KEY,
   own jsonb NOT NULL
 );
 INSERT INTO setting VALUES (0, '{}');
 
--- Purges. After one, puts go to `next`; what lies under `home` is gone as far as the snapshot of the queue's last purge sees it,
--- the rest is brought over. `is_done` once `maintain` has emptied `home`; the last one of each queue stays, since it says where
--- the queue is. `epoch` orders the purges of all queues.
+-- Purges. After a purge, puts go to `next`; what is under `home` is gone if the snapshot of the queue's last purge sees
+-- it, and the rest is moved. `is_done` is set once `maintain` has emptied `home`; the last row of each queue stays, since
+-- it has the current home of the queue. `epoch` orders the purges of all queues.
 CREATE SEQUENCE purges AS bigint;
 CREATE TABLE purge (
   qid bigint NOT NULL,
@@ -43,15 +43,15 @@ CREATE TABLE purge (
   next bigint NOT NULL,
   epoch bigint NOT NULL UNIQUE,
   snapshot pg_snapshot NOT NULL,
-  -- The purge's own transaction, which its snapshot does not see: what it brought back among the waiting is gone too.
+  -- The purge's own transaction, which its snapshot does not see: messages that it made pending again are gone too.
   xid xid8 NOT NULL,
-  -- A transaction that began when this purge was committed: those before it may still put under `home`.
+  -- A transaction that began after this purge had committed: earlier ones may still put under `home`.
   seen xid8,
   is_done boolean NOT NULL DEFAULT false,
   PRIMARY KEY (qid, generation)
 );
 
--- What never changes of a message, written once. A slot holds messages that are due within one span (`slot_of`).
+-- The immutable part of a message, written once. A slot holds messages that are due within one span (`slot_of`).
 CREATE TABLE body (
   number bigint NOT NULL,
   due bigint NOT NULL,
@@ -68,8 +68,8 @@ CREATE TABLE body (
   PRIMARY KEY (number, slot)
 ) PARTITION BY LIST (slot);
 
--- Messages as they were put, not handed out yet, by (queue, lane, id); an id begins with its due instant. Lane 0 has the usual
--- priority, lane 1 the others. A take deletes the row.
+-- Messages that were put and not touched since, by (queue, lane, id); an id begins with its due instant. Lane 0 has the
+-- default priority, lane 1 all others. A take deletes the row.
 CREATE TABLE pend (
   home bigint NOT NULL,
   xid xid8 NOT NULL,
@@ -87,21 +87,21 @@ BEGIN
   FOR slot IN 0 .. 64 LOOP
     EXECUTE format('CREATE TABLE body_%s PARTITION OF body FOR VALUES IN (%s)', slot, slot);
     EXECUTE format('CREATE TABLE pend_%s PARTITION OF pend FOR VALUES IN (%s)', slot, slot);
-    -- What is given to a body column is compressed badly or was compressed before.
+    -- The contents of a body column compress badly or are compressed already.
     EXECUTE format('ALTER TABLE body_%s ALTER body SET STORAGE EXTERNAL', slot);
   END LOOP;
 END
 $$;
 
--- Of each slot: no message in it is due before this instant. Changes when a slot is emptied.
+-- For each slot, an instant before which no message in it is due. It changes when the slot is emptied.
 CREATE TABLE slot (
   slot smallint PRIMARY KEY,
   quiet_until bigint NOT NULL
 );
 INSERT INTO slot SELECT generate_series(0, 64), 0;
 
--- Messages that something has happened to. Parts 0 to 2 have the leased, 3 to 5 the scheduled and ready, each three in turn, so
--- that one can be emptied; part 6 has the dead.
+-- Messages that were touched since their put. Parts 0 to 2 hold the leased ones, 3 to 5 the scheduled and ready ones,
+-- each three in rotation, so that one can be emptied; part 6 holds the dead ones.
 CREATE TABLE standing (
   qid bigint NOT NULL,
   due bigint NOT NULL,
@@ -125,7 +125,7 @@ CREATE TABLE standing (
   lease_ms bigint,
   session bigint,
   holder text COLLATE "C",
-  -- scheduled and ready; lane 0 has the usual priority, lane 1 others that are not due, lane 2 others that are, by rank
+  -- scheduled and ready; lane 0 has the default priority, lane 1 others that are not due, lane 2 others that are due, by rank
   home bigint,
   lane smallint,
   rank bigint,
@@ -134,7 +134,7 @@ CREATE TABLE standing (
   -- dead
   reason smallint,
   died bigint,
-  -- of its key, where it has one: by it those are found that had a key
+  -- the hash of its key, if it has one: dead messages are found by it
   key_hash bigint,
   PRIMARY KEY (id, part)
 ) PARTITION BY LIST (part);
@@ -158,7 +158,7 @@ BEGIN
 END
 $$;
 
--- Who has a key. A row whose message is not live any more, or that has none, is as good as none.
+-- The owners of keys. A row whose message is not live any more, or that has no message, counts as absent.
 CREATE TABLE key (
   qid bigint NOT NULL,
   key bytea NOT NULL,
@@ -166,8 +166,8 @@ CREATE TABLE key (
   PRIMARY KEY (qid, key)
 );
 
--- Answers to puts with an idempotency key, by the instant until which they are remembered. `digest` is of the body and the key
--- that the put came with (`digest_of`).
+-- Answers to puts with an idempotency key, by the instant until which they are
+-- kept. `digest` covers the body and the key of the put (`digest_of`).
 CREATE TABLE token (
   qid bigint NOT NULL,
   token bytea NOT NULL,
@@ -181,7 +181,7 @@ CREATE TABLE token (
 );
 CREATE INDEX token_until ON token (until);
 
--- Counts are the sums of these rows; `maintain` folds many into one.
+-- The counts are the sums of these rows; `maintain` folds many rows into one.
 CREATE TABLE tally (
   qid bigint NOT NULL,
   home bigint NOT NULL,
@@ -192,7 +192,7 @@ CREATE TABLE tally (
 );
 CREATE INDEX tally_qid ON tally (qid);
 
--- Sessions that hold leases which end with them: a row each beat, of which the last counts.
+-- Sessions that hold bound leases: one row per heartbeat, of which the latest counts.
 CREATE SEQUENCE sessions AS bigint;
 CREATE TABLE session (
   session bigint NOT NULL,

@@ -17,7 +17,7 @@ impl Inner {
         let mut set = Map::new();
         let mut reset: Vec<&str> = Vec::new();
         for change in changes {
-            // Of several changes of one setting the last stands.
+            // Of several changes to one setting the last one wins.
             match change {
                 SettingChange::Set(setting) => {
                     setting.check()?;
@@ -38,13 +38,13 @@ impl Inner {
             (&reset as _, Type::TEXT_ARRAY),
             (&self.defaults as _, Type::JSONB),
         ];
-        // Setting the same once more changes nothing.
+        // Harmless to retry: setting the same values again changes nothing.
         self.rows("configure_1($1, $2, $3, $4)", &arguments, true)
             .await
             .map_err(|failure| failed(failure, Some(queue)))?;
         self.waiters.hint(queue);
         match self.stats(queue).await {
-            // What was taken back was all that the queue had.
+            // The settings that were reset were all that the queue had.
             Err(Error::UnknownQueue { .. }) => Ok(self.bare_stats(queue)),
             stats => stats,
         }
@@ -60,7 +60,7 @@ impl Inner {
         self.removed("delete_queue_1", queue).await
     }
 
-    /// Calls a function that removes messages of a queue and says how many.
+    /// Calls a function that removes messages of a queue and returns their number.
     async fn removed(&self, function: &str, queue: &QueueName) -> Result<u64> {
         let name = queue.as_str();
         let arguments = [(&name as _, Type::TEXT), (&self.defaults as _, Type::JSONB)];

@@ -1,4 +1,4 @@
-//! Reviving and discarding dead messages.
+//! Revive and discard of dead messages.
 
 use dwell_model::{MessageId, QueueName};
 use dwell_store::{Error, Result, Selection, Swept, When};
@@ -11,12 +11,12 @@ use super::refusal::{failed, refusal, unreadable};
 use crate::link::Failure;
 use crate::values::Uuid;
 
-/// Where a sweep of many stands.
+/// The progress of a bulk operation, which runs in slices.
 #[derive(Default)]
 struct Walk {
-    /// Those are meant that were dead when the first slice began.
+    /// Only messages that were dead when the first slice began are processed.
     before: Option<i64>,
-    /// The last one that had its turn: its death and its id.
+    /// The last message that was processed: its death and its id.
     after: Option<(i64, Uuid)>,
 }
 
@@ -68,7 +68,7 @@ impl Inner {
         }
     }
 
-    /// One slice; how many had their turn in it, and `None` after the last one.
+    /// Runs one slice; returns the number of messages processed, and `None` after the last slice.
     async fn slice(
         &self,
         queue: &QueueName,

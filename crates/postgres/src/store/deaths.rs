@@ -1,13 +1,13 @@
-//! What has died and what was discarded, as calls of this process have noted: see [`Store::deaths`](dwell_store::Store::deaths).
+//! Counts of deaths and discards, as calls of this process have noted them; see [`Store::deaths`](dwell_store::Store::deaths).
 //!
-//! What a caller's own transaction brings about by the way is counted by nobody.
+//! Deaths and discards that a caller's own transaction causes are not counted by any process.
 
 use std::collections::BTreeMap;
 
 use dwell_model::QueueName;
 use dwell_store::{DeathCounts, DiscardCounts, QueueDeaths};
 
-/// The counts of all queues. They outlive their queues, so the names are limited in number.
+/// The counts of all queues. They outlive their queues, so the number of names is bounded.
 #[derive(Debug, Default)]
 pub(super) struct Deaths {
     by_name: BTreeMap<QueueName, [u64; 8]>,
@@ -15,7 +15,7 @@ pub(super) struct Deaths {
 }
 
 impl Deaths {
-    /// Adds what a call has noted: an object of eight counts by queue, in the order of `note` in SQL.
+    /// Adds the notes of a call: an object with eight counts per queue, in the order of `note` in SQL.
     pub(super) fn add(&mut self, noted: &str) {
         let Ok(noted) = serde_json::from_str::<BTreeMap<String, [u64; 8]>>(noted) else { return };
         for (name, counts) in noted {
@@ -31,7 +31,7 @@ impl Deaths {
         }
     }
 
-    /// All of them, by name; those beyond the limit of names come last.
+    /// All counts, by name; the joint counts beyond the limit of names come last.
     pub(super) fn all(&self) -> Vec<QueueDeaths> {
         let named = self.by_name.iter().map(|(queue, counts)| shown(Some(queue.clone()), counts));
         let others = (self.others != [0; 8]).then(|| shown(None, &self.others));

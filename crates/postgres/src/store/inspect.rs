@@ -48,7 +48,7 @@ impl Inner {
         }
     }
 
-    /// A queue that somebody waits on is known.
+    /// A queue that takes of this process wait on is known, even if it has no messages.
     fn unless_waited_on(&self, error: Error, queue: &QueueName) -> Error {
         match error {
             Error::UnknownQueue { queue: named } if self.waiters.count(queue) > 0 => {
@@ -60,7 +60,7 @@ impl Inner {
 
     /// See [`Store::locate`](dwell_store::Store::locate).
     pub(super) async fn locate(&self, numbers: &[Number]) -> Vec<Result<Option<(QueueName, MessageId)>>> {
-        // It fits: a number is below 2^53.
+        // The cast is lossless: a number is below 2^53.
         let wanted: Vec<i64> = numbers.iter().map(|number| number.get() as i64).collect();
         let arguments = [(&wanted as _, Type::INT8_ARRAY), (&self.defaults as _, Type::JSONB)];
         let rows = match self.rows("locate_1($1, $2)", &arguments, true).await {
@@ -164,7 +164,7 @@ impl Inner {
         }
     }
 
-    /// A queue that has nothing but takes that wait on it.
+    /// The stats of a queue that has only waiting takes.
     pub(super) fn bare_stats(&self, queue: &QueueName) -> QueueStats {
         QueueStats {
             name: queue.clone(),
@@ -178,7 +178,7 @@ impl Inner {
     }
 
     fn read_stats(&self, queue: &QueueName, row: &Row) -> Result<QueueStats> {
-        // Counts are kept apart from what they count; one that is behind for a moment is no less than none.
+        // Counts are stored apart from the messages, and may lag behind for a moment; a negative count is reported as zero.
         let count = |name: &str| column::<i64>(row, name).map(|count| u64::try_from(count).unwrap_or(0));
         let now = instant(column(row, "now_ms")?)?;
         let Json(own) = column(row, "own")?;
@@ -213,7 +213,7 @@ impl Inner {
             let queue = QueueName::new(name).map_err(|_| unreadable("a queue"))?;
             page.push(self.read_stats(&queue, row)?);
         }
-        // Those that have nothing but takes of this process that wait. Beyond the end of a full page they come with the next one.
+        // Queues that have only waiting takes of this process. Those beyond the end of a full page belong to the next page.
         let end = page.last().filter(|_| page.len() >= max).map(|last: &QueueStats| last.name.clone());
         for queue in self.waiters.names() {
             let is_after = after.is_none_or(|after| queue > *after);
@@ -257,7 +257,7 @@ impl Inner {
             }
             let named = QueueName::new(column(row, "info")?).map_err(|_| unreadable("a queue"))?;
             match &mut wanted {
-                // One that is known by takes that wait alone has nothing to be counted.
+                // A queue that is known only by its waiting takes has no messages to count.
                 Some(wanted) if self.waiters.count(&named) > 0 => {
                     wanted.retain(|name| *name != named.as_str())
                 }

@@ -1,4 +1,4 @@
-//! Rows that hold messages.
+//! Conversion of rows into messages.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tokio_postgres::types::FromSql;
 use super::refusal::unreadable;
 use crate::values::{Json, Uuid};
 
-/// A column of a row, by its name.
+/// A column of a row, by name.
 pub(super) fn column<'a, T: FromSql<'a>>(row: &'a Row, name: &str) -> Result<T> {
     row.try_get(name).map_err(|error| unreadable(&format!("{name}: {error}")))
 }
@@ -32,7 +32,7 @@ pub(super) fn number(number: i64) -> Result<Number> {
     number.ok_or_else(|| unreadable("a number"))
 }
 
-/// A limit of attempts as it is stored: 0 is none. `None` if it is no such number.
+/// A stored limit of attempts, of which 0 means no limit. `None` if the value is out of range.
 pub(super) fn attempt_limit(stored: i64) -> Option<AttemptLimit> {
     match stored {
         0 => Some(AttemptLimit::Unlimited),
@@ -40,7 +40,7 @@ pub(super) fn attempt_limit(stored: i64) -> Option<AttemptLimit> {
     }
 }
 
-/// The same the other way.
+/// The inverse of [`attempt_limit`].
 pub(super) fn stored_limit(limit: AttemptLimit) -> u32 {
     match limit {
         AttemptLimit::Unlimited => 0,
@@ -69,7 +69,7 @@ fn text(bytes: Option<&[u8]>, what: &str) -> Result<Option<Arc<str>>> {
     text.map_err(|_| unreadable(what))
 }
 
-/// A message in the columns that `taken` and `message_row` have both, in this state.
+/// A message from the columns that `taken` and `message_row` have in common, in this state.
 fn message(queue: &QueueName, row: &Row, state: State, holder: Option<Holder>) -> Result<Message> {
     let key = text(column(row, "key")?, "a key")?.map(|key| Key::new(&key));
     let lease_ms: Option<i64> = column(row, "lease_own")?;
@@ -106,7 +106,7 @@ fn message(queue: &QueueName, row: &Row, state: State, holder: Option<Holder>) -
     })
 }
 
-/// The lease in a row, which is that of a leased message.
+/// The lease in a row of a leased message.
 fn lease(row: &Row, bound: bool, now: Now) -> Result<Lease> {
     let Uuid(token) = column(row, "token")?;
     let deadline = instant(column(row, "deadline")?)?;
@@ -114,14 +114,14 @@ fn lease(row: &Row, bound: bool, now: Now) -> Result<Lease> {
     Ok(Lease {
         token: LeaseToken(token),
         lease_ms: whole(column(row, "lease_ms")?, "a lease")?,
-        // The server's clock counts; what is left of it by that is left here.
+        // Deadlines are kept by the server's clock; the remaining time is converted to this process's monotonic clock.
         deadline_mono_ms: now.mono_ms.saturating_add(deadline.ms_since(taken_at)),
         deadline,
         bound,
     })
 }
 
-/// A `message_row`.
+/// Converts a `message_row`.
 pub(super) fn shown(queue: &QueueName, row: &Row, now: Now) -> Result<Message> {
     let state = match column::<i16>(row, "state")? {
         1 => State::Scheduled,
@@ -138,7 +138,7 @@ pub(super) fn shown(queue: &QueueName, row: &Row, now: Now) -> Result<Message> {
     message(queue, row, state, holder)
 }
 
-/// A reason of a death as it is stored.
+/// A stored reason of a death.
 pub(super) fn reason(stored: i64) -> Result<DeathReason> {
     match stored {
         1 => Ok(DeathReason::AttemptsSpent),
@@ -148,14 +148,14 @@ pub(super) fn reason(stored: i64) -> Result<DeathReason> {
     }
 }
 
-/// A row of a take.
+/// Converts a row of a take.
 pub(super) fn taken(row: &Row, bound: bool, holder: Option<&Holder>, now: Now) -> Result<Delivery> {
     let queue = QueueName::new(column(row, "queue")?).map_err(|_| unreadable("a queue"))?;
     let state = State::Leased(lease(row, bound, now)?);
     delivered(message(&queue, row, state, holder.cloned())?, row)
 }
 
-/// What is handed over with a leased message.
+/// The delivery of a leased message.
 pub(super) fn delivered(message: Message, row: &Row) -> Result<Delivery> {
     let State::Leased(lease) = message.standing.state else { return Err(unreadable("a lease")) };
     let taken_at = instant(column(row, "taken_at")?)?;
@@ -169,7 +169,7 @@ pub(super) fn delivered(message: Message, row: &Row) -> Result<Delivery> {
     })
 }
 
-/// Rows by the items that they answer, counted from 1; the answers to those that have none are `missing`.
+/// Assigns rows to the items that they answer, counted from 1; items without a row get `missing`.
 pub(super) fn by_item<T>(
     items: usize,
     rows: &[Row],

@@ -1,11 +1,11 @@
-//! The store: calls of the contract, each one statement.
+//! The store: the calls of the contract, each as one statement.
 //!
 //! # Layout
-//! - `put`, `take`, `settle`, `change`, `inspect`, `dead`, `configure`: calls, each with its kin
-//! - `waiting`, `timer`: takes that wait, and what their callers did not stay for
-//! - `session`: leases that end with this process, and how many leases there are; `upkeep`: what no call waits for
-//! - `open`: what a PostgreSQL must be, and the installation
-//! - `message`, `settings`, `refusal`, `deaths`: what rows, JSON, codes and notes mean
+//! - `put`, `take`, `settle`, `change`, `inspect`, `dead`, `configure`: the calls by kind
+//! - `waiting`, `timer`: takes that wait, and takes whose callers were dropped
+//! - `session`: leases that end with this process, and the number of leases; `upkeep`: periodic maintenance
+//! - `open`: the requirements on a PostgreSQL, and the installation of the schema
+//! - `message`, `settings`, `refusal`, `deaths`: conversion of rows, JSON, codes and notes
 
 mod change;
 mod configure;
@@ -52,25 +52,25 @@ use crate::link::{Argument, Failure, Link, locked};
 use crate::values::Json;
 use crate::{Address, OpenError};
 
-/// A store over one PostgreSQL, shared with every process that opens the same database and schema, and with callers' own transactions.
+/// A store on one PostgreSQL, shared by all processes that open the same database and schema, and by callers' own transactions.
 ///
-/// Its calls run on the Tokio runtime that it was opened on, and may be awaited anywhere.
+/// Its calls run on the Tokio runtime on which it was opened, and may be awaited anywhere.
 ///
-/// - **Time** is the server's wall clock. A step of that clock moves what is due, and leases with it.
-/// - **Leases** that are bound end with this process: when it is opened again under the same `client` name, or has not been heard of for
-///   15 seconds.
-/// - **Numbers** rise by call, not by commit: a transaction that commits late may show a lower one after a higher.
-/// - **Caps** are watched, not locked: several processes together may pass one for a moment.
+/// - **Time** is the server's wall clock. A step of that clock moves what is due, and the ends of leases too.
+/// - **Leases** that are bound end with this process: when the store is opened again under the same `client` name, or
+///   when the process has sent no heartbeat for 15 seconds.
+/// - **Numbers** rise by call, not by commit: a transaction that commits late may reveal a lower number after a higher one.
+/// - **Caps** are checked without locks: several processes together may exceed one for a moment.
 pub struct PostgresStore {
     inner: Arc<Inner>,
     runtime: Handle,
 }
 
-/// What the calls share.
+/// What all calls share.
 struct Inner {
     link: Link,
     limits: Limits,
-    /// What this process was opened with, as arguments of functions.
+    /// The options of this process, as arguments of functions.
     defaults: Json,
     clock: Arc<dyn Clock>,
     timer: Timer,
@@ -82,17 +82,17 @@ struct Inner {
     ticks: Ticks,
     deaths: Mutex<Deaths>,
     randoms: (RandomState, AtomicU64),
-    /// Something was called since it was looked last.
+    /// Whether any call was made since the last maintenance.
     has_called: AtomicBool,
-    /// This process has said that it ends: no call begins any more.
+    /// Whether this process has left: no further call begins.
     has_left: AtomicBool,
 }
 
 impl PostgresStore {
-    /// Opens the store; installs it in a database that has no schema of this name.
+    /// Opens the store; installs the schema if the database has none of this name.
     ///
     /// # Errors
-    /// An [`OpenError`]: nobody answers, or what answers cannot be used.
+    /// An [`OpenError`]: the server does not answer, or cannot be used.
     ///
     /// # Panics
     /// If it is not called on a Tokio runtime.
@@ -100,7 +100,7 @@ impl PostgresStore {
         PostgresStore::open_for_test(address, limits, Arc::new(SystemClock::new())).await
     }
 
-    /// As [`open`](PostgresStore::open), with the clock that this process sleeps by. The server's is not concerned.
+    /// As [`open`](PostgresStore::open), with a clock for the sleeps of this process. The server's clock is not affected.
     ///
     /// # Errors
     /// As there.
@@ -140,9 +140,9 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// Ends the store as its process ends in order: takes that wait are answered with nothing, leases that are bound to this process are
-    /// released and spend no attempt. True if that is known to have happened; else those leases end 15 seconds later, as a crash ends
-    /// them. No call succeeds any more.
+    /// Ends the store as part of an orderly shutdown: waiting takes return no messages, and leases that are bound to this
+    /// process are released without spending an attempt. Returns true if that is known to have happened; otherwise those
+    /// leases end 15 seconds later, as after a crash. No later call succeeds.
     pub async fn leave(&self) -> bool {
         self.inner.waiters.close();
         let inner = Arc::clone(&self.inner);
@@ -157,13 +157,13 @@ impl PostgresStore {
         left.await.unwrap_or(false)
     }
 
-    /// Waits until what no call waits for is done, as far as its time has come: under a clock that leaps it is under way after each leap.
+    /// Waits until the maintenance that is due has run: under a clock that leaps, a run follows each leap.
     #[doc(hidden)]
     pub async fn await_upkeep(&self) {
         self.inner.ticks.wait(self.inner.clock.now().mono_ms).await;
     }
 
-    /// Runs a call to its end, whatever becomes of its caller.
+    /// Runs a call to completion, even if its caller is dropped.
     async fn run<T: Send + 'static>(&self, call: impl Future<Output = T> + Send + 'static) -> Result<T> {
         self.inner.refuses()?;
         let inner = Arc::clone(&self.inner);
@@ -198,7 +198,7 @@ impl Inner {
         if self.has_left.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Calls a function of the schema, and takes note of what it has noted.
+    /// Calls a function of the schema, and records its notes.
     async fn rows(
         &self,
         call: &str,
@@ -226,10 +226,10 @@ impl Inner {
         self.has_called.store(true, Ordering::Relaxed);
     }
 
-    /// For the jitter of a backoff: nobody gains by guessing it.
+    /// A random number for the jitter of a backoff; it need not be unpredictable.
     fn random(&self) -> u32 {
         let (state, count) = &self.randoms;
-        // It fits: what is left has 32 bits.
+        // The cast is lossless: 32 bits are left.
         (state.hash_one(count.fetch_add(1, Ordering::Relaxed)) >> 32) as u32
     }
 }

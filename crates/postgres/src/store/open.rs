@@ -1,4 +1,4 @@
-//! Opening a store: what a PostgreSQL must be, and the installation into one that has none.
+//! Opening a store: the requirements on a PostgreSQL, and the installation of the schema.
 
 use dwell_store::Error;
 use tokio_postgres::types::Type;
@@ -8,13 +8,13 @@ use crate::link::{Failure, Link, failure_of};
 use crate::schema::{FUNCTIONS, LAYOUTS};
 use crate::{Address, OpenError};
 
-/// The oldest server: 13 has `pg_current_snapshot` and `gen_random_uuid`.
+/// The oldest supported server: 13 introduced `pg_current_snapshot` and `gen_random_uuid`.
 const OLDEST: i32 = 130_000;
 
-/// Whoever installs or migrates holds this advisory lock, made of the schema's name.
+/// The first key of the advisory lock that an installation or migration holds; the second is made from the schema's name.
 const INSTALLING: i32 = 0x6477_656c;
 
-/// Some of the functions that calls need: where one is missing, so may be others.
+/// Functions that calls need. If one is missing, others may be missing too.
 const NEEDED: [&str; 22] = [
     "put_1",
     "take_1",
@@ -40,7 +40,7 @@ const NEEDED: [&str; 22] = [
     "noted_1",
 ];
 
-/// Makes sure that the store can be used; installs the schema where there is none.
+/// Checks that the store can be used, and installs the schema if there is none.
 pub(super) async fn check(link: &Link) -> Result<(), OpenError> {
     let address = link.address();
     let client = link.client().await.map_err(|failure| refused(address, failure))?;
@@ -71,7 +71,7 @@ pub(super) async fn check(link: &Link) -> Result<(), OpenError> {
     }
     let opened = one(&client, address, &format!("SELECT * FROM {}.open_1()", link.schema()), &[]).await?;
     let found: i32 = read(&opened, 0)?;
-    // It fits: there are not that many.
+    // The cast is lossless: there are few layouts.
     let known = LAYOUTS.len() as i32;
     if found > known {
         return Err(OpenError::Layout { schema: schema.to_owned(), found, known });
@@ -85,13 +85,13 @@ const SERVER: &str = "SELECT current_setting('server_version_num')::int, current
 const MISSING: &str = "SELECT ARRAY(SELECT n FROM unnest($1) AS n WHERE NOT EXISTS (SELECT FROM pg_proc p \
     JOIN pg_namespace s ON s.oid = p.pronamespace WHERE s.nspname = $2 AND p.proname = n) ORDER BY n)";
 
-/// What lies in the schema: whether it is there, its layout table, and how many tables.
+/// The contents of the schema: whether it exists, its layout table, and its number of tables.
 const THERE: &str = "SELECT EXISTS (SELECT FROM pg_namespace s WHERE s.nspname = $1), \
     EXISTS (SELECT FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = $1 AND c.relname = 'layout' \
         AND (SELECT count(*) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname IN ('version', 'product', 'old_numbers')) = 3), \
     (SELECT count(*) FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = $1)";
 
-/// Installs the schema in one transaction, if there is none.
+/// Installs the schema in one transaction, if it does not exist.
 async fn install(client: &Client, address: &Address) -> Result<(), OpenError> {
     if is_there(client, address).await? {
         return Ok(());
@@ -112,7 +112,7 @@ async fn install_alone(client: &Client, address: &Address) -> Result<(), OpenErr
     sql("BEGIN".to_owned()).await?;
     let literal = address.schema().replace('\'', "''");
     sql(format!("SELECT pg_advisory_xact_lock({INSTALLING}, hashtext('{literal}'))")).await?;
-    // Somebody else may have been faster.
+    // Another process may have installed it meanwhile.
     if is_there(client, address).await? {
         return sql("ROLLBACK".to_owned()).await;
     }
@@ -123,7 +123,7 @@ async fn install_alone(client: &Client, address: &Address) -> Result<(), OpenErr
     sql("COMMIT".to_owned()).await
 }
 
-/// Whether the schema is dwell's; a refusal where it is somebody else's.
+/// Whether dwell's schema exists; an error if the schema belongs to something else.
 async fn is_there(client: &Client, address: &Address) -> Result<bool, OpenError> {
     let schema = address.schema();
     let row = one(client, address, THERE, &[(&schema, Type::TEXT)]).await?;
@@ -176,7 +176,7 @@ fn refused(address: &Address, failure: Failure) -> OpenError {
 }
 
 impl super::Inner {
-    /// Ends what a process of the same name had bound before, if this one has a name.
+    /// Ends the leases bound to an earlier process of the same name, if this one has a name.
     pub(super) async fn end_client(&self) -> Result<(), Error> {
         let Some(client) = self.link.address().client.clone() else { return Ok(()) };
         let arguments = [(&client as _, Type::TEXT), (&self.defaults as _, Type::JSONB)];

@@ -1,4 +1,4 @@
-//! Puts: a batch is one statement.
+//! Puts: one statement per batch.
 
 use dwell_model::{Invalid, MessageId, QueueName};
 use dwell_store::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result, When};
@@ -12,9 +12,9 @@ use super::refusal::{expires_before_due, failed, refusal, unreadable};
 use crate::link::Failure;
 use crate::values::{Json, Uuid};
 
-/// An instant as an argument of an SQL function: its kind and a number.
+/// An instant as an argument of a SQL function: its kind and a number.
 pub(super) fn when(when: When) -> (i16, Option<i64>) {
-    // A number that is too large is refused there, as any that lies outside.
+    // SQL refuses a clamped number as out of range, like any other that is too large.
     let clamped = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     match when {
         When::Now => (0, None),
@@ -62,7 +62,7 @@ impl Inner {
             puts.iter().map(|put| put.key.as_ref().map(|key| key.as_str().as_bytes())).collect();
         let tokens: Vec<Option<&[u8]>> =
             puts.iter().map(|put| put.token.as_ref().map(|token| token.as_str().as_bytes())).collect();
-        // Nothing but queues, instants and bodies: SQL writes them as one.
+        // Puts of only a queue, an instant and a body: SQL writes them in one statement.
         let is_plain = options.iter().all(Option::is_none)
             && keys.iter().all(Option::is_none)
             && tokens.iter().all(Option::is_none);
@@ -86,7 +86,7 @@ impl Inner {
     }
 }
 
-/// What a put says beyond queue, instant, body, key and token.
+/// The options of a put besides queue, instant, body, key and token.
 fn options(put: &Put) -> Option<Json> {
     let mut options = Map::new();
     let mut say = |name: &str, value: Value| options.insert(name.to_owned(), value);
@@ -151,13 +151,13 @@ fn refused(put: &Put, code: &str, info: &str) -> Error {
     invalid.unwrap_or_else(|| refusal(code, info, &put.queue))
 }
 
-/// The queue has so many levels, and not this one.
+/// The error for a level that the queue does not have.
 pub(super) fn unknown_level(when: When, levels: &str) -> Option<Error> {
     let When::Level(level) = when else { return None };
     Some(Invalid::UnknownLevel { level, levels: levels.parse().unwrap_or(0) }.into())
 }
 
-/// An id or a key each, for functions that are given a target.
+/// Ids and keys of targets, one of the two each, as arguments.
 pub(super) fn targets(targets: &[dwell_store::Target]) -> (Vec<Option<Uuid>>, Vec<Option<&[u8]>>) {
     use dwell_store::Target;
     let both = targets.iter().map(|target| match target {
@@ -167,12 +167,12 @@ pub(super) fn targets(targets: &[dwell_store::Target]) -> (Vec<Option<Uuid>>, Ve
     both.unzip()
 }
 
-/// Ids as SQL has them.
+/// Ids as arguments.
 pub(super) fn uuids<'a>(ids: impl IntoIterator<Item = &'a MessageId>) -> Vec<Uuid> {
     ids.into_iter().map(|id| Uuid(id.as_bits())).collect()
 }
 
-/// Names as SQL has them.
+/// Names as arguments.
 pub(super) fn names<'a>(queues: impl IntoIterator<Item = &'a QueueName>) -> Vec<&'a str> {
     queues.into_iter().map(QueueName::as_str).collect()
 }

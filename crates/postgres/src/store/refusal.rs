@@ -1,4 +1,4 @@
-//! What a refusal or a fault of the server is called in the contract.
+//! Converts refusals and faults of the server into the contract's errors.
 
 use dwell_model::{Invalid, MessageId, QueueName, SettingName, Timestamp};
 use dwell_store::Error;
@@ -6,7 +6,7 @@ use dwell_store::Error;
 use crate::fault::Fault;
 use crate::link::Failure;
 
-/// A refusal of ours by its code: `info` is what it is about. `invalid` says what a bad value was, where the caller knows it better.
+/// Converts a refusal by its code; `info` has its details, such as an id or a limit.
 pub(super) fn refusal(code: &str, info: &str, queue: &QueueName) -> Error {
     let id = || info.parse::<MessageId>().ok();
     let limit = || info.parse::<usize>().unwrap_or(usize::MAX);
@@ -46,7 +46,7 @@ pub(super) fn refusal(code: &str, info: &str, queue: &QueueName) -> Error {
     named.unwrap_or_else(|| unreadable(&format!("a refusal '{code}' ({info})")))
 }
 
-/// An open transaction of somebody's holds the key or the message.
+/// An open transaction holds a lock on the key or the message.
 pub(super) fn busy() -> Error {
     Error::Refused {
         code: "busy",
@@ -55,18 +55,18 @@ pub(super) fn busy() -> Error {
     }
 }
 
-/// The expiry does not lie after the due instant.
+/// The expiry is not after the due instant.
 pub(super) fn expires_before_due(expires: Timestamp, due: &str) -> Error {
     let due = due.parse().ok().and_then(|ms| Timestamp::from_ms(ms).ok()).unwrap_or(expires);
     Invalid::ExpiresBeforeDue { expires, due }.into()
 }
 
-/// The server answers what this version does not know.
+/// The server returned a value that this version does not know.
 pub(super) fn unreadable(what: &str) -> Error {
     Error::ForeignData { reason: format!("PostgreSQL answered what this version cannot read: {what}").into() }
 }
 
-/// Why a whole call failed.
+/// Converts the failure of a whole call.
 pub(super) fn failed(failure: Failure, queue: Option<&QueueName>) -> Error {
     match failure {
         Failure::Refused { code, info, words } => match queue {

@@ -1,7 +1,7 @@
-//! Leases that end with this process: its session, which begins with the first of them and is heard of while there are any.
+//! Leases that end with this process: its session begins with the first of them, and sends heartbeats while there are any.
 //!
-//! A session that was not heard of for 15 seconds is over, and so are its leases: whoever tidies up sees to that. One that ends as it
-//! should releases them.
+//! A session without a heartbeat for 15 seconds is over, and so are its leases: the maintenance of any process ends them.
+//! A session that ends in order releases them.
 
 use std::sync::Mutex;
 
@@ -14,10 +14,10 @@ use super::message::column;
 use super::refusal::{failed, unreadable};
 use crate::link::locked;
 
-/// The time between two heartbeats of a session.
+/// The time between two heartbeats of a session, in ms.
 const BEAT_MS: u64 = 5_000;
 
-/// A session that holds nothing any more, and has bound nothing for so long, ends.
+/// How long a session without leases lives after its last bound lease, in ms.
 const IDLE_MS: u64 = 60_000;
 
 /// The session of this process.
@@ -27,23 +27,23 @@ pub(super) struct Session(tokio::sync::Mutex<Bound>);
 #[derive(Default)]
 struct Bound {
     session: Option<i64>,
-    /// When a lease was bound last, and when it was heard of, on this process's clock.
+    /// When a lease was last bound, and when the last heartbeat was sent, on this process's monotonic clock.
     used_ms: u64,
     beaten_ms: u64,
 }
 
-/// How many leases there are, as far as this process knows.
+/// The number of leases, as far as this process knows.
 #[derive(Default)]
 pub(super) struct Leases(Mutex<Counted>);
 
 #[derive(Default)]
 struct Counted {
-    /// As they were counted, and those granted here since; `None` if they were not counted lately.
+    /// The last count plus the leases granted by this process since; `None` without a recent count.
     known: Option<u64>,
 }
 
 impl Leases {
-    /// Whether a take of so many may come near a cap: then leases are counted in it. Far from the caps nobody counts.
+    /// Whether a take of `wanted` messages may approach a cap: then it counts the leases. Far from the caps it does not.
     pub(super) fn must_be_counted(&self, limits: &Limits, wanted: usize) -> bool {
         let half = limits.leased.min(limits.leased_per_queue) as u64 / 2;
         let known = locked(&self.0).known;
@@ -62,7 +62,7 @@ impl Leases {
 }
 
 impl Inner {
-    /// The session of this process, where a lease is to be bound to it.
+    /// The session of this process, if the lease is to be bound to it.
     pub(super) async fn session(&self, bound: bool) -> Result<Option<i64>> {
         if !bound {
             return Ok(None);
@@ -76,7 +76,7 @@ impl Inner {
         Ok(own.session)
     }
 
-    /// Another session in place of one that was lost.
+    /// Begins a new session in place of a lost one.
     pub(super) async fn new_session(&self, lost: Option<i64>) -> Result<Option<i64>> {
         let mut own = self.session.0.lock().await;
         if own.session == lost {
@@ -94,7 +94,7 @@ impl Inner {
         column(rows.first().ok_or_else(|| unreadable("no session"))?, "f")
     }
 
-    /// Lets the session be heard of, if it is time; ends it where it holds nothing.
+    /// Sends a heartbeat if it is due; ends a session that holds no lease.
     pub(super) async fn beat(&self) -> Result<()> {
         let mut own = self.session.0.lock().await;
         let Some(session) = own.session else { return Ok(()) };
@@ -113,14 +113,14 @@ impl Inner {
             return Ok(());
         }
         if !self.flag("beat_1($1)", &argument).await? {
-            // It was taken for dead, and its leases are gone.
+            // The session was taken for dead, and its leases have ended.
             own.session = None;
         }
         own.beaten_ms = now_ms;
         Ok(())
     }
 
-    /// The session ends as it should; true if there was none, or it is known to have ended.
+    /// Ends the session in order, if there is one.
     pub(super) async fn end_session(&self) -> Result<()> {
         let mut own = self.session.0.lock().await;
         if let Some(session) = own.session {

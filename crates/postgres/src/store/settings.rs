@@ -12,14 +12,14 @@ use crate::values::Json;
 const RUNNING: i64 = 0;
 const INDEFINITE: i64 = -1;
 
-/// What this process was opened with, where it differs from what the schema has by itself.
+/// The defaults of this process, where they differ from those built into the schema.
 pub(super) fn defaults(limits: &Limits) -> Json {
     let builtin = all(&Limits::default());
     let given = all(limits).into_iter().filter(|(name, value)| builtin.get(name) != Some(value));
     Json(Value::Object(given.collect()).to_string())
 }
 
-/// `builtin_settings` in SQL is this of [`Limits::default`].
+/// All settings and limits by name; `builtin_settings` in SQL is the same for [`Limits::default`].
 pub(super) fn all(limits: &Limits) -> Map<String, Value> {
     let settings = &limits.defaults;
     let plain = [
@@ -49,7 +49,7 @@ pub(super) fn all(limits: &Limits) -> Map<String, Value> {
         ("limit_leased", limits.leased),
         ("limit_leased_queue", limits.leased_per_queue),
     ];
-    // A number that SQL has no place for limits nothing.
+    // A limit beyond the range of SQL integers is no limit.
     map.extend(limits.map(|(name, limit)| (name.to_owned(), json!(limit.min(i64::MAX as usize)))));
     map
 }
@@ -79,7 +79,7 @@ pub(super) fn entry(setting: &Setting) -> (String, Value) {
     (setting.name().as_str().to_owned(), value)
 }
 
-/// Reads a queue's own settings, as of now; `None` if they are in no form of ours.
+/// Parses a queue's own settings as of now; `None` if their form is unknown.
 pub(super) fn read(stored: &str, now: Timestamp, defaults: &Settings) -> Option<OwnSettings> {
     let stored: Map<String, Value> = serde_json::from_str(stored).ok()?;
     let mut own = OwnSettings::default();

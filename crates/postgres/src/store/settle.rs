@@ -1,4 +1,4 @@
-//! Settling messages, ending leases, giving back what nobody received.
+//! Settling messages, ending leases, and giving back messages that were not received.
 
 use dwell_model::{Limits, MessageId, QueueName, Receipt};
 use dwell_store::{Action, Error, LeaseRef, Result, Settle, Settled};
@@ -19,7 +19,7 @@ const BURY: i16 = 3;
 const EXTEND: i16 = 4;
 const GIVE_BACK: i16 = 5;
 
-/// A settlement as SQL has it.
+/// Settlements as arguments of a SQL function.
 #[derive(Default)]
 struct Columns<'a> {
     queues: Vec<&'a str>,
@@ -61,7 +61,7 @@ impl<'a> Columns<'a> {
             Action::Extend { lease_ms } => (*lease_ms, None, None),
         };
         let last = self.values.len() - 1;
-        // What SQL has no place for lies outside there too. The sum with the clock must fit.
+        // A number too large for SQL is out of range there too. Its sum with the clock must not overflow.
         self.values[last] = value.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX).min(1 << 60));
         self.errors[last] = text.map(str::as_bytes);
         self.priorities[last] = level.map(i64::from);
@@ -87,7 +87,7 @@ impl Inner {
             }
             Err(failure) => vec![Err(failed(failure, None)); settles.len()],
         };
-        // Each may have made a message ready, or room for a lease.
+        // Each settlement may have made a message ready, or room for another lease.
         for (settle, answer) in settles.iter().zip(&answers) {
             if matches!(answer, Ok(_) | Err(Error::OutcomeUnknown { .. })) {
                 self.waiters.hint_room(&settle.receipt.queue);
@@ -113,8 +113,8 @@ impl Inner {
         self.rows("settle_1($1, $2, $3, $4, $5, $6, $7, $8, $9)", &arguments, false).await
     }
 
-    /// Gives back messages that were handed out to nobody: as if they had not been taken. What cannot be given back now is ready
-    /// again when its lease runs out.
+    /// Gives back messages that were handed out but not received, as if they had not been taken. If that fails now, they
+    /// are ready again when their leases run out.
     pub(super) async fn give_back(&self, receipts: &[Receipt]) {
         if receipts.is_empty() {
             return;
@@ -191,7 +191,7 @@ fn outcome(row: &Row) -> Result<Settled> {
     }
 }
 
-/// The message that a row of `change_1` names.
+/// The id of the message in a row of `change_1`.
 pub(super) fn named(row: &Row) -> Result<MessageId> {
     super::message::id(column(row, "id")?)
 }

@@ -1,4 +1,4 @@
-//! Takes that do not wait: one statement each, which begins where the last one of its queues ended.
+//! Takes that do not wait: one statement each, which begins where the last take of its queues ended.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -16,56 +16,56 @@ use crate::floor::{Floor, Seal, Taking, Writers};
 use crate::link::{Failure, locked};
 use crate::values::Uuid;
 
-/// What a take has brought.
+/// The result of a take.
 pub(super) struct Taken {
     pub(super) deliveries: Vec<Delivery>,
-    /// Nothing was handed out, since a cap of the store kept back what is due.
+    /// The cap that kept back due messages, if nothing was handed out because of one.
     pub(super) capped: Option<Cap>,
 }
 
-/// A cap of the store.
+/// The scope of a cap on leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cap {
     Queue,
     Store,
 }
 
-/// Where the takes of this process begin, and up to where what they have passed counts.
+/// The floors of the takes of this process, and the seals that bound them.
 #[derive(Default)]
 pub(super) struct Floors(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
-    /// Of messages, and of leases.
+    /// Of messages and of leases.
     seals: (Seal, Seal),
     by_queue: HashMap<QueueName, (Floor, Floor)>,
-    /// The server's clock at the last look; if it goes back, nothing is known any more.
+    /// The server's clock at the last snapshot of writers; if it goes back, all floors are reset.
     now_ms: i64,
-    /// How many connections were lost when this was learnt.
+    /// The number of lost connections when this was learnt.
     lost: u64,
 }
 
-/// The number of queues whose place is remembered; a read of any other begins at its start.
+/// The most queues with a stored floor; a take of any other begins at the start of the index.
 const QUEUES: usize = 100_000;
 
 impl Floors {
-    /// Where a take of a queue begins, in milliseconds since the epoch: for messages, and for leases.
+    /// Where a take of a queue begins, in ms since the epoch: for messages and for leases.
     pub(super) fn of(&self, queue: &QueueName) -> (i64, i64) {
         let known = locked(&self.0);
         known.by_queue.get(queue).map_or((0, 0), |(messages, leases)| (messages.at_ms(), leases.at_ms()))
     }
 
-    /// A take begins, while so many connections were lost so far.
+    /// Begins a take; `lost` is the number of connections lost so far.
     fn begin(&self, lost: u64) -> (Taking, Taking) {
         let mut known = locked(&self.0);
         if known.lost != lost {
-            // Another server may answer, or an older state of this one.
+            // Another server may answer, or the same one with an older state.
             *known = Known { lost, ..Known::default() };
         }
         (Floor::begin(&known.seals.0), Floor::begin(&known.seals.1))
     }
 
-    /// It ended, and answered with these candidates for each of its queues.
+    /// Ends a take that returned these candidates for each of its queues.
     fn end(&self, queues: &[QueueName], (messages, leases): (Taking, Taking), next: &[i64], lost: u64) {
         let mut known = locked(&self.0);
         if known.lost != lost || next.len() < 2 * queues.len() {
@@ -81,7 +81,7 @@ impl Floors {
         }
     }
 
-    /// Takes note of who may still add messages, and leases.
+    /// Adds a snapshot of the transactions that may still add messages, and of those that may add leases.
     pub(super) fn look(&self, messages: Writers, leases: Writers) {
         let mut known = locked(&self.0);
         if messages.now_ms < known.now_ms {
@@ -94,7 +94,7 @@ impl Floors {
         known.seals.1.look(leases);
     }
 
-    /// The instant before which all messages are visible, or will never be.
+    /// The instant before which all messages are visible, or never will be.
     pub(super) fn sealed_ms(&self) -> i64 {
         locked(&self.0).seals.0.at_ms()
     }
@@ -105,14 +105,14 @@ impl Floors {
 }
 
 impl Inner {
-    /// Refuses what no take may ask for.
+    /// Refuses an invalid take.
     pub(super) fn check_take(&self, take: &Take) -> Result<()> {
         take.lease_ms.map_or(Ok(()), |ms| Setting::LeaseMs(ms).check())?;
         self.limits.check_batch(take.queues.len())?;
         Ok(())
     }
 
-    /// Takes what is due now.
+    /// Takes what is due now, without waiting.
     pub(super) async fn take_now(&self, take: &Take) -> Result<Taken> {
         self.check_take(take)?;
         if take.max == 0 || take.queues.is_empty() {
@@ -143,7 +143,8 @@ impl Inner {
                 Err(error) => unread = Some(error),
             }
         }
-        // One that cannot be read is held until its lease runs out, and dies of it in the end; the others are in good hands.
+        // A message that cannot be read stays leased until its lease runs out, and
+        // its attempts are spent in the end; the others are delivered.
         if let (true, Some(error)) = (deliveries.is_empty(), unread) {
             return Err(error);
         }
@@ -155,7 +156,7 @@ impl Inner {
         Ok(Taken { capped: capped.filter(|_| deliveries.is_empty()), deliveries })
     }
 
-    /// The refusal of a take that does not wait.
+    /// The refusal of a take that does not wait, when a cap kept messages back.
     pub(super) fn too_many_leased(&self, cap: Cap) -> Error {
         let limit = match cap {
             Cap::Queue => self.limits.leased_per_queue,
@@ -234,7 +235,7 @@ impl Inner {
         match column::<Option<&str>>(row, "code")? {
             None | Some("") => {
                 self.leases.granted(1);
-                // Its lease has a deadline, and its room is taken.
+                // Its lease has a deadline that waiting takes have to know, and it used up room.
                 self.waiters.hint(queue);
                 delivered(shown(queue, row, self.clock.now())?, row)
             }

@@ -1,5 +1,5 @@
-//! What no call waits for: once a second counts are folded, what is over is removed, space is given back; and this process's session
-//! is heard of. Where nothing was called since, it is done once in ten seconds.
+//! Periodic maintenance: once a second it folds counts, removes what is over, gives space back, and sends the heartbeat
+//! of this process's session. If no call was made since the last run, it runs once in ten seconds.
 
 use std::collections::BTreeSet;
 use std::sync::Weak;
@@ -17,7 +17,7 @@ use crate::floor::Writers;
 const TICK_MS: u64 = 1_000;
 const IDLE_TICKS: u64 = 10;
 
-/// When it is done next, and that it was.
+/// When the next run is due, and a notification that a run has ended.
 #[derive(Default)]
 pub(super) struct Ticks {
     next_ms: AtomicU64,
@@ -25,7 +25,7 @@ pub(super) struct Ticks {
 }
 
 impl Ticks {
-    /// Waits until all is done that is to be done by now.
+    /// Waits until every run that is due has ended.
     pub(super) async fn wait(&self, now_ms: u64) {
         loop {
             let ended = self.ended.notified();
@@ -59,7 +59,7 @@ pub(super) async fn run(inner: Weak<Inner>) {
             return;
         }
         ticks += 1;
-        // What cannot be done now is done another time.
+        // If a step fails, the next run repeats it.
         let _ = inner.beat().await;
         let has_called = inner.has_called.swap(false, Ordering::Relaxed);
         if has_called || ticks.is_multiple_of(IDLE_TICKS) {
@@ -71,7 +71,7 @@ pub(super) async fn run(inner: Weak<Inner>) {
 }
 
 impl Inner {
-    /// Looks which transactions may still add messages, so that takes know where to begin.
+    /// Takes a snapshot of the transactions that may still add messages, so that takes know where to begin.
     pub(super) async fn look(&self) -> Result<()> {
         let rows = self.rows_by_itself("writers_1()", &[]).await?;
         let row = rows.first().ok_or_else(|| unreadable("no look"))?;
@@ -83,7 +83,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Counts leases, unless takes do so anyway.
+    /// Counts the leases, so that takes far from the caps need not.
     async fn count_leases(&self) -> Result<()> {
         self.leases.counted(None);
         let rows = self.rows_by_itself("leased_1()", &[]).await?;
@@ -99,7 +99,7 @@ impl Inner {
         Ok(())
     }
 
-    /// A call that nobody has asked for.
+    /// A call on behalf of the maintenance, which does not count as a call of the process.
     async fn rows_by_itself(
         &self,
         call: &str,

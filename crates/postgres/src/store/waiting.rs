@@ -1,16 +1,18 @@
-//! Takes that wait, and takes whose callers have gone.
+//! Takes that wait, and takes whose callers were dropped.
 //!
-//! One task asks for all queues that takes of this process wait on: one statement says for each whether something is due, and when to ask
-//! next. It asks at that instant, when a call of this process has changed the queue, and in any case every 250 ms, for what other
-//! processes do. Where something is due the takes that wait are served, those first that have waited longest.
+//! One task polls for all queues that takes of this process wait on: one statement returns for each
+//! whether a message is due, and when to poll next. The task polls at that instant, when a call of this
+//! process has changed the queue, and at least every 250 ms, for changes by other processes. If
+//! messages are due, the waiting takes are served, those that have waited longest first.
 //!
-//! A take that may wait is listed from its first poll on. Where none came before it on its queues it asks once by itself.
+//! A take that may wait is listed from its first poll on. If it is the first one on its queues, it also polls once by itself.
 //!
 //! Ground rules:
-//! 1. A take is served by one task at a time: its ticket is busy then.
-//! 2. Whoever ends the serving of a ticket looks whether its caller has gone, under the ticket's lock, and gives back what was brought. A
-//!    caller that goes says so under the same lock; the next call waits for what goes back.
-//! 3. Locks are taken in this order: ticket, waiters.
+//! 1. A take is served by one task at a time: its ticket is busy meanwhile.
+//! 2. The task that finishes serving a ticket checks under the ticket's lock whether the
+//!    caller was dropped, and if so gives the messages back. A caller that is dropped
+//!    records it under the same lock; the next call waits until they are given back.
+//! 3. Lock order: ticket, then waiters.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::future::Future;
@@ -34,28 +36,28 @@ use super::take::Cap;
 use super::timer::Sleep;
 use crate::link::locked;
 
-/// What other processes do is heard of after so long.
+/// The interval at which changes by other processes are noticed, in ms.
 const SWEEP_MS: u64 = 250;
 
-/// How many takes may wait in one process.
+/// The most takes that may wait in one process.
 const LIMIT: usize = 1_000_000;
 
-/// The longest time that a call waits for messages that are given back.
+/// The longest time that a call waits for messages that are being given back.
 const AWHILE: Duration = Duration::from_secs(1);
 
-/// The time for which the last count of queues is used.
+/// How long the last count of queues may be used, in ms.
 const KNOWN_MS: u64 = 10_000;
 
-/// How far below the limit the last count of queues is to be for it to be used.
+/// How far below the limit the last count of queues has to be for it to be used.
 const MARGIN: u64 = 1_000;
 
 type Answer = Result<Vec<Delivery>>;
 
-/// All takes of this process that wait.
+/// All waiting takes of this process.
 #[derive(Default)]
 pub(super) struct Waiters {
     state: Mutex<Waits>,
-    /// Something has changed for the task that asks.
+    /// Wakes the polling task when something has changed.
     news: Arc<Notify>,
 }
 
@@ -65,15 +67,15 @@ struct Waits {
     next_turn: u64,
     takes: BTreeMap<u64, Waiting>,
     queues: HashMap<QueueName, Watched>,
-    /// Some take has met with the cap of the store: any lease that ends makes room for it.
+    /// Whether a take has been limited by the store's cap: then any lease that ends makes room for it.
     is_at_cap: bool,
-    /// When all queues were asked for last.
+    /// When all queues were last polled.
     swept_ms: u64,
-    /// How many queues there were, and when they were counted.
+    /// The number of queues, and when they were counted.
     known: Option<(u64, u64)>,
 }
 
-/// A take that waits.
+/// A waiting take.
 #[derive(Clone)]
 struct Waiting {
     take: Arc<Take>,
@@ -81,36 +83,36 @@ struct Waiting {
     ticket: Arc<Ticket>,
 }
 
-/// A queue that is waited on.
+/// A queue that takes wait on.
 #[derive(Default)]
 struct Watched {
     turns: BTreeSet<u64>,
-    /// It is to be asked for.
+    /// Whether to poll it now.
     has_news: bool,
-    /// How often there was news.
+    /// The number of changes so far.
     news: u64,
-    /// What is due there was not to be had, and nothing has changed since.
+    /// Whether the due messages could not be taken, and nothing has changed since.
     is_tried: bool,
-    /// When to ask next, on this process's clock.
+    /// When to poll next, on this process's monotonic clock.
     next_ms: Option<u64>,
-    /// The same by the server's: what is put for an earlier instant is news.
+    /// The same instant on the server's clock: a put with an earlier due instant is a change.
     head_ms: Option<i64>,
 }
 
-/// A take under way, shared by its caller and by whoever serves it.
+/// A take under way, shared by its caller and the task that serves it.
 struct Ticket(Mutex<Serving>);
 
 struct Serving {
-    /// Somebody serves it now, or is about to.
+    /// A task is serving it, or is about to.
     busy: bool,
-    /// Its caller has gone.
+    /// Its caller was dropped.
     gone: bool,
-    /// Its time is over.
+    /// Its wait is over.
     over: bool,
     answer: Option<oneshot::Sender<Answer>>,
 }
 
-/// What goes back, or may: the next call waits for it.
+/// The number of takes whose messages are being given back, or may be: the next call waits for them.
 #[derive(Default)]
 pub(super) struct Returns {
     owed: Mutex<usize>,
@@ -127,7 +129,7 @@ impl Returns {
         self.paid.notify_waiters();
     }
 
-    /// Waits until what goes back is there. What is long on its way keeps nobody.
+    /// Waits until all messages are given back, for a limited time.
     pub(super) async fn wait(&self) {
         let cleared = async {
             loop {
@@ -143,7 +145,7 @@ impl Returns {
 }
 
 impl Waiters {
-    /// How many takes of this process wait on a queue.
+    /// The number of takes of this process that wait on a queue.
     pub(super) fn count(&self, queue: &QueueName) -> u64 {
         locked(&self.state).queues.get(queue).map_or(0, |watched| watched.turns.len() as u64)
     }
@@ -153,7 +155,7 @@ impl Waiters {
         locked(&self.state).queues.keys().cloned().collect()
     }
 
-    /// Something may have changed in a queue.
+    /// Notes a possible change in a queue.
     pub(super) fn hint(&self, queue: &QueueName) {
         let mut waits = locked(&self.state);
         if let Some(watched) = waits.queues.get_mut(queue) {
@@ -162,7 +164,7 @@ impl Waiters {
         }
     }
 
-    /// A message was put that is due at this instant.
+    /// Notes a put that is due at this instant.
     pub(super) fn hint_due(&self, queue: &QueueName, due: dwell_model::Timestamp) {
         let mut waits = locked(&self.state);
         if let Some(watched) = waits.queues.get_mut(queue)
@@ -173,7 +175,7 @@ impl Waiters {
         }
     }
 
-    /// A message may be ready again, or a lease have ended.
+    /// Notes that a message may be ready again, or that a lease may have ended.
     pub(super) fn hint_room(&self, queue: &QueueName) {
         let mut waits = locked(&self.state);
         if waits.is_at_cap {
@@ -185,7 +187,7 @@ impl Waiters {
         }
     }
 
-    /// Answers all with nothing, and lists none any more.
+    /// Ends all waiting takes without messages, and lists no further ones.
     pub(super) fn close(&self) {
         let takes = {
             let mut waits = locked(&self.state);
@@ -195,7 +197,7 @@ impl Waiters {
         };
         for waiting in takes.into_values() {
             let mut serving = locked(&waiting.ticket.0);
-            // Whoever serves it sees that it is over.
+            // The task that serves it sees that it is over.
             serving.over = true;
             if !serving.busy
                 && let Some(answer) = serving.answer.take()
@@ -206,7 +208,8 @@ impl Waiters {
         self.news.notify_one();
     }
 
-    /// Lists a take, if no more than `most` wait on each of its queues then. Says too whether it is the first on all of them.
+    /// Lists a take, unless `most` takes already wait on one of its
+    /// queues. Also returns whether it is the first on all of them.
     fn list(&self, take: Take, ticket: &Arc<Ticket>, most: usize) -> Result<(u64, Waiting, bool)> {
         let mut queues = take.queues.clone();
         queues.sort();
@@ -249,7 +252,8 @@ impl Waiters {
         }
     }
 
-    /// The queues that takes wait on which came no later than this one, unless it is known that there is room for more.
+    /// The queues whose oldest waiting take is no younger than this one;
+    /// `None` if a recent count shows that there is room for more queues.
     fn must_be_known(&self, turn: u64, limit: u64, now_ms: u64) -> Option<Vec<QueueName>> {
         let waits = locked(&self.state);
         let waited_on = waits.queues.len() as u64;
@@ -266,7 +270,7 @@ impl Waiters {
         Some(came.map(|(queue, _)| queue.clone()).collect())
     }
 
-    /// What to ask for now, and else when.
+    /// The queues to poll now, or else how long to sleep.
     fn plan(&self, now_ms: u64) -> Plan {
         let mut waits = locked(&self.state);
         if waits.queues.is_empty() {
@@ -283,7 +287,7 @@ impl Waiters {
                 watched.has_news();
             }
             if std::mem::take(&mut watched.has_news) {
-                // Whatever is put until the answer comes is news: it may have been too late for the look.
+                // Until the answer arrives every put is a change: the statement may not have seen it.
                 (watched.next_ms, watched.head_ms) = (None, None);
                 queues.push(queue.clone());
             } else if let Some(next_ms) = watched.next_ms {
@@ -293,7 +297,7 @@ impl Waiters {
         if queues.is_empty() { Plan::Sleep(Some(wake_ms)) } else { Plan::Ask(queues, waits.is_at_cap) }
     }
 
-    /// Notes when to ask for a queue again. If takes that wait on it are to be served now: how much news of it there was.
+    /// Stores when to poll a queue again. Returns its number of changes if its waiting takes are to be served now.
     fn note(
         &self,
         queue: &QueueName,
@@ -307,9 +311,9 @@ impl Waiters {
         (is_due && !watched.is_tried).then_some(watched.news)
     }
 
-    /// Takes to be served from queues that have something, those first that came first. No two of them share a queue, and each is busy.
+    /// Picks takes to be served from queues with due messages, oldest first, and marks them busy. No two of them share a queue.
     fn pick(&self, due: &HashMap<QueueName, u64>) -> Vec<(u64, Waiting)> {
-        // Tickets are locked after this, since whoever has a ticket may want this lock.
+        // Lock the tickets only after this lock is released: the holder of a ticket's lock may need it.
         let candidates: Vec<(u64, Waiting)> = {
             let waits = locked(&self.state);
             let turns: BTreeSet<u64> = due
@@ -340,8 +344,8 @@ impl Waiters {
         picked
     }
 
-    /// What was due in these queues was not to be had: they are asked for once more, to know when to try again. Of one of which there
-    /// was more news since this is not known.
+    /// Marks queues whose due messages could not be taken: they are polled once more, to learn when to try again. A queue
+    /// with changes since then is not marked.
     fn tried(&self, queues: &[QueueName], due: &HashMap<QueueName, u64>, is_at_cap: bool) {
         let mut waits = locked(&self.state);
         waits.is_at_cap |= is_at_cap;
@@ -362,13 +366,13 @@ impl Watched {
 }
 
 enum Plan {
-    /// These queues, and whether any lease that ends matters.
+    /// Poll these queues; the flag says whether any lease that ends makes room.
     Ask(Vec<QueueName>, bool),
-    /// Until this moment, if nothing comes before.
+    /// Sleep until this time, or until something changes.
     Sleep(Option<u64>),
 }
 
-/// The task that asks. It ends with the store.
+/// The polling task. It ends with the store.
 pub(super) async fn run(inner: Weak<Inner>) {
     let Some(news) = inner.upgrade().map(|inner| Arc::clone(&inner.waiters.news)) else { return };
     loop {
@@ -396,7 +400,7 @@ pub(super) async fn run(inner: Weak<Inner>) {
 }
 
 impl Inner {
-    /// Asks for queues that are waited on, and serves takes from those that have something.
+    /// Polls queues, and serves the takes that wait on those with due messages.
     async fn ask(&self, queues: Vec<QueueName>, is_at_cap: bool) {
         let Ok(mut due) = self.due_of(&queues, is_at_cap).await else { return };
         while !due.is_empty() {
@@ -416,7 +420,7 @@ impl Inner {
                         self.go_on(turn, &waiting).await;
                     }
                     answer => {
-                        // There may be more, and what was taken has deadlines.
+                        // More messages may be due, and those that were taken have deadlines.
                         waiting.queues.iter().for_each(|queue| self.waiters.hint(queue));
                         self.end(Some(turn), &waiting.ticket, answer.map(|taken| taken.deliveries)).await;
                     }
@@ -425,7 +429,7 @@ impl Inner {
         }
     }
 
-    /// Which of these queues have something that is due and worth a try, and how much news of each there was.
+    /// The queues that have due messages worth a try, each with its number of changes.
     async fn due_of(&self, queues: &[QueueName], is_at_cap: bool) -> Result<HashMap<QueueName, u64>> {
         let name_list = names(queues);
         let floors: Vec<i64> = queues.iter().map(|queue| self.floors.of(queue).0).collect();
@@ -435,7 +439,7 @@ impl Inner {
             (&is_at_cap as _, Type::BOOL),
             (&self.defaults as _, Type::JSONB),
         ];
-        // Before the server reads its clock: whoever sleeps so long from here on does not sleep too long.
+        // Read before the server reads its clock, so that a sleep computed from it does not last too long.
         let mono_ms = self.clock.now().mono_ms;
         let rows = self.noted(self.link.call("next_1($1, $2, $3, $4)", &arguments, true).await);
         let rows = rows.map_err(|failure| failed(failure, None))?;
@@ -449,7 +453,7 @@ impl Inner {
             let left_ms = |at_ms: i64| u64::try_from(at_ms - now_ms).unwrap_or(0);
             let next_ms = instant.map(|at_ms| mono_ms.saturating_add(left_ms(at_ms)));
             let is_due: bool = column(row, "is_due")?;
-            // While something is due that was not to be had, whatever is put is no news.
+            // While due messages cannot be taken, a put is not a change.
             if let Some(news) = self.waiters.note(queue, is_due, next_ms, instant) {
                 due.insert(queue.clone(), news);
             }
@@ -457,7 +461,7 @@ impl Inner {
         Ok(due)
     }
 
-    /// Ends the serving of a waiting take for which there was nothing.
+    /// Ends the serving of a waiting take for which there was no message.
     async fn go_on(&self, turn: u64, waiting: &Waiting) {
         let (is_gone, is_over) = {
             let mut serving = locked(&waiting.ticket.0);
@@ -471,7 +475,7 @@ impl Inner {
         }
     }
 
-    /// Answers a take; what it brings goes back if its caller has gone.
+    /// Answers a take; its messages are given back if its caller was dropped.
     async fn end(&self, turn: Option<u64>, ticket: &Ticket, answer: Answer) {
         if let Some(turn) = turn {
             self.waiters.unlist(turn);
@@ -481,7 +485,7 @@ impl Inner {
             serving.busy = false;
             match (serving.gone, serving.answer.take()) {
                 (false, Some(sender)) => {
-                    // It goes nowhere else: whoever drops the other end says so under this lock.
+                    // Cannot fail: a caller that drops the receiver records it under this lock.
                     let _ = sender.send(answer);
                     return;
                 }
@@ -494,7 +498,7 @@ impl Inner {
         }
     }
 
-    /// The first time that a waiting take asks, unless others came before it.
+    /// The first poll of a waiting take, which takes by itself only if no other take waits on its queues.
     async fn ask_once(&self, turn: u64, waiting: &Waiting, is_first: bool) {
         self.returns.wait().await;
         if locked(&waiting.ticket.0).gone {
@@ -523,7 +527,7 @@ impl Inner {
         self.end(Some(turn), &waiting.ticket, answer).await;
     }
 
-    /// Refuses a take that waits on a queue that would be one too many.
+    /// Refuses a take if its queues would exceed the limit of queues.
     async fn check_queues_waited_on(&self, turn: u64) -> Result<()> {
         let limit = self.limits.queues as u64;
         let now_ms = self.clock.now().mono_ms;
@@ -594,7 +598,7 @@ pub(super) async fn take_id(
     serve(inner, runtime, ticket, answer, asked).await?.pop().ok_or(Error::Closed)
 }
 
-/// Runs a take that does not wait to its end. What it brings is the answer, or goes back.
+/// Runs a take that does not wait to completion. Its messages are the answer, or are given back.
 async fn serve(
     inner: &Arc<Inner>,
     runtime: &Handle,
@@ -614,7 +618,7 @@ async fn serve(
 }
 
 impl Ticket {
-    /// A take that somebody is about to serve, and where its answer comes.
+    /// A take that is about to be served, and the receiver of its answer.
     fn new() -> (Arc<Ticket>, oneshot::Receiver<Answer>) {
         let (sender, answer) = oneshot::channel();
         let serving = Serving { busy: true, gone: false, over: false, answer: Some(sender) };
@@ -622,20 +626,20 @@ impl Ticket {
     }
 }
 
-/// A take seen from its caller: a future that, dropped unread, gives its messages back.
+/// The caller's end of a take: a future that gives the messages back if it is dropped before they are read.
 struct Taking {
     inner: Arc<Inner>,
     runtime: Handle,
     ticket: Arc<Ticket>,
     answer: oneshot::Receiver<Answer>,
-    /// When its time is over, of one that waits, and its turn.
+    /// When the wait is over, and the take's turn; `None` if it does not wait.
     end: Option<(u64, Sleep)>,
     turn: Option<u64>,
     is_read: bool,
 }
 
 impl Taking {
-    /// Its time is over: it is answered with nothing, unless somebody serves it, who sees that it is over.
+    /// Ends the wait without messages, unless the take is being served: the serving task sees that it is over.
     fn end_now(&self, turn: u64) {
         let answer = {
             let mut serving = locked(&self.ticket.0);
@@ -662,14 +666,14 @@ impl Future for Taking {
         }
         let answer = std::task::ready!(Pin::new(&mut self.answer).poll(context));
         self.is_read = true;
-        // Without an answer the runtime has ended.
+        // No answer arrives only if the runtime has ended.
         Poll::Ready(answer.unwrap_or(Err(Error::Closed)))
     }
 }
 
 impl Drop for Taking {
-    /// 1. Nobody serves it: it is forgotten. 2. Somebody does: what that brings goes back, and the next call waits for it. 3. The
-    ///    answer was sent and not read: it is still here, and its messages go back.
+    /// 1. Not being served: it is removed. 2. Being served: its messages are given back, and the next call waits for
+    ///    that. 3. Answered but not read: the answer is still in the channel, and its messages are given back.
     fn drop(&mut self) {
         if self.is_read {
             return;

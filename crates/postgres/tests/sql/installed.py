@@ -3,13 +3,13 @@ import pathlib
 
 SQL = pathlib.Path(__file__).resolve().parents[2] / "src" / "sql"
 LAYOUTS = ["0001_tables.sql"]
-# In this order: what is written in SQL is checked when it is created.
+# In this order: SQL functions are validated when they are created.
 FUNCTIONS = ["clock", "id", "refuse", "queue", "transition", "put", "take", "settle", "change", "dead", "message", "stats",
              "session", "purge", "maintain", "open", "caller", "rights"]
-# What callers may be granted; the store's own calls end in the number of their contract.
+# The functions that callers may be granted; the store's own calls end in the number of their contract.
 FOR_CALLERS = ["put", "try_put", "put_many", "cancel", "reschedule", "ack"]
 
-# The tests' clock: the real one, or one that stands still, moved by hand.
+# The clock of tests: the real one, or a manual one that stands still.
 CLOCK_OF_TESTS = """
 CREATE TABLE IF NOT EXISTS test_clock (us bigint);
 CREATE OR REPLACE FUNCTION clock_us() RETURNS bigint LANGUAGE sql VOLATILE AS $$

@@ -17,7 +17,7 @@ class Server:
         self.port = port
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="dwell-pg-"))
         self.log = open(self.dir / "log", "wb")
-        # root may not run PostgreSQL.
+        # PostgreSQL refuses to run as root.
         self.user = {}
         if os.getuid() == 0:
             entry = pwd.getpwnam("postgres")

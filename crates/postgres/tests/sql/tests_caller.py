@@ -144,7 +144,7 @@ def test_work_and_its_ack_commit_together(s):
         assert s.get("q", id=t.id).name == "leased"
         conn.execute("SELECT dwell.ack(%s)", (receipt(t),))
         s.advance(40_000)
-        # No lease lapses under an open ack.
+        # The lease does not lapse while its ack is uncommitted.
         assert s.take("q") == [] and s.maintain().expired == 0
         conn.commit()
         assert s.counts("q") == "unknown_queue" and s.put("q", key=b"k").code == ""
@@ -165,7 +165,7 @@ def test_what_an_open_transaction_holds_is_busy_and_only_that(s):
         rows = s.puts("q", [{"key": b"open"}, {"key": b"free"}, {"key": b"a", "opts": {"conflict": 1}}])
         assert [row.code for row in rows] == ["busy", "", "busy"]
         assert s.change("q", id=a.id).code == "busy"
-        # Reads and takes wait for nobody.
+        # Reads and takes do not wait for locks.
         assert s.get("q", id=a.id).name == "ready"
         assert b.id in [t.id for t in s.take("q", 9)] and s.last_floors[0] <= a.due, "what may come back is not passed"
         refused("busy", s.conn.execute, "SELECT dwell.put('q', 'b', key => 'open')")
@@ -195,7 +195,7 @@ def test_repeatable_read_and_serializable(s):
             conn.execute("SELECT 1")
             conn.execute("SELECT dwell.put('q', 'b', delay => '1 hour', key => %s)", (level.name,))
             conn.commit()
-            # What was taken since its snapshot is not cancelled under its holder.
+            # A message taken since the snapshot is not cancelled while it is leased.
             conn.execute("SELECT count(*) FROM dwell.put_many('other', ARRAY[]::bytea[])")
             t = s.take("q")[0]
             try:
@@ -206,7 +206,7 @@ def test_repeatable_read_and_serializable(s):
             assert conn.execute("SELECT dwell.cancel('q', 'a')").fetchone() == ("leased",)
             conn.commit()
             assert s.settle(t, "release").what == "ready"
-            # A key taken since its snapshot.
+            # A key was taken since the snapshot.
             conn.execute("SELECT 1")
             conn.execute("SELECT dwell.cancel('q', 'nobody')")
             s.put("q", key=b"new" + level.name.encode())
@@ -215,7 +215,7 @@ def test_repeatable_read_and_serializable(s):
                 raise AssertionError("the key was taken meanwhile")
             except psycopg.errors.SerializationFailure:
                 conn.rollback()
-            # A purge since its snapshot.
+            # A purge ran since the snapshot.
             s.put("p")
             conn.execute("SELECT dwell.cancel('p', 'nobody')")
             assert s.purge("p") == 1

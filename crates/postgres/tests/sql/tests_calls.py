@@ -19,7 +19,7 @@ def test_due_messages_go_out_by_priority_then_due_then_id(s):
     order = sorted((p for at, p in enumerate(zip([x[0] for x in plan], put)) if at not in (0, 3)),
                    key=lambda pair: (pair[0], pair[1].due, pair[1].id))
     got = s.take("q", 100)
-    # The two from before have lapsed: they come back in their places.
+    # The two leases from before have lapsed: their messages are back in their places.
     expected = sorted([(plan[at][0], put[at].due, put[at].id) for at in range(len(plan))])
     assert [(t.priority, t.due, t.id) for t in got] == expected
     assert order
@@ -439,7 +439,7 @@ def test_space_is_given_back_by_the_slot(s):
     again = s.put("q", kind=2, value=10)
     s.advance(10)
     assert ids(s.take("q")) == [again.id]
-    # Slots come round again.
+    # Slots rotate.
     for step in range(30):
         row = s.put("q", kind=2, value=HOUR - 1)
         s.advance(HOUR)
@@ -471,7 +471,7 @@ def test_no_other_sql_reads_a_clock(s):
 
 
 def test_backoff_is_that_of_the_model(s):
-    # From `Backoff::delay_ms`: min(cap, base × factor^(n − 1)) in whole nanoseconds, less the jitter.
+    # As `Backoff::delay_ms`: min(cap, base × factor^(n − 1)) in whole nanoseconds, less the jitter.
     for base, factor, cap, jitter, attempt, random in [(1000, 200, 3_600_000, 20, 5, 1 << 31), (3, 133, 10**9, 0, 40, 7),
                                                        (7, 101, 10_000, 100, 300, (1 << 32) - 1), (0, 200, 5, 0, 9, 0)]:
         grown = min(base * 10**6, cap * 10**6)
@@ -536,7 +536,7 @@ def test_numbers_leap_where_a_copy_goes_on(s):
     b = s.put("q", kind=2, value=HOUR)
     assert b.number > a.number + leap and not opened().has_leapt
     s.all("UPDATE @layout SET place = 'another timeline' RETURNING 1")
-    # As a restored dump has them: ids of transactions that are still to come here.
+    # As in a restored dump: with transaction ids that are still in the future here.
     s.all("UPDATE @pend SET xid = '9000000000' RETURNING 1")
     assert opened().has_leapt and not opened().has_leapt
     assert s.put("q").number > b.number + leap

@@ -90,7 +90,7 @@ def walk(s, seed, steps):
             most = choose.randint(1, 6)
             got = s.take(several, most, floors=floors[q] if len(several) == 1 else (0, 0))
             if len(several) == 1:
-                # Nobody else puts, so all that the candidate says holds.
+                # No other transaction puts, so the whole candidate is valid.
                 floors[q] = tuple(s.last_floors)
             due = sorted((m for m in model.messages.values() if m["q"] in several and model.shown(m) == "ready"),
                          key=lambda m: (m["priority"], m["due"], m["id"]))[:most]

@@ -54,7 +54,7 @@ class Floor:
             self.probe = writers
 
     def take(self, s, queue, max):
-        # As it was before the take looked: what is sealed later it may not have seen.
+        # Read before the take: it may miss what is sealed later.
         sealed = self.seal
         taken = s.take(queue, max, floors=(self.floor, 0))
         self.floor = builtins.max(self.floor, min(s.last_floors[0], sealed))
@@ -79,7 +79,7 @@ def test_no_message_is_held_twice_and_none_is_left(s):
         mine.conn.close()
 
     together(*[consumer] * 4)
-    # Who finds the rest locked by others is answered with nothing.
+    # If others have locked the rest, the take returns nothing.
     while taken := s.take("q", 100):
         got.extend(t.id for t in taken)
         s.acks(taken)
@@ -97,7 +97,7 @@ def test_transactions_that_commit_late_are_not_passed_over(s):
             for _ in range(25):
                 rows = [conn.execute("SELECT dwell.put('q', 'b', delay => %s)", (f"{choose.randint(0, 3)} ms",)).fetchone()[0]
                         for _ in range(choose.randint(1, 4))]
-                # As long as it takes others to put and take; not a time that anything waits for.
+                # A random pause that lets others put and take; no assertion depends on it.
                 conn.execute("SELECT pg_sleep(%s)", (choose.random() * 0.05,))
                 if choose.random() < 0.3:
                     conn.rollback()
@@ -183,7 +183,7 @@ def test_batches_that_cross(s):
         for _ in range(20):
             taken = mine.take("q", 8)
             choose.shuffle(taken)
-            # A put that replaces what is leased holds it locked until its batch ends.
+            # A put that replaces a leased message keeps it locked until its batch ends.
             while taken:
                 rows = mine.acks(taken)
                 assert {row.code for row in rows} <= {"", "busy"}, rows
@@ -212,7 +212,7 @@ def test_one_key_put_by_many_has_one_owner(s):
 
     def repeater():
         mine = store(s)
-        # Others may hold the name longer than a call waits.
+        # Others may hold the name for longer than a call waits.
         while (row := mine.put("q", token=b"t", kind=2, value=HOUR)).code == "busy":
             pass
         answers.append(row.id)
@@ -231,7 +231,7 @@ def test_a_purge_spares_puts_that_were_open(s):
         conn.execute("RELEASE a")
         assert s.purge("q") == 15
         assert s.take("q", 99) == []
-        # Before it is committed and after: not until it has ended is the old home given up.
+        # Before its commit and after: the old home is given up only after it has ended.
         s.maintain(); s.maintain()
         later = s.put("q").id
         conn.commit()
@@ -275,7 +275,7 @@ def test_plans_hold_without_statistics(s):
     """On tables that are empty, were filled since, and were never analysed: no scan of a whole table anywhere."""
     with other(s, autocommit=True) as conn:
         mine = store(s)
-        # Plans are made and kept while all is empty.
+        # Plans are made and cached while the tables are empty.
         for _ in range(7):
             row = mine.put("q", key=b"k", kind=2, value=HOUR)
             mine.take("q"), mine.get("q", id=row.id), mine.get("q", key=b"k"), mine.change("q", key=b"k")
@@ -302,7 +302,7 @@ def test_plans_hold_without_statistics(s):
             mine.list("q", "scheduled", max=5), mine.all("SELECT * FROM @next_1(ARRAY['q'], ARRAY[0]::bigint[], false, NULL)")
             mine.change("q", key=b"k")
         mine.conn.close()
-        # A backend sends its counts when it ends.
+        # A backend reports its statistics when it ends.
         backends = "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY (%s)"
         until = time.monotonic() + 30
         while conn.execute(backends, (pids,)).fetchone()[0] > 0:

@@ -1,9 +1,9 @@
-//! The store under a clock that stands still until a test moves it, on a real server that the tests of a program share.
+//! The store under a manual clock, on a real server that the tests of a program share.
 //!
-//! Each store has a database of its own. One is made by the store itself, and the others are copies of it, which are emptied and used again:
-//! to install the schema takes longer than most tests.
+//! Each store has a database of its own. The store installs the first one; the others are copies of it, and are emptied
+//! and reused, since installing the schema takes longer than most tests.
 //!
-//! With `DWELL_POSTGRES_BOUNCER=1` stores reach theirs through PgBouncer in transaction mode.
+//! With `DWELL_POSTGRES_BOUNCER=1` stores connect through PgBouncer in transaction mode.
 
 #![allow(dead_code, reason = "each test file is a program of its own, and not all need all of it")]
 
@@ -19,7 +19,7 @@ use dwell_time::{Clock, ManualClock};
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls};
 
-/// The runtime of all stores: the suite's threads have none.
+/// The runtime of all stores: the threads of the suite have none.
 pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -28,7 +28,7 @@ pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
         .expect("a runtime can be made")
 });
 
-/// The server, its databases that nobody uses now, and how many there are. It ends with the test program.
+/// The server, its unused databases, and the number of all databases. The server ends with the test program.
 struct Databases {
     server: Server,
     bouncer: Option<Bouncer>,
@@ -38,29 +38,29 @@ struct Databases {
 
 static DATABASES: Mutex<Option<Databases>> = Mutex::new(None);
 
-/// As the store has installed it, and the same with the clock of tests.
+/// The database as the store has installed it, and a copy with the manual clock.
 const PLAIN: &str = "plain_template";
 const TEMPLATE: &str = "template_of_tests";
 
-/// What replaces the one function that reads the server's clock.
+/// Replaces the one function that reads the server's clock.
 const CLOCK_OF_TESTS: &str = "
     CREATE TABLE dwell.test_clock (us bigint NOT NULL);
     CREATE OR REPLACE FUNCTION dwell.clock_us() RETURNS bigint LANGUAGE sql VOLATILE AS 'SELECT us FROM dwell.test_clock';
     INSERT INTO dwell.test_clock VALUES (0);";
 
-/// As a schema that was just installed, but for its numbers.
+/// Resets a schema to its state after installation, except for its numbers.
 const EMPTIED: &str = "
     DELETE FROM dwell.key; DELETE FROM dwell.token; DELETE FROM dwell.tally; DELETE FROM dwell.queue; DELETE FROM dwell.purge;
     DELETE FROM dwell.pend; DELETE FROM dwell.body; DELETE FROM dwell.standing; DELETE FROM dwell.session;
     DELETE FROM dwell.setting WHERE qid <> 0; UPDATE dwell.slot SET quiet_until = 0 WHERE quiet_until <> 0;
     SELECT setval('dwell.purges', 1, false);";
 
-/// When the clock of each test begins.
+/// The initial reading of each test's clock.
 fn beginning() -> Timestamp {
     Timestamp::from_ms(1_795_000_000_000).expect("it is an instant")
 }
 
-/// A connection of the test's own.
+/// A connection for the test itself.
 pub(crate) async fn connect(url: &str) -> Client {
     let connected = tokio_postgres::connect(url, NoTls).await;
     let (client, connection) = connected.unwrap_or_else(|error| panic!("{url}: {error:?}"));
@@ -107,12 +107,12 @@ impl Databases {
     }
 }
 
-/// Waits until nobody is connected to a database.
+/// Waits until there are no connections to a database.
 async fn await_alone(admin: &Client, database: &str) {
     await_quiet(admin, database, false).await;
 }
 
-/// The same, but for connections that are kept for others and do nothing now.
+/// The same, but optionally ignores idle connections that are kept for reuse.
 async fn await_quiet(admin: &Client, database: &str, may_be_idle: bool) {
     until_async("the connections of a database to end", async || {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid() \
@@ -128,8 +128,8 @@ pub(crate) fn address(url: &str) -> Address {
     url.parse::<Address>().expect("it is a URL").with_client("under test")
 }
 
-/// The URL of a new database on the server that tests share. Its schema is installed, and its clock is that of the server.
-/// With `None` it is an empty one.
+/// The URL of a new database on the shared server. Its schema is installed, and
+/// it uses the server's real clock. With `None` the database is empty.
 pub(crate) async fn database(template: Option<&str>) -> String {
     tokio::task::spawn_blocking({
         let template = template.unwrap_or("template1").to_owned();
@@ -153,12 +153,12 @@ pub(crate) async fn installed() -> String {
 pub(crate) struct PostgresHarness {
     store: Option<Arc<PostgresStore>>,
     database: String,
-    /// Where tests reach it, and where its store does.
+    /// The URL for the test, and the one for its store.
     url: String,
     store_url: String,
     limits: Limits,
     clock: ManualClock,
-    /// Sets the server's clock.
+    /// The connection that sets the server's clock.
     client: OnceLock<Client>,
 }
 
@@ -201,17 +201,17 @@ impl Harness for PostgresHarness {
         self.clock.now().wall
     }
 
-    /// The server's clock first: whoever wakes looks at it.
+    /// The server's clock is set first, since a task that wakes reads it.
     fn advance(&mut self, ms: u64) {
         let us = (self.clock.now().wall.as_ms() + ms as i64) * 1_000;
         RUNTIME.block_on(run(self.client(), &format!("UPDATE dwell.test_clock SET us = {us}")));
         self.clock.advance(ms);
-        // What it holds locked for a moment a call passes over: by the clock that leaps there would be no later moment.
+        // A call skips what the maintenance holds locked, and there would be no later moment under a clock that leaps.
         let store = self.store.as_ref().expect("it is open");
         RUNTIME.block_on(within("the upkeep", store.await_upkeep()));
     }
 
-    /// PostgreSQL has one clock, and leases run on it.
+    /// PostgreSQL has only one clock, and leases use it too.
     fn step_wall(&mut self, _: i64) -> bool {
         false
     }
@@ -239,7 +239,7 @@ impl Drop for PostgresHarness {
     fn drop(&mut self) {
         self.store = None;
         let client = self.client.take();
-        // What a store was still doing as it was dropped ends with its connections.
+        // Statements that the store was still running when it was dropped end with its connections.
         let emptied = RUNTIME.block_on(async {
             let client = client?;
             let alone = await_quiet(&client, &self.database, self.store_url != self.url);

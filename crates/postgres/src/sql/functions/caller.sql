@@ -1,13 +1,13 @@
--- For any program that speaks SQL, in its own transaction. EXECUTE is all the right that is needed.
+-- Functions for SQL callers, in their own transactions. EXECUTE is the only right that they need.
 
--- Microseconds of an instant since the epoch, exactly; a difference of instants has no months.
+-- Microseconds of an instant since the epoch, exact; a difference of instants has no months.
 CREATE OR REPLACE FUNCTION us_of(i interval) RETURNS bigint
 LANGUAGE sql IMMUTABLE STRICT AS $$
   SELECT extract(day FROM i)::bigint * 86400000000 + extract(hour FROM i)::bigint * 3600000000
     + extract(minute FROM i)::bigint * 60000000 + extract(microseconds FROM i)::bigint
 $$;
 
--- Milliseconds of an instant, rounded up; a refusal where it is not finite.
+-- Milliseconds of an instant, rounded up; refuses an infinite one.
 CREATE OR REPLACE FUNCTION ms_of(at timestamptz) RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT AS $$
 BEGIN
@@ -18,7 +18,7 @@ BEGIN
 END
 $$;
 
--- Milliseconds of a delay from now on, rounded up; months are those of the calendar in UTC.
+-- Milliseconds of a delay from now on, rounded up; months are calendar months in UTC.
 CREATE OR REPLACE FUNCTION delay_ms_of(delay interval) RETURNS bigint
 LANGUAGE plpgsql VOLATILE STRICT AS $$
 DECLARE
@@ -37,7 +37,7 @@ BEGIN
 END
 $$;
 
--- The common part of the functions below: what a put asks for in SQL's types, as `put_one` has it.
+-- The common part of the functions below: converts the SQL types of a put for `put_one`.
 CREATE OR REPLACE FUNCTION put_sql(queue text, body bytea, delay interval, due timestamptz, level int, key bytea,
   on_conflict text, priority bigint, headers jsonb, lease interval, max_attempts bigint, expires timestamptz,
   idempotency_key text, fails boolean) RETURNS put_answer
@@ -66,7 +66,7 @@ BEGIN
   IF key IS NULL AND idempotency_key IS NULL THEN
     a := put_one(queue, kind, value, body, opts, NULL, NULL, NULL, NULL);
   ELSE
-    -- Somebody may hold them.
+    -- Other transactions may hold locks on the keys.
     BEGIN
       a := put_one(queue, kind, value, body, opts, key, convert_to(idempotency_key, 'UTF8'),
         CASE WHEN idempotency_key IS NOT NULL THEN tokens_left(queue, NULL) END, NULL);
@@ -111,7 +111,7 @@ BEGIN
 END
 $$;
 
--- As `put`, but a refusal is in the answer and aborts nothing: then `code` is not empty.
+-- As `put`, but returns a refusal in the answer instead of aborting the transaction: then `code` is not empty.
 CREATE OR REPLACE FUNCTION try_put(queue text, body bytea, delay interval DEFAULT NULL, due timestamptz DEFAULT NULL,
   level int DEFAULT NULL, key text DEFAULT NULL, on_conflict text DEFAULT 'reject', priority bigint DEFAULT NULL,
   headers jsonb DEFAULT NULL, lease interval DEFAULT NULL, max_attempts bigint DEFAULT NULL, expires timestamptz DEFAULT NULL,
@@ -136,8 +136,8 @@ BEGIN
 END
 $$;
 
--- Puts many messages into one queue, all or none; ids in the order given. Of delays or instants there is one each, or one for
--- all, or none.
+-- Puts many messages into one queue, all or none; returns ids in the order
+-- given. There is one delay or instant per message, one for all, or none.
 CREATE OR REPLACE FUNCTION put_many(queue text, bodies bytea[], delays interval[] DEFAULT NULL, dues timestamptz[] DEFAULT NULL,
   keys text[] DEFAULT NULL, on_conflict text DEFAULT 'reject') RETURNS uuid[]
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -168,7 +168,7 @@ BEGIN
     END IF;
   END IF;
   ids := array_fill(NULL::uuid, ARRAY[n]);
-  -- By key, so that calls that cross do not wait for each other in a circle.
+  -- In the order of keys, so that concurrent calls do not deadlock.
   order_ := ARRAY(SELECT g.at FROM generate_series(1, n) AS g (at) ORDER BY keys[g.at] COLLATE "C", g.at);
   FOREACH at IN ARRAY order_ LOOP
     ids[at] := (put_sql(queue, bodies[at], delays[least(at, cardinality(delays))], dues[least(at, cardinality(dues))], NULL,
@@ -178,7 +178,7 @@ BEGIN
 END
 $$;
 
--- Cancels a message by its key, or by its id, and says what it found: cancelled, leased, dead or not_found.
+-- Cancels a message by its key or its id, and returns the outcome: cancelled, leased, dead or not_found.
 CREATE OR REPLACE FUNCTION cancel(queue text, key text DEFAULT NULL, id uuid DEFAULT NULL, key_bytes bytea DEFAULT NULL)
 RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -191,7 +191,7 @@ BEGIN
 END
 $$;
 
--- Moves the instant of a message and keeps its id; says what it found: moved, leased, dead or not_found.
+-- Moves the due instant of a message, which keeps its id; returns the outcome: moved, leased, dead or not_found.
 CREATE OR REPLACE FUNCTION reschedule(queue text, key text DEFAULT NULL, id uuid DEFAULT NULL, delay interval DEFAULT NULL,
   due timestamptz DEFAULT NULL, level int DEFAULT NULL, key_bytes bytea DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -234,7 +234,7 @@ BEGIN
 END
 $$;
 
--- Settles a message as done, together with what else the transaction does. A receipt that proves no lease is refused.
+-- Acks a message within the caller's transaction. Refuses a receipt that proves no lease.
 CREATE OR REPLACE FUNCTION ack(receipt text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$

@@ -1,6 +1,6 @@
--- Changing messages that nobody holds: cancel and reschedule.
+-- Changes to messages that are not leased: cancel and reschedule.
 
--- The message that is meant, by id or by key. A key is locked before its message, as puts do.
+-- The id of a message that is named by id or by key. A key is locked before its message, as in puts.
 CREATE OR REPLACE FUNCTION meant(p_qid bigint, p_id uuid, p_key bytea) RETURNS uuid
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -14,8 +14,7 @@ BEGIN
 END
 $$;
 
--- One cancel (`p_kind` null) or reschedule. `what`: cancelled, moved, leased, dead, not_found; a code beside it where it is
--- refused.
+-- One cancel (`p_kind` null) or reschedule. `what`: cancelled, moved, leased, dead, not_found; with a `code` if it is refused.
 CREATE OR REPLACE FUNCTION change_one(p_qid bigint, p_home bigint, settings jsonb, p_id uuid, p_key bytea, p_kind int,
   p_value bigint, OUT code text, OUT info text, OUT what text, OUT id uuid, OUT due bigint) RETURNS record
 LANGUAGE plpgsql AS $$
@@ -66,7 +65,7 @@ BEGIN
 END
 $$;
 
--- Cancels (`p_kind` null) or reschedules a batch: an id or a key each.
+-- Cancels (`p_kind` null) or reschedules a batch of messages, each named by id or key.
 CREATE OR REPLACE FUNCTION change_1(p_queue text, p_id uuid[], p_key bytea[], p_kind smallint[], p_value bigint[],
   p_defaults jsonb)
 RETURNS TABLE (item int, code text, info text, what text, id uuid, due bigint)
@@ -84,7 +83,7 @@ BEGIN
   END IF;
   f := facts_of(p_queue, p_defaults);
   IF n > 1 THEN
-    -- Keys, then messages, each in order, so that batches that cross do not wait for each other in a circle.
+    -- Locks keys, then messages, each in order, so that concurrent batches do not deadlock.
     FOR target IN
       SELECT 1 AS class, u.key AS key, NULL::uuid AS id FROM unnest(p_key) AS u (key) WHERE u.key IS NOT NULL
       UNION SELECT 2, NULL, u.id FROM unnest(p_id) AS u (id) WHERE u.id IS NOT NULL

@@ -1,6 +1,6 @@
--- Dead messages: bringing them back, removing them.
+-- Dead messages: revive and discard.
 
--- Makes a message that comes back the owner of its key; the id of who has it, where somebody does. The key is locked by then.
+-- Makes a revived message the owner of its key. Returns the id of the current owner, if there is one. The key must be locked.
 CREATE OR REPLACE FUNCTION claim_key(p_qid bigint, p_home bigint, settings jsonb, p_id uuid, p_key bytea, now bigint)
 RETURNS uuid
 LANGUAGE plpgsql AS $$
@@ -21,14 +21,14 @@ BEGIN
   END IF;
   UPDATE key SET id = p_id WHERE qid = p_qid AND key.key = p_key;
   IF NOT FOUND THEN
-    -- Its owner has died of time just now, and freed it.
+    -- The owner has just expired, and has freed the key.
     INSERT INTO key VALUES (p_qid, p_key, p_id);
   END IF;
   RETURN NULL;
 END
 $$;
 
--- An expiry that has passed, or would before the new instant, goes; a later one stays.
+-- Drops an expiry that has passed or is before the new instant; keeps a later one.
 CREATE OR REPLACE FUNCTION revived(s standing, p_due bigint, now bigint) RETURNS standing
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -43,10 +43,11 @@ BEGIN
 END
 $$;
 
--- Revives (`p_kind` not null) or discards dead messages: those named, or so many of the oldest. `before` bounds those that are
--- meant when a call goes in slices: they died before it was made, or as it was (`now_ms` of its first slice). A slice begins behind
--- (`p_after_died`, `p_after`), which the last one gave (`died`, `last`): what was refused is not met again. A row each that was
--- refused; the last row has no id and says how many were done, and whether there may be more.
+-- Revives (`p_kind` not null) or discards dead messages: those named, or up to `p_most` of the oldest. `p_before` limits
+-- a call that runs in slices to messages that died before its first slice began, or at that instant (`now_ms` of the
+-- first slice). A slice begins after (`p_after_died`, `p_after`), the (`died`, `last`) of the slice before it, so that a
+-- refused message is not met again. Returns a row per refused message; the last row has no id, and has the number of
+-- processed messages and whether there may be more.
 CREATE OR REPLACE FUNCTION sweep_dead_1(p_queue text, p_ids uuid[], p_most bigint, p_before bigint, p_after_died bigint,
   p_after uuid, p_kind int, p_value bigint, p_defaults jsonb)
 RETURNS TABLE (id uuid, code text, info text, done bigint, is_more boolean, died bigint, last uuid, now_ms bigint)
@@ -79,7 +80,7 @@ BEGIN
     PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 10000);
     PERFORM retain_some(f.qid, f.settings, now, 10000);
     IF p_kind IS NULL THEN
-      -- All at once: nothing else has to be looked at.
+      -- All in one statement: there are no keys or refusals to check.
       WITH old AS (
         SELECT s.ctid AS tid FROM standing_6 s WHERE s.qid = f.qid AND s.died <= now ORDER BY s.died, s.id LIMIT p_most FOR UPDATE
       ), gone AS (

@@ -1,4 +1,4 @@
--- Ids: UUIDs of version 8 made of due (48 bits), slot (12 bits) and number (62 bits). An id says where its body lies.
+-- Ids: UUIDs of version 8 made of due (48 bits), slot (12 bits) and number (62 bits). An id locates its body.
 
 CREATE OR REPLACE FUNCTION id_of(due bigint, slot int, number bigint) RETURNS uuid
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -6,7 +6,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     || pg_catalog.to_hex((-9223372036854775808)::bigint + number))::uuid
 $$;
 
--- The least id of what is due at an instant.
+-- The smallest id of a message due at an instant.
 CREATE OR REPLACE FUNCTION first_id(due bigint) RETURNS uuid
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT (pg_catalog.lpad(pg_catalog.to_hex(due), 12, '0') || '00000000000000000000')::uuid
@@ -28,9 +28,10 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
     & 4611686018427387903
 $$;
 
--- A queue's number: made from its name, so that nobody has to wait for whoever used the name first. `generation` counts its
--- purges: that of generation 0 is the queue's, each has a home of its own. 64 bits of SHA-256: among a million queues two are
--- alike once in forty million stores, and then the second is refused (`enter_queue`).
+-- The number of a queue, computed from its name, so that no transaction waits for another one
+-- that used the name first. `generation` counts its purges: generation 0 is the queue's own
+-- number, and each purge gives it a new home. 64 bits of SHA-256: among a million queues two
+-- collide once in forty million stores, and then the second is refused (`enter_queue`).
 CREATE OR REPLACE FUNCTION home_of(name text, generation bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 BEGIN
@@ -39,7 +40,7 @@ BEGIN
 END
 $$;
 
--- In which slot a message lies that is due at `due`, put at `now`: the narrowest that its span fits in.
+-- The slot of a message due at `due` and put at `now`: the narrowest one whose span it fits.
 --
 --   1 to 12   ten minutes each    due within an hour
 --   13 to 48  an hour each        due within a day
@@ -55,7 +56,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   END::int
 $$;
 
--- How long the span of a slot is, in milliseconds, and after how many its turn comes again; of slot 0 there is none.
+-- The length of a slot's span in ms, the number of slots in its rotation, and the first of them; null for slot 0.
 CREATE OR REPLACE FUNCTION span_of(slot int, OUT ms bigint, OUT turns int, OUT first int) RETURNS record
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE WHEN slot BETWEEN 1 AND 12 THEN 600000 WHEN slot BETWEEN 13 AND 48 THEN 3600000
@@ -64,14 +65,14 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     CASE WHEN slot BETWEEN 1 AND 12 THEN 1 WHEN slot BETWEEN 13 AND 48 THEN 13 WHEN slot > 48 THEN 49 END
 $$;
 
--- 64 bits of a key, by which dead messages that had it are found. Two keys may share them: whoever finds a message compares.
+-- 64 bits of a key, by which dead messages that had it are found. Two keys may share them, so the keys are compared too.
 CREATE OR REPLACE FUNCTION hash_of(key bytea) RETURNS bigint
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
   SELECT ('x' || pg_catalog.encode(pg_catalog.substr(pg_catalog.sha256(key), 1, 8), 'hex'))::bit(64)::bigint
 $$;
 
--- 64 bits of what an idempotency key stands for: the message's key and body. SHA-256, and not the SipHash of other stores, since
--- callers put in SQL too.
+-- 64 bits that identify what was put with an idempotency key: the message's key and body. SHA-256, not the SipHash of the
+-- other stores, since callers put in SQL too.
 CREATE OR REPLACE FUNCTION digest_of(key bytea, body bytea) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT ('x' || pg_catalog.encode(pg_catalog.substr(pg_catalog.sha256(

@@ -1,7 +1,7 @@
--- What no call waits for: counts are folded, what is over is removed, space is given back. Any process may call it at any time,
--- and several may; each step takes a slice and passes over what others hold.
+-- Maintenance: folds counts, removes what is over, gives space back. Any process may call it at any time, also several at
+-- once; each step processes a slice and skips what others have locked.
 
--- Removes what a purge has removed, at most `most` rows, and brings over what it spared.
+-- Removes the rows of purged messages, at most `most` of them, and moves those that the purge spared.
 CREATE OR REPLACE FUNCTION clean_purges(p_defaults jsonb, now bigint, most int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -13,10 +13,10 @@ DECLARE
   seen int;
   slot int;
   f record;
-  -- What came from another cluster has its transactions' ids from there.
+  -- Messages from another cluster have transaction ids of that cluster.
   old bigint := (SELECT l.old_numbers FROM layout l);
 BEGIN
-  -- A purge that was rolled back has used an epoch up, which transactions of one snapshot would wait for.
+  -- A purge that was rolled back has used up an epoch, for which transactions with an old snapshot would wait.
   INSERT INTO purge (qid, generation, home, next, epoch, snapshot, xid, is_done)
     SELECT 0, n.last_value, 0, 0, n.last_value, pg_current_snapshot(), pg_current_xact_id(), true FROM purges n
     WHERE n.is_called AND n.last_value > coalesce((SELECT max(x.epoch) FROM purge x), 0)
@@ -74,8 +74,8 @@ BEGIN
 END
 $$;
 
--- Gives the space of slots and parts back that have nothing left. `sealed`: whatever is due before it is visible by now or will
--- never be. Who holds a lock on a table keeps it for this time, and nobody waits longer than `lock_timeout` for us.
+-- Gives back the space of empty slots and parts. `sealed`: every message due before it is visible by now, or never will
+-- be. A table that others have locked is skipped this time, and no transaction waits for us longer than `lock_timeout`.
 CREATE OR REPLACE FUNCTION give_back(now bigint, sealed bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -118,7 +118,7 @@ BEGIN
   LOOP
     BEGIN
       IF t.part = part_now(t.part / 3 * 3, now + 600000) THEN
-        -- Its turn is next. What is left in it is brought over, if it is little.
+        -- Its turn is next: the remaining rows are moved if they are few.
         EXECUTE format('WITH left_ AS (SELECT s.ctid AS tid FROM standing_%1$s s LIMIT 1000 FOR UPDATE SKIP LOCKED), '
           'gone AS (DELETE FROM standing_%1$s WHERE ctid = ANY (ARRAY(SELECT l.tid FROM left_ l)) RETURNING *) '
           'INSERT INTO standing SELECT (jsonb_populate_record(ROW(g.*)::standing, jsonb_build_object(''part'', %2$s))).* FROM gone g',
@@ -140,7 +140,7 @@ BEGIN
 END
 $$;
 
--- Discards what is past retention, where a queue has one of its own or by default.
+-- Discards dead messages past the retention that their queue has, of its own or by default.
 CREATE OR REPLACE FUNCTION retain_all(p_defaults jsonb, now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -161,7 +161,7 @@ BEGIN
 END
 $$;
 
--- Says how much it did; nothing is written where nothing is to do.
+-- Returns the number of rows that each step has processed; writes nothing if there is nothing to do.
 CREATE OR REPLACE FUNCTION maintain_1(p_sealed bigint, p_defaults jsonb, OUT expired int, OUT forgotten int, OUT folded int, OUT purged int,
   OUT given_back int, OUT ended int) RETURNS record
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET lock_timeout = '20ms' AS $$

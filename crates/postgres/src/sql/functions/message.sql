@@ -1,9 +1,9 @@
--- Messages as readers see them.
+-- Reading messages.
 
 DO $$
 BEGIN
   IF to_regtype('message_row') IS NULL THEN
-    -- `state`: 1 scheduled, 2 ready, 3 leased, 4 dead; none where `code` says why.
+    -- `state`: 1 scheduled, 2 ready, 3 leased, 4 dead; null if there is a `code`.
     CREATE TYPE message_row AS (item int, code text, info text, state smallint, id uuid, number bigint, due bigint,
       priority bigint, created bigint, key bytea, headers jsonb, lease_own bigint, max_attempts bigint, expires bigint,
       attempts int, takes int, lapses int, releases int, buries int, revives int, last_error bytea, token uuid, deadline bigint,
@@ -22,8 +22,8 @@ LANGUAGE sql IMMUTABLE AS $$
     s.keyed IS NULL AND b.key IS NOT NULL)::message_row
 $$;
 
--- Where a message stands as of now, whatever its row says: leases that have run out and expiries that have passed are seen,
--- and nothing is written or locked. State 0: there is none.
+-- The state of a message as of now, whatever its row says: lapsed leases and passed expiries are applied, but nothing is
+-- written or locked. State 0: no such message.
 CREATE OR REPLACE FUNCTION seen(p_qid bigint, p_home bigint, p_id uuid, settings jsonb, now bigint,
   OUT state int, OUT s standing) RETURNS record
 LANGUAGE plpgsql AS $$
@@ -36,7 +36,7 @@ BEGIN
   IF slot_in(p_id) > 64 THEN
     RETURN;
   END IF;
-  -- Twice: it may be on its way from one place to the other.
+  -- Twice, since the message may be moving from one table to the other.
   WHILE round < 2 LOOP
     round := round + 1;
     SELECT * INTO p FROM pend x
@@ -82,8 +82,8 @@ BEGIN
 END
 $$;
 
--- Hands out one message, whatever its state and though its queue is paused; its instant becomes now, if it was later.
--- `p_counts`: whether the caps of the store are asked for.
+-- Hands out one message, in any state and even if its queue is paused; a later due instant becomes now. `p_counts`:
+-- whether to check the caps of the store.
 CREATE OR REPLACE FUNCTION take_id_1(p_queue text, p_id uuid, p_lease bigint, p_session bigint, p_holder text, p_counts boolean,
   p_defaults jsonb)
 RETURNS SETOF message_row
@@ -106,7 +106,7 @@ BEGIN
   f := facts_of(p_queue, p_defaults);
   SELECT * INTO b FROM body x WHERE x.number = number_of(p_id) AND x.slot = slot_in(p_id)::smallint;
   IF b.key IS NOT NULL THEN
-    -- Before the message, as puts do.
+    -- The key is locked before the message, as in puts.
     PERFORM FROM key x WHERE x.qid = f.qid AND x.key = b.key FOR UPDATE;
   END IF;
   now := clock_ms();
@@ -142,7 +142,7 @@ BEGIN
   PERFORM unfile(s, h.place);
   IF h.place = 4 THEN
     s := revived(s, least(s.due, now), now);
-    -- It goes out as it comes back: it is as late as it was.
+    -- Revived and taken in one step: the lateness counts from the same instant as before.
     s.since := coalesce((h.s).since, b.created);
   END IF;
   s.due := least(s.due, now);
@@ -160,7 +160,7 @@ BEGIN
 END
 $$;
 
--- The youngest of the dead that had a key, as of now: by (death, id).
+-- The youngest dead message that had a key, as of now: by (death, id).
 CREATE OR REPLACE FUNCTION dead_by_key(p_qid bigint, p_home bigint, p_key bytea, settings jsonb, now bigint) RETURNS uuid
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -170,7 +170,7 @@ DECLARE
   owner uuid := (SELECT k.id FROM key k WHERE k.qid = p_qid AND k.key = p_key);
   v record;
 BEGIN
-  -- One that has died of time and was not come upon yet has its key still.
+  -- The owner of the key may have expired without having been noticed yet.
   IF owner IS NOT NULL THEN
     v := seen(p_qid, p_home, owner, settings, now);
     IF v.state = 4 AND (v.s).keyed THEN
@@ -192,7 +192,7 @@ BEGIN
 END
 $$;
 
--- Reads messages by id or key. `p_dead`: by key the youngest of the dead too, where none is live.
+-- Reads messages by id or key. `p_dead`: if no live message has the key, reads the youngest dead one that had it.
 CREATE OR REPLACE FUNCTION get_1(p_queue text, p_id uuid[], p_key bytea[], p_dead boolean, p_defaults jsonb) RETURNS SETOF message_row
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off AS $$
@@ -227,7 +227,7 @@ BEGIN
 END
 $$;
 
--- Whether a queue has messages or settings of its own. A pause that is over is none.
+-- Whether a queue has messages or settings of its own. A pause that is over does not count.
 CREATE OR REPLACE FUNCTION is_known(p_queue text, p_qid bigint, p_own jsonb, now bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -242,7 +242,7 @@ BEGIN
 END
 $$;
 
--- Finds messages by number, in any queue. Numbers lie in the index of each slot.
+-- Finds messages by number, in any queue, by the index of each slot.
 CREATE OR REPLACE FUNCTION locate_1(p_number bigint[], p_defaults jsonb)
 RETURNS TABLE (item int, queue text, id uuid)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -267,8 +267,8 @@ BEGIN
 END
 $$;
 
--- A page of the messages in a state, by (due, id), after a cursor; it ends where its bodies pass `p_bytes`, but has one if there
--- is one. Where there is more the last row has no item, and where the next page begins.
+-- A page of the messages in a state, by (due, id), after a cursor; it ends when the bodies exceed `p_bytes`, but has at
+-- least one message if there is one. If there is more, the last row has no item, and has the cursor of the next page.
 CREATE OR REPLACE FUNCTION list_1(p_queue text, p_state int, p_after_due bigint, p_after uuid, p_max int, p_bytes bigint,
   p_defaults jsonb)
 RETURNS SETOF message_row
@@ -304,11 +304,11 @@ BEGIN
   IF p_state < 3 THEN
     from_ := CASE p_state WHEN 1 THEN first_id(now + 1) ELSE first_id(0) END;
     to_ := CASE p_state WHEN 1 THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff' ELSE first_id(now + 1) END;
-    -- Of what was put and untouched since, an id tells when it is due; a cursor between two of them may be any message's.
+    -- The id of an untouched message begins with its due instant; the cursor may be a message of either table.
     IF low >= 0 THEN
       from_ := greatest(from_, CASE WHEN due_of(after) = low THEN after ELSE first_id(low) END);
     END IF;
-    -- Of the moved the scheduled come behind all that are due by now.
+    -- In `standing`, scheduled messages come after all that are due by now.
     moved_low := CASE WHEN p_state = 1 AND low <= now THEN now ELSE low END;
     moved_after := CASE WHEN p_state = 1 AND low <= now THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff' ELSE after END;
     moved_high := CASE p_state WHEN 1 THEN 9223372036854775807 ELSE now END;
@@ -334,7 +334,7 @@ BEGIN
   is_cut := cardinality(ids) > p_max;
   FOREACH one IN ARRAY ids[1 : p_max] LOOP
     v := seen(f.qid, f.home, one, f.settings, now);
-    -- Expired, and not swept up yet: it shows within a minute, and not among those it is none of.
+    -- Expired but not swept yet: left out here, and listed among the dead within a minute.
     IF v.state <> p_state THEN
       last := one; last_due := coalesce((v.s).due, due_of(one));
       CONTINUE;
@@ -359,8 +359,8 @@ BEGIN
 END
 $$;
 
--- The first message of a state: of the ready that which a take is handed next, of the dead that which died first, of others the
--- first by (due, id).
+-- The first message of a state: of the ready ones the next to be handed out, of
+-- the dead ones the first that died, of others the first by (due, id).
 CREATE OR REPLACE FUNCTION peek_1(p_queue text, p_state int, p_defaults jsonb) RETURNS SETOF message_row
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET jit = off AS $$

@@ -1,6 +1,6 @@
--- What a process asks for when it opens the store.
+-- What a process calls when it opens the store.
 
--- Where this database is: cluster, timeline and database. A part that cannot be asked for is left out.
+-- The identity of this database: cluster, timeline and database. A part that cannot be read is left out.
 CREATE OR REPLACE FUNCTION whereabouts() RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -16,11 +16,11 @@ BEGIN
 END
 $$;
 
--- Makes sure that no number is given twice. A replica that was promoted, a dump that was restored and a logical copy may have
--- an older state of the sequence than of the messages, or than what was answered: where this is another place than before, or
--- a number is stored that the sequence does not know, it leaps. Says whether it did.
+-- Makes sure that no number is used twice. In a promoted replica, a restored dump or a logical copy, the sequence may be
+-- behind the messages, or behind numbers that were answered: if the place has changed since the last opening, or if a
+-- stored number is beyond the sequence, the sequence leaps. Returns whether it did.
 --
--- Transactions of another place mean nothing here: what was put before the leap counts as committed for ever.
+-- Transaction ids of another place mean nothing here: all that was put before the leap counts as committed.
 CREATE OR REPLACE FUNCTION open_1(OUT version int, OUT has_leapt boolean) RETURNS record
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
 DECLARE

@@ -1,7 +1,8 @@
--- Removing all that waits in a queue, in the same time however much it is.
+-- Removing all pending messages of a queue, in time independent of their number.
 
--- Removes all scheduled and ready messages that are committed: later puts go to another home, and what lies under the old one
--- is gone as far as this transaction sees it. What others have put and not committed yet is spared: `maintain_1` brings it over.
+-- Removes all scheduled and ready messages that are committed: later puts go to another
+-- home, and messages under the old home are gone if this transaction sees them. Puts that
+-- are not committed yet are spared: `maintain_1` moves them to the new home.
 CREATE OR REPLACE FUNCTION purge_queue(p_name text, p_qid bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -18,7 +19,7 @@ BEGIN
       home_of(p_name, coalesce(last.generation, 0) + 1), nextval('purges'), pg_current_snapshot(),
       pg_current_xact_id())
     ON CONFLICT (qid, generation) DO NOTHING;
-    -- Else somebody else has purged it meanwhile: what came since is ours.
+    -- Otherwise another transaction has purged the queue meanwhile: this one purges what was put since.
     IF FOUND THEN
       RETURN purged;
     END IF;
@@ -33,7 +34,7 @@ DECLARE
   f record := facts_of(p_queue, p_defaults);
   now bigint := clock_ms();
 BEGIN
-  -- What is over is dead, and stays.
+  -- Messages whose time is over are dead by now, and stay.
   PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
   PERFORM expire_some(f.home, f.settings, now, 2147483647);
   RETURN purge_queue(p_queue, f.qid);

@@ -3,15 +3,15 @@
 DO $$
 BEGIN
   IF to_regtype('put_answer') IS NULL THEN
-    -- `code` is empty where the put was accepted. `outcome`: 0 created, 1 replaced, 2 kept.
+    -- `code` is empty if the put was accepted. `outcome`: 0 created, 1 replaced, 2 kept.
     CREATE TYPE put_answer AS (code text, info text, id uuid, number bigint, due bigint, outcome smallint, replaced uuid,
       made_token boolean);
   END IF;
 END
 $$;
 
--- What puts hold locked until their transaction ends. Whoever asks which transactions may still add messages looks for this
--- lock (`writers`), so it comes before the clock is read.
+-- The lock that puts hold until their transaction ends. `writers_1` finds the transactions that may still add messages by
+-- this lock, so it is taken before the clock is read.
 CREATE OR REPLACE FUNCTION begin_put() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -19,7 +19,7 @@ BEGIN
 END
 $$;
 
--- Files a message that is checked.
+-- Stores a message that was validated.
 CREATE OR REPLACE FUNCTION file_new(p_qid bigint, p_home bigint, settings jsonb, p_due bigint, now bigint, p_body bytea, p_key bytea,
   p_priority bigint, p_lease bigint, p_attempts bigint, p_expires bigint, p_headers jsonb,
   OUT id uuid, OUT number bigint) RETURNS record
@@ -36,7 +36,7 @@ BEGIN
   INSERT INTO body VALUES (number, p_due, now, p_qid, p_priority, p_lease, p_attempts, p_expires, in_slot, p_key,
     nullif(p_headers, '{}'), p_body);
   IF p_due < now THEN
-    -- Takes begin where the last one ended, which may be later.
+    -- Takes begin where the last one ended, which may be after this instant.
     s.qid := p_qid; s.due := p_due; s.priority := p_priority; s.expires := p_expires; s.max_attempts := p_attempts;
     s.lease_own := p_lease; s.id := id; s.keyed := CASE WHEN p_key IS NOT NULL THEN true END; s.attempts := 0; s.takes := 0;
     s.since := now;
@@ -62,7 +62,7 @@ LANGUAGE sql IMMUTABLE AS $$
   END
 $$;
 
--- Whether these are bytes of UTF-8. `text` cannot hold U+0000, which is legal in a key.
+-- Whether these bytes are UTF-8. `text` cannot hold U+0000, which is legal in a key.
 CREATE OR REPLACE FUNCTION is_utf8(bytes bytea) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -77,9 +77,9 @@ EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character THEN
 END
 $$;
 
--- One put. A refusal changes nothing but leaves locks. `p_tokens`: how many idempotency keys the queue remembers, where there is
--- one. `opts` may have priority, lease, attempts (0 for no limit), expires,
--- conflict (0 reject, 1 replace, 2 keep) and headers.
+-- One put. A refusal changes nothing, but keeps its locks. `p_tokens`: the number of idempotency
+-- keys stored for the queue, if this put has one. `opts` may have priority, lease, attempts (0 for
+-- no limit), expires, conflict (0 reject, 1 replace, 2 keep) and headers.
 CREATE OR REPLACE FUNCTION put_one(p_queue text, p_kind int, p_value bigint, p_body bytea, p_opts jsonb, p_key bytea,
   p_token bytea, p_tokens bigint, p_defaults jsonb) RETURNS put_answer
 LANGUAGE plpgsql AS $$
@@ -121,7 +121,7 @@ BEGIN
     made_token := FOUND;
     SELECT * INTO t FROM token WHERE qid = f.qid AND token.token = p_token FOR UPDATE;
     IF NOT FOUND THEN
-      -- Its time was over, and it was removed while we waited.
+      -- The row had expired, and was removed while this transaction waited for it.
       INSERT INTO token VALUES (f.qid, p_token, 0) ON CONFLICT DO NOTHING;
       made_token := true;
     END IF;
@@ -185,7 +185,7 @@ BEGIN
       ELSE
         IF i.due < own.due THEN
           PERFORM unfile(own, place);
-          -- It becomes ready now, if it was not.
+          -- It becomes ready now, if it was not ready before.
           own.since := CASE WHEN own.due > now AND i.due <= now THEN now ELSE own.since END;
           own.due := i.due;
           PERFORM file_pending(own, f.home, f.settings, now);
@@ -195,7 +195,7 @@ BEGIN
     END IF;
   END IF;
 
-  -- One whose answer is over is counted already.
+  -- A key whose answer has expired is counted already.
   IF a.code = '' AND p_token IS NOT NULL AND t.id IS NULL AND (f.settings->>'token_ttl')::bigint > 0
     AND p_tokens >= (f.settings->>'limit_tokens')::bigint THEN
     a.code := 'overloaded'; a.info := f.settings->>'limit_tokens';
@@ -225,7 +225,7 @@ BEGIN
       IF p_key IS NOT NULL THEN
         UPDATE key SET id = a.id WHERE qid = f.qid AND key.key = p_key;
         IF NOT FOUND THEN
-          -- Its owner has died of time just now, and freed it.
+          -- The owner has just expired, and has freed the key.
           INSERT INTO key VALUES (f.qid, p_key, a.id);
         END IF;
       END IF;
@@ -256,8 +256,8 @@ BEGIN
 END
 $$;
 
--- Puts that have a queue, an instant and a body alone, all of one queue: one statement. Nothing, where one of
--- them needs a look.
+-- Puts with only a queue, an instant and a body, all of one queue, in
+-- one statement. Returns no rows if one of them needs a check.
 CREATE OR REPLACE FUNCTION put_plain(p_queue text, p_kind smallint[], p_value bigint[], p_body bytea[], p_defaults jsonb)
 RETURNS TABLE (place bigint, id uuid, number bigint, due bigint)
 LANGUAGE plpgsql AS $$
@@ -300,7 +300,7 @@ BEGIN
     -- Numbers rise in the order given.
     SELECT g.place, g.body, g.due, nextval('numbers') AS number, slot_of(g.due, now) AS slot FROM given g
   ), named AS MATERIALIZED (
-    -- By due, so that neighbours go into the same table and page.
+    -- By due, so that neighbours are written to the same table and page.
     SELECT s.place, s.body, s.due, s.number, x.slot, id_of(s.due, x.slot, s.number) AS id
     FROM slotted s, LATERAL (SELECT CASE WHEN s.due < quiet[s.slot + 1] THEN 0 ELSE s.slot END AS slot) x
     ORDER BY s.due, s.number
@@ -316,7 +316,7 @@ BEGIN
 END
 $$;
 
--- How many idempotency keys a queue remembers. Where that is as many as it may, those whose time is over are forgotten first.
+-- The number of idempotency keys stored for a queue. At the limit, expired ones are removed first.
 CREATE OR REPLACE FUNCTION tokens_left(p_queue text, p_defaults jsonb) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -334,7 +334,7 @@ BEGIN
 END
 $$;
 
--- Removes rows of idempotency keys whose time is over, which are locked, and says how many.
+-- Removes expired rows of idempotency keys, which must be locked, and returns their number.
 CREATE OR REPLACE FUNCTION forget_tokens(rows_ tid[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -349,8 +349,8 @@ BEGIN
 END
 $$;
 
--- A batch of puts, each answered by itself. Idempotency keys and keys are locked first, in order, so that batches that cross do
--- not wait for each other in a circle. What an open transaction holds is `busy` for its item alone.
+-- A batch of puts, each with its own answer. Idempotency keys and keys are locked first, in order, so that concurrent
+-- batches do not deadlock. An item whose key another transaction has locked is answered `busy`, alone.
 CREATE OR REPLACE FUNCTION put_1(p_queue text[], p_kind smallint[], p_value bigint[], p_body bytea[], p_opts jsonb[],
   p_key bytea[], p_token bytea[], p_defaults jsonb)
 RETURNS TABLE (item int, code text, info text, id uuid, number bigint, due bigint, outcome smallint, replaced uuid)
@@ -367,7 +367,7 @@ DECLARE
   n int := coalesce(cardinality(p_body), 0);
   each record;
   busy text[] := '{}';
-  -- How many idempotency keys each queue has that is put into with one: a jsonb by name.
+  -- The number of idempotency keys of each queue in the batch, as jsonb by name.
   remembered jsonb := '{}';
 BEGIN
   IF p_opts IS NULL AND p_key IS NULL AND p_token IS NULL THEN
@@ -409,7 +409,7 @@ BEGIN
       END IF;
     EXCEPTION WHEN lock_not_available THEN
       busy := busy || format('%s %s %s', each.class, each.qid, each.name);
-      -- One wait a call.
+      -- At most one long wait per call.
       PERFORM set_config('lock_timeout', '5ms', true);
     END;
   END LOOP;
@@ -438,7 +438,7 @@ BEGIN
     replaced := a.replaced;
     RETURN NEXT;
   END LOOP;
-  -- Names that were entered for puts that were refused.
+  -- Names that were inserted for refused puts.
   DELETE FROM key k USING unnest(p_queue, p_key) AS u (queue, key)
     WHERE u.key IS NOT NULL AND k.qid = home_of(u.queue, 0) AND k.key = u.key AND k.id IS NULL;
   DELETE FROM token t USING unnest(p_queue, p_token) AS u (queue, token)

@@ -15,7 +15,7 @@ LANGUAGE sql IMMUTABLE AS $$
     "limit_leased_queue": 100000}'::jsonb
 $$;
 
--- What a call has to know of a queue. `pause`: 0 runs, -1 is paused, else until then.
+-- What a call needs to know of a queue. `pause`: 0 running, -1 paused, otherwise the instant at which the pause ends.
 CREATE OR REPLACE FUNCTION facts_of(name text, defaults jsonb,
   OUT qid bigint, OUT home bigint, OUT settings jsonb, OUT own jsonb) RETURNS record
 LANGUAGE plpgsql VOLATILE AS $$
@@ -28,7 +28,7 @@ BEGIN
   SELECT s.own INTO own FROM setting s WHERE s.qid = facts_of.qid;
   settings := builtin_settings() || coalesce(defaults, (SELECT s.own FROM setting s WHERE s.qid = 0), '{}')
     || coalesce(own, '{}');
-  -- A transaction that sees an old state would put into a home that is purged. A sequence can be read as it is now.
+  -- With an old snapshot a transaction would put into a purged home. The value of a sequence is not subject to the snapshot.
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     SELECT last_value INTO epoch FROM purges WHERE is_called;
     IF epoch > coalesce((SELECT max(p.epoch) FROM purge p), 0) THEN
@@ -40,8 +40,8 @@ BEGIN
 END
 $$;
 
--- How many queues have messages or settings of their own. Names stay when their queues have neither; so this is asked only
--- where there are as many names as there may be queues.
+-- The number of queues that have messages or settings of their own. Names remain when a queue has neither, so this is
+-- called only when there are as many names as the limit of queues.
 CREATE OR REPLACE FUNCTION known_queues() RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -60,7 +60,7 @@ BEGIN
 END
 $$;
 
--- Makes a queue's name known, unless there are as many queues as there may be.
+-- Inserts the name of a queue, unless the limit of queues is reached.
 CREATE OR REPLACE FUNCTION enter_queue(name text, qid bigint, most bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -70,8 +70,8 @@ BEGIN
   IF other <> name COLLATE "C" THEN
     RETURN 'foreign_data';
   END IF;
-  -- A page has room for 226 names at most: mostly there cannot be too many. A name stays when its queue has nothing any more,
-  -- and then counts no more than one that is new.
+  -- A page holds at most 226 names: usually this alone shows that there are not too many. A name remains when its queue
+  -- is empty, and is then treated like a new one.
   IF pg_relation_size('queue') / current_setting('block_size')::int * 226 >= most
     AND (other IS NULL OR NOT is_known(name, qid, (SELECT s.own FROM setting s WHERE s.qid = enter_queue.qid), clock_ms()))
     AND (SELECT count(*) FROM (SELECT FROM queue LIMIT most) q) >= most AND known_queues() >= most THEN
@@ -84,8 +84,8 @@ BEGIN
 END
 $$;
 
--- The instant that a put or reschedule asks for: `kind` 0 now, 1 at, 2 after so many milliseconds, 3 a level. Null, and a code,
--- where there is none.
+-- The instant of a put or reschedule: `kind` 0 now, 1 at, 2 after `value`
+-- milliseconds, 3 a level. If there is none, null with a code.
 CREATE OR REPLACE FUNCTION instant_of(kind int, value bigint, settings jsonb, now_us bigint,
   OUT due bigint, OUT code text, OUT info text) RETURNS record
 LANGUAGE plpgsql IMMUTABLE AS $$
@@ -132,13 +132,13 @@ LANGUAGE sql STABLE AS $$
   FROM tally t WHERE t.qid = count_of.qid
 $$;
 
--- How many idempotency keys a queue remembers.
+-- The number of idempotency keys stored for a queue.
 CREATE OR REPLACE FUNCTION tokens_of(qid bigint) RETURNS bigint
 LANGUAGE sql STABLE AS $$ SELECT coalesce(sum(t.tokens), 0)::bigint FROM tally t WHERE t.qid = tokens_of.qid $$;
 
--- What a call has brought about by the way, for the process that made it: deaths and discards, by queue. It is kept in a setting
--- of the transaction, so a part that is rolled back takes it along. Places: died of 0 spent attempts, 1 a lapse, 2 an
--- expiry, 3 a bury; discarded 4 past `dead_ttl`, 5 past `dead_max`, 6 as it expired, 7 since somebody asked.
+-- Deaths and discards caused by a call, by queue, for the process that made the call. They are kept in a setting of the
+-- transaction, so rolling back a part drops its notes. Places: died of 0 spent attempts, 1 a lapse, 2 an expiry, 3 a
+-- bury; discarded 4 past `dead_ttl`, 5 past `dead_max`, 6 on expiry, 7 by a caller.
 CREATE OR REPLACE FUNCTION note(qid bigint, place int, n bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -152,7 +152,7 @@ BEGIN
 END
 $$;
 
--- What was noted since the transaction began, by the names of queues.
+-- The notes since the transaction began, by the names of queues.
 CREATE OR REPLACE FUNCTION noted_1() RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET jit = off AS $$
 DECLARE

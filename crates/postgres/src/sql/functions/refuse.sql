@@ -19,7 +19,7 @@ LANGUAGE sql IMMUTABLE STRICT AS $$
   END
 $$;
 
--- What a person reads. `info` is what the code is about: an id, a limit, a name.
+-- The text of a refusal. `info` has the details of the code: an id, a limit, a name.
 CREATE OR REPLACE FUNCTION words_of(code text, info text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE code

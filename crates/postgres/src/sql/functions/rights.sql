@@ -1,4 +1,4 @@
--- Nobody but the owner has any right. `grant.sql` gives a role those that it needs.
+-- Only the owner has any rights. `grant.sql` grants a role those that it needs.
 DO $$
 DECLARE
   f regprocedure;

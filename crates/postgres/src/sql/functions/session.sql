@@ -1,11 +1,11 @@
--- Sessions: processes and connections whose leases end with them. A process beats while it holds such leases and not otherwise.
+-- Sessions: processes and connections whose leases end with them. A process sends heartbeats only while it holds such leases.
 
--- How long a session is believed to live after a beat, in milliseconds.
+-- How long a session lives after a heartbeat, in ms.
 CREATE OR REPLACE FUNCTION session_ms() RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$ SELECT 15000::bigint $$;
 
--- Ends the leases of a session: as if they had run out now, or given back without spending an attempt. What an open transaction
--- settles is passed over and ends by its deadline.
+-- Ends the leases of a session: as if they had run out now, or released without spending an attempt. A lease that an open
+-- transaction settles is skipped, and ends by its deadline.
 CREATE OR REPLACE FUNCTION end_leases(p_session bigint, now bigint, is_release boolean, p_defaults jsonb) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -31,7 +31,7 @@ BEGIN
 END
 $$;
 
--- Begins a session and says its number. One that had the same name before is over, and its leases with it.
+-- Begins a session and returns its number. An earlier session of the same name ends, with its leases.
 CREATE OR REPLACE FUNCTION begin_session_1(p_client text, p_defaults jsonb) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
@@ -44,15 +44,15 @@ BEGIN
 END
 $$;
 
--- A session lives. False, if it was taken for dead: its leases are gone, and it has to begin anew. A beat is a row of its own, so
--- that no row is written again and again.
+-- Records a heartbeat. Returns false if the session was taken for dead: its leases have ended, and it has to begin anew.
+-- A heartbeat inserts a row, so that no row is updated again and again.
 CREATE OR REPLACE FUNCTION beat_1(p_session bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   was session;
 BEGIN
-  -- Whoever takes it for dead removes what is found here: of the two one waits for the other.
+  -- A sweep that ends the session removes the rows found here, so one of the two waits for the other.
   SELECT * INTO was FROM session s WHERE s.session = p_session ORDER BY s.alive_until DESC LIMIT 1 FOR UPDATE;
   IF NOT FOUND THEN
     RETURN false;
@@ -72,7 +72,7 @@ BEGIN
 END
 $$;
 
--- A process begins that has this name: those of the same name are over, and their leases with them.
+-- A process with this name begins: earlier sessions of the name end, with their leases.
 CREATE OR REPLACE FUNCTION end_client_1(p_client text, p_defaults jsonb) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
@@ -89,7 +89,7 @@ BEGIN
 END
 $$;
 
--- A session ends as it should: its leases are given back and no attempt is spent.
+-- A session ends in order: its leases are released, and no attempt is spent.
 CREATE OR REPLACE FUNCTION end_session_1(p_session bigint, p_defaults jsonb) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
@@ -99,7 +99,7 @@ BEGIN
 END
 $$;
 
--- Ends the sessions that have not been heard of in time.
+-- Ends the sessions whose last heartbeat is too old.
 CREATE OR REPLACE FUNCTION sweep_sessions(p_defaults jsonb, now bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -111,12 +111,12 @@ BEGIN
       AND NOT EXISTS (SELECT FROM session o WHERE o.session = s.session AND o.alive_until > now)
     FOR UPDATE SKIP LOCKED
   LOOP
-    -- With a look of its own: it may have beaten while its old row was locked.
+    -- Checked again with a new snapshot: a heartbeat may have arrived while the old row was locked.
     CONTINUE WHEN EXISTS (SELECT FROM session o WHERE o.session = dead AND o.alive_until > now);
     DELETE FROM session s WHERE s.session = dead;
     ended := ended + end_leases(dead, now, false, p_defaults);
   END LOOP;
-  -- Leases that were made while their session ended.
+  -- Leases that were granted while their session ended.
   FOR dead IN
     SELECT DISTINCT x.session FROM standing x WHERE x.part IN (0, 1, 2) AND x.session IS NOT NULL
       AND NOT EXISTS (SELECT FROM session s WHERE s.session = x.session)

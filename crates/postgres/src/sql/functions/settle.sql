@@ -3,7 +3,7 @@
 DO $$
 BEGIN
   IF to_regtype('settle_answer') IS NULL THEN
-    -- `what`: gone, scheduled, ready, dead, leased, with the instant or the reason in `value`; empty beside a code.
+    -- `what`: gone, scheduled, ready, dead, leased, with the instant or the reason in `value`; empty if there is a `code`.
     CREATE TYPE settle_answer AS (code text, info text, what text, value bigint);
   END IF;
 END
@@ -32,11 +32,11 @@ BEGIN
     RETURN a;
   END IF;
   FOR look IN 1 .. 2 LOOP
-    -- The second look finds what moved to another part while it was locked.
+    -- The second select finds a row that moved to another part while this one waited for its lock.
     SELECT * INTO s FROM standing x WHERE x.id = p_id AND x.part < 3 AND x.token = p_token AND x.qid = p_qid FOR UPDATE;
     EXIT WHEN FOUND;
   END LOOP;
-  -- Read after the lock: who waits may have waited past the deadline.
+  -- Read after the lock, since the wait for it may have lasted past the deadline.
   now_us := clock_us();
   now := now_us / 1000;
   IF s.id IS NULL OR s.deadline <= now THEN
@@ -89,7 +89,7 @@ BEGIN
   ELSE
     s.takes := greatest(s.takes - 1, 0);
   END IF;
-  -- One that goes back is as late as if it had not been taken. One that was taken as it was put has been there since.
+  -- A message that is given back keeps its lateness. If it was taken untouched, it has been there since its put.
   s.since := CASE p_action WHEN 5 THEN coalesce(s.since,
     (SELECT b.created FROM body b WHERE b.number = number_of(s.id) AND b.slot = slot_in(s.id)::smallint)) ELSE now END;
   place := file_pending(s, p_home, settings, now);
@@ -99,8 +99,8 @@ BEGIN
 END
 $$;
 
--- Acks leases without keys that are in the part that their tokens name; says which. What somebody holds locked, and what is not
--- so, is left.
+-- Acks leases of messages without keys, in the part that their tokens name;
+-- returns which. Rows that are locked or do not match are skipped.
 DO $make$
 BEGIN
   FOR part IN 0 .. 2 LOOP
@@ -111,7 +111,7 @@ BEGIN
         acked int[];
       BEGIN
         WITH got AS MATERIALIZED (
-          -- Each by its id: nothing is known of these tables that would tell a planner so.
+          -- One lookup by id each: the planner has no statistics of these tables that would suggest it.
           SELECT x.tid, g.place FROM unnest(ids, tokens, places) AS g (id, token, place), LATERAL (
             SELECT s.ctid AS tid, s.token, s.deadline, s.keyed, s.qid FROM standing_%1$s s
             WHERE s.id = g.id LIMIT 1 FOR UPDATE SKIP LOCKED) x
@@ -127,8 +127,8 @@ BEGIN
 END
 $make$;
 
--- A batch of settlements. Acks of messages without keys go in one statement; all else one by one, in the order given. Rows are
--- locked first in the order of their ids, so that batches that cross do not wait for each other in a circle.
+-- A batch of settlements. Acks of messages without keys are one statement; all others are processed one by one, in the
+-- order given. Rows are locked first in the order of their ids, so that concurrent batches do not deadlock.
 CREATE OR REPLACE FUNCTION settle_1(p_queue text[], p_id uuid[], p_token uuid[], p_action smallint[], p_value bigint[],
   p_error bytea[], p_priority bigint[], p_random bigint[], p_defaults jsonb)
 RETURNS TABLE (item int, code text, info text, what text, value bigint)
@@ -176,7 +176,7 @@ BEGIN
         WHERE acked IS NULL OR NOT u.place = ANY (acked)))
       ORDER BY x.id FOR UPDATE;
   EXCEPTION WHEN lock_not_available THEN
-    -- One of them is held, or more: which ones?
+    -- At least one of them is locked by another transaction: find out which.
     PERFORM set_config('lock_timeout', '5ms', true);
     FOR each IN SELECT u.id FROM unnest(p_id) WITH ORDINALITY AS u (id, place)
       WHERE acked IS NULL OR NOT u.place = ANY (acked) ORDER BY u.id
@@ -206,7 +206,7 @@ BEGIN
 END
 $$;
 
--- Ends leases as if their deadlines were now: each named by its message and by how often that had been handed out.
+-- Ends leases as if their deadlines were now: each is named by its message and the number of its takes.
 CREATE OR REPLACE FUNCTION expire_lease_1(p_queue text, p_id uuid[], p_takes int[], p_defaults jsonb)
 RETURNS TABLE (item int, code text, info text, what text, value bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan

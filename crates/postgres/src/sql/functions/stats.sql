@@ -1,6 +1,6 @@
--- Queues as they are now.
+-- Statistics of queues.
 
--- For takes that wait on a queue: whether something is due, and the earliest instant at which that may change by time alone.
+-- For takes that wait on a queue: whether something is due, and the earliest instant at which time alone may change that.
 CREATE OR REPLACE FUNCTION next_instant(p_qid bigint, p_home bigint, p_floor bigint, settings jsonb, now bigint,
   OUT is_due boolean, OUT instant bigint) RETURNS record
 LANGUAGE plpgsql STABLE AS $$
@@ -12,7 +12,7 @@ DECLARE
 BEGIN
   is_due := deadline <= now;
   IF deadline <= now THEN
-    -- Whoever takes lets it lapse, and asks again.
+    -- A take applies the lapse, and then polls again.
     deadline := NULL;
   END IF;
   instant := deadline;
@@ -46,8 +46,8 @@ BEGIN
 END
 $$;
 
--- For each queue that is waited on: whether something is due, and when to ask next (null: when it hears of something). Reads only.
--- `p_all`: takes wait for any lease of the store to end.
+-- For each queue that is waited on: whether something is due, and when to poll next (null: only after a change). Reads
+-- only. `p_all`: takes wait for any lease of the store to end.
 CREATE OR REPLACE FUNCTION next_1(p_queues text[], p_floors bigint[], p_all boolean, p_defaults jsonb)
 RETURNS TABLE (item int, is_due boolean, instant bigint, now_ms bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -73,8 +73,8 @@ BEGIN
 END
 $$;
 
--- For a take that begins to wait: which of its queues have messages or settings, and how many queues there are: at most, unless
--- that and the others come to more than `p_most`.
+-- For a take that begins to wait: which of its queues have messages or settings, and the number of queues: an upper
+-- bound, unless that plus the other queues exceeds `p_most`.
 CREATE OR REPLACE FUNCTION known_1(p_queues text[], p_most bigint, p_defaults jsonb, OUT known boolean[], OUT queues bigint)
 RETURNS record
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -90,14 +90,14 @@ BEGIN
     known := known || is_known(name, f.qid, f.own, now);
   END LOOP;
   SELECT count(*) INTO queues FROM (SELECT FROM queue LIMIT p_most + 1) q;
-  -- Names stay when their queues have nothing any more.
+  -- Names remain when their queues are empty.
   IF queues + cardinality(array_positions(known, false)) > p_most THEN
     queues := known_queues();
   END IF;
 END
 $$;
 
--- How many messages are leased in all.
+-- The number of all leases.
 CREATE OR REPLACE FUNCTION leased_1() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off AS $$
@@ -106,8 +106,8 @@ BEGIN
 END
 $$;
 
--- How many scheduled messages are due by each of these instants, of these queues or of all: `scheduled` in all, then by instant.
--- Each queue is counted in one statement.
+-- The number of scheduled messages due by each of these instants, of these queues or of all: `scheduled` in all, then by
+-- instant. Each queue is counted in one statement.
 CREATE OR REPLACE FUNCTION forecast_1(p_queues text[], p_edges bigint[], p_defaults jsonb,
   OUT code text, OUT info text, OUT scheduled bigint, OUT due_by bigint[]) RETURNS record
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -164,7 +164,8 @@ BEGIN
       IF c.bucket = -1 THEN
         scheduled := scheduled + c.n;
       ELSE
-        -- Bucket b has what is at edge b or later and before the next: at the edge itself counts by it, the rest by the next.
+        -- Bucket b has the messages due from edge b to the next one:
+        -- exactly at edge b counts for b, all others for the next edge.
         place := CASE WHEN c.is_edge THEN c.bucket ELSE c.bucket + 1 END;
         IF place <= cardinality(sorted) THEN
           counts[place] := counts[place] + c.n;
@@ -179,7 +180,7 @@ BEGIN
 END
 $$;
 
--- A queue as it is now. Scheduled and ready messages are distinguished by counting those that are due.
+-- The statistics of a queue. Scheduled and ready messages are told apart by counting those that are due.
 CREATE OR REPLACE FUNCTION stats_of(p_name text, p_floor bigint, p_defaults jsonb,
   OUT code text, OUT scheduled bigint, OUT ready bigint, OUT ready_urgent bigint, OUT leased bigint, OUT dead bigint,
   OUT next_due bigint, OUT own jsonb, OUT home bigint, OUT now_ms bigint) RETURNS record
@@ -236,7 +237,7 @@ BEGIN
 END
 $$;
 
--- Queues by name, those that have messages or settings of their own.
+-- Queues with messages or settings of their own, by name.
 CREATE OR REPLACE FUNCTION queues_1(p_after text, p_max int, p_defaults jsonb)
 RETURNS TABLE (name text, scheduled bigint, ready bigint, ready_urgent bigint, leased bigint, dead bigint, next_due bigint,
   own jsonb, now_ms bigint)
@@ -262,8 +263,8 @@ BEGIN
 END
 $$;
 
--- Changes settings, all or none: `p_set` has new values by name, checked by who calls; `p_reset` names those that follow the
--- default again.
+-- Changes settings, all or none: `p_set` has new values by name, validated by
+-- the caller; `p_reset` names those that return to the default.
 CREATE OR REPLACE FUNCTION configure_1(p_queue text, p_set jsonb, p_reset text[], p_defaults jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
@@ -279,13 +280,13 @@ BEGIN
     PERFORM refuse('invalid_queue_name');
   END IF;
   f := facts_of(p_queue, p_defaults);
-  -- What time has brought about by now is by the settings so far.
+  -- What time has changed so far is applied with the old settings.
   PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
   PERFORM expire_some(f.home, f.settings, now, 2147483647);
   INSERT INTO setting VALUES (f.qid, '{}') ON CONFLICT DO NOTHING;
   SELECT s.own INTO next FROM setting s WHERE s.qid = f.qid FOR UPDATE;
   next := (next || coalesce(p_set, '{}')) - coalesce(p_reset, '{}');
-  -- A pause that has ended is no setting.
+  -- A pause that has ended is not a setting.
   IF (next->>'pause')::bigint BETWEEN 1 AND now THEN
     next := CASE WHEN (general->>'pause')::bigint = 0 THEN next - 'pause' ELSE next || '{"pause": 0}' END;
   END IF;
@@ -298,7 +299,7 @@ BEGIN
   IF next = '{}' THEN
     DELETE FROM setting WHERE qid = f.qid;
   ELSE
-    -- As it was before: the row that was made to be locked makes no queue.
+    -- Restores the state before: a row that was inserted only to be locked must not make the queue known.
     IF f.own IS NULL THEN
       DELETE FROM setting WHERE qid = f.qid;
     END IF;

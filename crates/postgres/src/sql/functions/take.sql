@@ -1,8 +1,8 @@
--- Handing messages out.
+-- Taking messages.
 
--- Which transactions may still add messages (`puts`), or leases (`all`): who holds the lock that puts and takes begin with. A
--- process that saw a set of them at `now_ms`, and later none of that set, knows that whatever is due before `now_ms` is visible
--- to whoever looks from then on, or will never be (docs/decisions, "Where a take begins").
+-- The transactions that may still add messages (`puts`) or leases (`leases`): those that hold the lock with which puts
+-- and takes begin. A process that saw a set of them at `now_ms`, and later sees none of that set, knows that every
+-- message due before `now_ms` is visible to all later readers, or never will be (docs/decisions, "Where a take begins").
 CREATE OR REPLACE FUNCTION writers_1(OUT now_ms bigint, OUT puts text[], OUT leases text[]) RETURNS record
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off AS $$
 BEGIN
@@ -17,7 +17,7 @@ BEGIN
 END
 $$;
 
--- The slots that may have messages which are due.
+-- The slots that may have due messages.
 CREATE OR REPLACE FUNCTION slots_at(now bigint) RETURNS smallint[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -28,13 +28,13 @@ $$;
 DO $$
 BEGIN
   IF to_regtype('head') IS NULL THEN
-    -- A message that may go out. `slot` is below 0 for a part of `standing`.
+    -- A candidate for a take. `slot` is below 0 for a part of `standing`.
     CREATE TYPE head AS (queue int, priority bigint, due bigint, id uuid, slot smallint, tid tid, expires bigint);
   END IF;
 END
 $$;
 
--- For each slot functions whose plans are kept, so that a take touches the slots that it means alone: to begin a statement
+-- Functions per slot, whose plans are cached, so that a take touches only the slots that it needs: to start one statement
 -- on `pend` takes as long as ten of these.
 --
 -- `look_N`: the first `most` messages of lane 0 of each home, from its `low` on, that come after (after_due, after_id).
@@ -69,8 +69,8 @@ BEGIN
 END
 $make$;
 
--- Messages of other priorities that have come due go where they are in the order of priorities, at most `most` of each slot.
--- Says where the first one is due that is left.
+-- Moves due messages of other priorities to their places in the order of priorities, at most `most` of each slot. Returns
+-- the due instant of the first one that remains.
 CREATE OR REPLACE FUNCTION ripen(p_home bigint, settings jsonb, p_floor bigint, now bigint, most int, slots smallint[]) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -106,13 +106,13 @@ BEGIN
 END
 $$;
 
--- The first `most` of the messages that are due, by (priority, due, id), after `after`. Nothing is locked.
+-- The first `most` due messages, by (priority, due, id), after `after`. Locks nothing.
 CREATE OR REPLACE FUNCTION heads(p_homes bigint[], p_floors bigint[], now bigint, most int, after head, slots smallint[])
 RETURNS head[]
 LANGUAGE plpgsql AS $$
 DECLARE
   high uuid := first_id(now + 1);
-  -- Of lane 0, where all have the usual priority, what comes after (after_due, after_id); of lane 2 what comes after that rank.
+  -- Of lane 0, which has the default priority, those after (after_due, after_id); of lane 2 those after that rank.
   after_rank bigint := coalesce(after.priority, -1);
   after_due bigint := CASE WHEN after.priority < 1024 OR after.id IS NULL THEN -1
     WHEN after.priority > 1024 THEN 9223372036854775807 ELSE after.due END;
@@ -159,17 +159,17 @@ BEGIN
 END
 $$;
 
--- A lease's token is random but for its last digit, which says in which part the lease is.
+-- The token of a lease is random except for its last digit, which is the part that holds the lease.
 CREATE OR REPLACE FUNCTION new_token(part smallint) RETURNS uuid
 LANGUAGE sql VOLATILE AS $$ SELECT (pg_catalog.left(pg_catalog.gen_random_uuid()::text, 35) || part)::uuid $$;
 
 CREATE OR REPLACE FUNCTION part_of(token uuid) RETURNS int
 LANGUAGE sql IMMUTABLE STRICT AS $$ SELECT pg_catalog.get_byte(pg_catalog.uuid_send(token), 15) & 15 $$;
 
--- For each slot and each part functions that make leases of its rows, passing over those that somebody holds locked. So their
--- plans are kept, and a take locks no table that it does not touch.
+-- Functions per slot and per part that lease its rows and skip rows that are locked, so that their plans are cached, and
+-- a take locks no table that it does not touch.
 --
--- `lease_N`: of the rows `tids`. `front_N`: of the first `most` of a queue that have not expired, where nothing else is due.
+-- `lease_N`: of the rows `tids`. `front_N`: of the first `most` of a queue that have not expired, if nothing else is due.
 -- `lease_moved_N`: of the rows `tids` of a part.
 DO $make$
 DECLARE
@@ -251,7 +251,7 @@ BEGIN
 END
 $make$;
 
--- Lets leases that have run out lapse in all queues: whoever takes at the cap of the store looks whether there is room.
+-- Applies lapsed leases in all queues: a take at the store's cap checks whether they make room.
 CREATE OR REPLACE FUNCTION lapse_all(p_defaults jsonb, now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -267,15 +267,15 @@ BEGIN
 END
 $$;
 
--- Takes messages that are due, at most `p_max` of them, and of their bodies `p_max_bytes` bytes but one at least. The rows are
--- in no order: priority, due and id give it.
+-- Takes due messages, at most `p_max`, and at most `p_max_bytes` bytes of bodies but at least one message. The rows are
+-- unordered: the caller sorts by priority, due and id.
 --
--- `p_floors`: for each queue the instant before which no message put and untouched is left (0 if it is not known), and
--- `p_lapse_floors` for leases. The last row has no id; its `next_floors` has those of the queues,
--- then the lapse floors. A next floor holds as far as all before it was known to be visible before this call began.
+-- `p_floors`: for each queue the instant before which no untouched message is left (0 if unknown), and `p_lapse_floors`
+-- the same for leases. The last row has no id; its `next_floors` has the floors of the queues, then the lapse floors. A
+-- next floor is valid up to the instant before which all was known to be visible when this call began.
 --
--- `p_counts`: whether leases are counted, for the caps of the store. `capped`, in the last row: 1 where a queue had something that
--- its cap kept back (`limit_leased_queue`), 2 where the cap of the store did.
+-- `p_counts`: whether leases are counted, for the caps of the store. `capped`, in the last row: 1 if the cap of a queue
+-- kept back its messages (`limit_leased_queue`), 2 if the cap of the store did.
 CREATE OR REPLACE FUNCTION take_1(p_queues text[], p_max int, p_max_bytes bigint, p_lease bigint, p_session bigint, p_holder text,
   p_floors bigint[], p_lapse_floors bigint[], p_counts boolean, p_defaults jsonb)
 RETURNS TABLE (queue text, id uuid, number bigint, due bigint, priority bigint, created bigint, key bytea, headers jsonb,
@@ -318,10 +318,10 @@ DECLARE
   high uuid;
   is_mixed boolean;
   is_cut boolean := false;
-  -- Where what was seen and is left begins, for queues named so far.
+  -- The due instant of the first message that was seen and left, for the queues so far.
   left_ bigint;
   places int[] := '{}';
-  -- How many leases each queue may still grant, and the store. A queue that may grant none has a home that nothing lies under.
+  -- The number of leases that each queue may still grant. A queue that may grant none gets a null home, which has no messages.
   rooms bigint[] := '{}';
   open_homes bigint[] := '{}';
   room bigint;
@@ -346,12 +346,12 @@ BEGIN
     room := 9223372036854775807;
     IF p_counts OR f.settings->>'max_leased' IS NOT NULL THEN
       c := count_of(f.qid);
-      -- At its own cap a queue is as if it were paused.
+      -- At its own cap a queue is treated as paused.
       CONTINUE WHEN c.leased >= (f.settings->>'max_leased')::bigint;
       room := greatest(least((f.settings->>'limit_leased_queue')::bigint, (f.settings->>'max_leased')::bigint) - c.leased, 0);
     END IF;
     low := first_id(coalesce(p_floors[at], 0));
-    -- Mostly there is nothing but what was put with the usual priority, and that in one slot.
+    -- The usual case: only untouched messages of the default priority, and all in one slot.
     fronts := '{}';
     is_mixed := EXISTS (SELECT FROM standing x WHERE x.part IN (3, 4, 5) AND x.home = f.home);
     FOREACH slot IN ARRAY slots LOOP
@@ -394,7 +394,7 @@ BEGIN
     most := least(most, rooms[1]);
   END IF;
   IF most <= 0 THEN
-    -- Nothing is looked at.
+    -- Nothing was read.
     left_ := 0;
   END IF;
   IF cardinality(homes) = 1 AND p_max_bytes IS NULL AND most > 0 AND cardinality(fronts) = 1 THEN
@@ -419,21 +419,21 @@ BEGIN
       EXIT;
     END IF;
     after := found[cardinality(found)];
-    -- What has expired dies; what would be too much is left.
+    -- Expired messages die; those beyond the limits are left.
     kept := '{}';
     FOREACH one IN ARRAY found LOOP
       IF one.expires <= now THEN
         PERFORM hold(qids[one.queue], homes[one.queue], one.id, all_settings[one.queue], now);
         CONTINUE;
       END IF;
-      -- What its queue has left comes again when leases have ended.
+      -- The rest of a queue at its cap comes again when leases have ended.
       CONTINUE WHEN rooms[one.queue] <= 0;
       IF p_max_bytes IS NOT NULL THEN
         SELECT octet_length(b.body) INTO length FROM body b
           WHERE b.number = number_of(one.id) AND b.slot = slot_in(one.id)::smallint;
         IF bytes + length > p_max_bytes AND bytes + taken + cardinality(kept) > 0 THEN
           is_cut := true;
-          -- What has the usual priority comes behind those that are smaller, whatever its instant.
+          -- Messages of the default priority come after those of smaller priorities, whatever their instant.
           left_ := least(left_, CASE WHEN one.priority < 1024 THEN 0 WHEN one.priority = 1024 THEN one.due END);
           EXIT;
         END IF;
@@ -455,12 +455,12 @@ BEGIN
       GET DIAGNOSTICS gone = ROW_COUNT;
       taken := taken + gone;
       IF group_.slot >= 0 AND gone < group_.n THEN
-        -- Somebody holds it locked, and may leave it.
+        -- Another transaction has locked it, and may leave it in place.
         left_ := least(left_, group_.due);
       END IF;
     END LOOP;
   END LOOP;
-  -- Beyond the last one nothing was looked at.
+  -- After the last candidate nothing was read.
   IF after.priority < 1024 THEN
     left_ := 0;
   ELSIF after.priority = 1024 THEN

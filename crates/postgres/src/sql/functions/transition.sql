@@ -1,6 +1,6 @@
--- What becomes of one message: `apply` of `dwell-model` in SQL. docs/states.md is the table of both.
+-- Transitions of one message: `apply` of `dwell-model` in SQL. docs/states.md is the table of both.
 
--- The delay of a retry that names none; `Backoff::delay_ms` of `dwell-model` is the same. `random` is 32 bits.
+-- The delay of a retry without one of its own; the same as `Backoff::delay_ms` of `dwell-model`. `random` is 32 bits.
 CREATE OR REPLACE FUNCTION backoff_ms(b jsonb, attempt int, random bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -19,8 +19,8 @@ BEGIN
 END
 $$;
 
--- Frees the key of a message that is not live any more. A key that somebody holds locked is left: whoever finds it sees that
--- its message is gone. So nobody waits for a key while it holds a message.
+-- Frees the key of a message that is not live any more. A locked key is skipped: its next user sees that the message is
+-- gone. So no transaction waits for a key while it holds a message.
 CREATE OR REPLACE FUNCTION free_key(p_qid bigint, p_id uuid) RETURNS void
 LANGUAGE sql AS $$
   DELETE FROM key WHERE ctid = ANY (ARRAY(
@@ -30,8 +30,8 @@ LANGUAGE sql AS $$
     FOR UPDATE SKIP LOCKED))
 $$;
 
--- A message that nobody holds has expired: it is dead, or gone where its queue drops what does. Says where it is: 0 nowhere,
--- 4 dead. Its row was removed before.
+-- Applies an expiry to a message that is not leased: it is dead, or gone if its queue drops expired messages. Returns the
+-- place: 0 none, 4 dead. The caller has removed its row.
 CREATE OR REPLACE FUNCTION expired(s standing, settings jsonb) RETURNS int
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -47,7 +47,7 @@ BEGIN
 END
 $$;
 
--- Files a message that nobody holds: as expired, or among the moved. Says where: 0 nowhere, 2 pending, 4 dead.
+-- Stores a pending message in `standing`, or applies its expiry. Returns the place: 0 none, 2 pending, 4 dead.
 CREATE OR REPLACE FUNCTION file_pending(s standing, p_home bigint, settings jsonb, now bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -67,7 +67,7 @@ BEGIN
 END
 $$;
 
--- Files a message among the dead. Reasons: 1 its attempts are spent, 2 buried, 3 expired; `place` is that of `note`.
+-- Stores a dead message. Reasons: 1 attempts spent, 2 buried, 3 expired; `place` is that of `note`.
 CREATE OR REPLACE FUNCTION file_dead(s standing, settings jsonb, p_reason int, place int, p_died bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -86,7 +86,7 @@ BEGIN
 END
 $$;
 
--- Discards the oldest dead messages beyond the most that a queue keeps, at most `most`.
+-- Discards the oldest dead messages beyond the queue's limit, at most `most`.
 CREATE OR REPLACE FUNCTION trim_dead(p_qid bigint, settings jsonb, most bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -130,7 +130,7 @@ BEGIN
 END
 $$;
 
--- Removes the row of a message that is locked, wherever it lies, and its count.
+-- Removes the row of a locked message from its place, and its count.
 CREATE OR REPLACE FUNCTION unfile(s standing, p_place int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -149,8 +149,8 @@ BEGIN
 END
 $$;
 
--- 32 bits made from a message's id and an attempt: Bob Jenkins's one-at-a-time hash, as `Backoff::lapse_delay_ms` of `dwell-model`
--- has it, so that whoever notices a lapse comes to the same instant.
+-- 32 bits made from a message's id and an attempt: Bob Jenkins's one-at-a-time hash, as in `Backoff::lapse_delay_ms` of
+-- `dwell-model`, so that every process that notices a lapse computes the same instant.
 CREATE OR REPLACE FUNCTION lapse_jitter(id uuid, attempt int) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
@@ -168,7 +168,7 @@ BEGIN
 END
 $$;
 
--- A message after its lease ran out at `at`, with the attempt spent: its instant moves where its queue has a backoff after lapses.
+-- A message after its lease ran out at `at`, with the attempt spent: its instant moves if its queue has a backoff after lapses.
 CREATE OR REPLACE FUNCTION lapsed(s standing, at bigint, settings jsonb) RETURNS standing
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -182,7 +182,8 @@ BEGIN
 END
 $$;
 
--- A lease that has run out at `at`: the message is ready again, waits for the backoff, or is dead. Its row was removed before.
+-- Applies a lease that ran out at `at`: the message is ready again,
+-- waits for the backoff, or is dead. The caller has removed its row.
 CREATE OR REPLACE FUNCTION lapse(s standing, at bigint, p_home bigint, settings jsonb, now bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -198,7 +199,7 @@ BEGIN
 END
 $$;
 
--- A message that was never handed out, as if something had happened to it.
+-- The standing of a message that was never touched.
 CREATE OR REPLACE FUNCTION fresh(p pend) RETURNS standing
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -213,8 +214,8 @@ BEGIN
 END
 $$;
 
--- Locks a message, lets time act on it, and says where it is then: 0 nowhere, 1 put and untouched since, 2 pending, 3 leased,
--- 4 dead. Waits for whoever holds it locked, as long as `lock_timeout` allows.
+-- Locks a message, applies what time has changed, and returns its place: 0 none, 1 untouched since its put, 2 pending, 3
+-- leased, 4 dead. Waits for other transactions up to `lock_timeout`.
 CREATE OR REPLACE FUNCTION hold(p_qid bigint, p_home bigint, p_id uuid, settings jsonb, now bigint,
   OUT place int, OUT s standing) RETURNS record
 LANGUAGE plpgsql AS $$
@@ -257,7 +258,7 @@ BEGIN
       END IF;
       RETURN;
     END IF;
-    -- One that was locked may have moved meanwhile: the next look sees where.
+    -- It may have moved while this transaction waited for the lock: the next round finds it.
     misses := misses + 1;
     IF misses = 2 THEN
       place := 0;
@@ -267,8 +268,8 @@ BEGIN
 END
 $$;
 
--- Leases of a queue that have run out, at most `most`. Those that an open transaction settles are passed over. Says until which
--- deadline none is left that it saw.
+-- Applies lapsed leases of a queue, at most `most`. Leases that an open transaction settles are skipped. Returns the
+-- deadline up to which no lapsed lease is left among those that it saw.
 CREATE OR REPLACE FUNCTION lapse_some(p_qid bigint, p_home bigint, settings jsonb, now bigint, p_floor bigint, most int)
 RETURNS bigint
 LANGUAGE plpgsql AS $$
@@ -294,7 +295,7 @@ BEGIN
 END
 $$;
 
--- Lets expiries act on a queue, at most `most` of those put and as many of the others. What somebody holds locked is passed over.
+-- Applies expiries of a queue, at most `most` to untouched messages and as many to others. Locked rows are skipped.
 CREATE OR REPLACE FUNCTION expire_some(p_home bigint, settings jsonb, now bigint, most int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -302,7 +303,7 @@ DECLARE
   s standing;
   seen int := 0;
 BEGIN
-  -- By their instants: where the queue keeps so many dead, the last ones stay.
+  -- By instant, so that the latest deaths remain if the queue limits its dead messages.
   FOR p IN
     SELECT * FROM pend x WHERE x.expires <= now AND x.home = p_home ORDER BY x.expires, x.id LIMIT most FOR UPDATE SKIP LOCKED
   LOOP
@@ -323,7 +324,7 @@ BEGIN
 END
 $$;
 
--- The same in all queues: at most `most` in all. What is being purged is left.
+-- The same for all queues: at most `most` in all. Queues that are being purged are skipped.
 CREATE OR REPLACE FUNCTION expire_all(p_defaults jsonb, now bigint, most int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
