@@ -1,15 +1,15 @@
-//! `dwell-sim`: proves dwell by running it under faults and checking everything it said.
+//! `dwell-sim`: tests dwell by running it under faults and checking every answer.
 //!
 //! # Layout
 //! - `jsonl`: the input of a load, made from a seed
 //! - `kill/`: rounds of `kill -9` of the real server under mixed load
 //! - `load/`: a file of messages through the command line and the real server, which is killed meanwhile
 //! - `mutants/`: faults planted around the engine, which seeds have to find
-//! - `oracle/`: knows what was answered, and what cannot be
-//! - `run/`: the engine under a simulated disk and clock, from seeds
+//! - `oracle/`: checks every answer against all possible states
+//! - `run/`: the engine under a simulated disk and clock, by seeds
 //! - `server/`: the real server as a child process
-//! - `stress/`: the engine's own threads, next to no memory, and many callers
-//! - `workload/`: which commands come, and with what
+//! - `stress/`: the engine with its own threads, very little memory, and many callers
+//! - `workload/`: which commands are sent, with which arguments
 
 mod jsonl;
 mod kill;
@@ -29,7 +29,7 @@ use clap::{Args, Parser, Subcommand};
 
 use self::server::Binary;
 
-/// Proves dwell by running it under faults and checking everything it said.
+/// Tests dwell by running it under faults and checking every answer.
 #[derive(Debug, Parser)]
 #[command(name = "dwell-sim", version, max_term_width = 100)]
 struct Arguments {
@@ -41,104 +41,104 @@ struct Arguments {
 enum Command {
     /// Write a JSONL file of messages: the same bytes for the same seed
     MakeJsonl {
-        /// How many lines
+        /// The number of lines
         #[arg(long, default_value_t = 1_000_000)]
         lines: u64,
-        /// Where chance comes from
+        /// The seed of all random choices
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// The file to write
         #[arg(long)]
         out: PathBuf,
     },
-    /// Feed such a file to the real server, kill it meanwhile, and account for every line
+    /// Put such a file to the real server, kill it meanwhile, and account for every line
     Load {
-        /// How many lines
+        /// The number of lines
         #[arg(long, default_value_t = 20_000)]
         lines: u64,
         /// How often to kill the server
         #[arg(long, default_value_t = 3)]
         kills: u32,
-        /// Where chance comes from
+        /// The seed of all random choices
         #[arg(long, default_value_t = 1)]
         seed: u64,
         #[command(flatten)]
         dwell: DwellArgs,
     },
-    /// Kill the real server at random moments under mixed load, and check all that it has answered
+    /// Kill the real server at random moments under mixed load, and check all its answers
     Kill {
         /// How often to kill the server
         #[arg(long, default_value_t = 30)]
         rounds: u32,
-        /// Where chance comes from
+        /// The seed of all random choices
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Kill nobody, only pause: the control of the experiment
+        /// Only pause, without a kill: the control experiment
         #[arg(long)]
         spare: bool,
-        /// How the server is spoken to
+        /// The protocol of the load
         #[arg(long, value_enum, default_value_t = kill::Protocol::Http)]
         protocol: kill::Protocol,
         #[command(flatten)]
         dwell: DwellArgs,
     },
-    /// Run the engine under a simulated disk and clock: many seeds, or one again
+    /// Run the engine under a simulated disk and clock: many seeds, or one
     Run {
-        /// How many seeds
+        /// The number of seeds
         #[arg(long, default_value_t = 500, conflicts_with = "seed")]
         seeds: u64,
-        /// The first of them
+        /// The first seed
         #[arg(long, default_value_t = 1, conflicts_with = "seed")]
         first: u64,
-        /// This one alone
+        /// Only this seed
         #[arg(long)]
         seed: Option<u64>,
-        /// Print all that happens
+        /// Print all events
         #[arg(long, requires = "seed")]
         verbose: bool,
     },
-    /// Let the disk be full at each write of a run in turn, and have room again: nothing may be lost, nothing be opened again
+    /// Let the disk be full at each write of a run in turn, then have room again: nothing may be lost, no reopen may be needed
     Squeeze {
-        /// How many seeds
+        /// The number of seeds
         #[arg(long, default_value_t = 10, conflicts_with = "seed")]
         seeds: u64,
-        /// The first of them
+        /// The first seed
         #[arg(long, default_value_t = 1, conflicts_with = "seed")]
         first: u64,
-        /// This one alone, told in full
+        /// Only this seed, with all events printed
         #[arg(long, requires = "write")]
         seed: Option<u64>,
-        /// After so many writes
+        /// The number of writes before the disk is full
         #[arg(long, requires = "seed")]
         write: Option<u64>,
     },
-    /// Run the engine with its own threads, next to no memory and many callers, and check all that it has answered
+    /// Run the engine with its own threads, very little memory and many callers, and check all its answers
     Stress {
-        /// For how long
+        /// The duration
         #[arg(long, conflicts_with = "rounds")]
         seconds: Option<u64>,
-        /// How many rounds
+        /// The number of rounds
         #[arg(long, default_value_t = 10)]
         rounds: u64,
-        /// Where chance comes from: a round of its own for each seed from here on
+        /// The first seed; each round has its own, counting up
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
     /// Plant faults around the engine; each has to be found
     Mutants {
-        /// How many seeds a fault may survive
+        /// The number of seeds that a fault may survive
         #[arg(long, default_value_t = mutants::SEEDS)]
         seeds: u64,
     },
 }
 
-/// Which `dwell` is tried, and how.
+/// The `dwell` under test, and its options.
 #[derive(Debug, Args)]
 struct DwellArgs {
-    /// The `dwell` binary; the one beside this by default
+    /// The `dwell` binary; by default the one in the folder of this program
     #[arg(long, value_name = "PATH")]
     dwell: Option<PathBuf>,
-    /// Another argument for `dwell serve`; may be repeated
+    /// A further argument for `dwell serve`; may be repeated
     #[arg(long = "serve", value_name = "ARGUMENT", allow_hyphen_values = true)]
     serve: Vec<String>,
 }
@@ -160,7 +160,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a command; false if a promise was broken.
+/// Runs a command; returns false if a promise was broken.
 fn perform(command: Command) -> io::Result<bool> {
     match command {
         Command::MakeJsonl { lines, seed, out } => {

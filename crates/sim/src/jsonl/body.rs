@@ -1,9 +1,9 @@
-//! Bodies: how long they are, and what is in them.
+//! Bodies: their lengths and contents.
 
 use dwell_testkit::Random;
 
-/// Quantiles of the length, in bytes: so many in 1,000 bodies are at most so long. Between two of them
-/// lengths are uniform. The median is 200, one in 1,000 has 16 to 64 KiB, and the mean is about 800: with
+/// Quantiles of the length: in each pair, the number of bodies in 1,000 and the most bytes that they have. Between two
+/// quantiles lengths are uniform. The median is 200, one in 1,000 has 16 to 64 KiB, and the mean is about 800: with
 /// names, delays, escapes and base64 that makes 1 GB of a million lines.
 const QUANTILES: [(u64, u64); 9] = [
     (0, 16),
@@ -17,8 +17,8 @@ const QUANTILES: [(u64, u64); 9] = [
     (1_000, 65_536),
 ];
 
-/// What text is made of besides plain letters: several scripts, two code units in UTF-16, combining marks,
-/// right-to-left, and everything that JSON has to escape or that programs stumble over.
+/// Parts of text other than plain letters: several scripts, two code units in UTF-16, combining marks, right-to-left, and
+/// all characters that JSON has to escape or that programs often mishandle.
 const PIECES: [&str; 20] = [
     "Zahlung ",
     "überfällig ",
@@ -42,7 +42,7 @@ const PIECES: [&str; 20] = [
     "</script>",
 ];
 
-/// The length of a body.
+/// A random length of a body.
 pub(super) fn len(rng: &mut Random) -> usize {
     let at = rng.below(1_000);
     let above = QUANTILES.iter().position(|(rank, _)| *rank > at).expect("the last rank is 1,000");
@@ -50,7 +50,7 @@ pub(super) fn len(rng: &mut Random) -> usize {
     rng.between(from + 1, to) as usize
 }
 
-/// Appends plain letters, such as identifiers and JSON are made of.
+/// Appends plain letters, as in identifiers and JSON.
 pub(super) fn ascii(rng: &mut Random, out: &mut Vec<u8>, end: usize) {
     const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRST .,:-_{}";
     while out.len() < end {
@@ -74,7 +74,7 @@ pub(super) fn unicode(rng: &mut Random, out: &mut Vec<u8>, end: usize) {
     ascii(rng, out, end);
 }
 
-/// Appends bytes that are not UTF-8, whatever the dice say: the first one cannot begin a character.
+/// Appends bytes that are never valid UTF-8: the first one cannot begin a character.
 pub(super) fn binary(rng: &mut Random, out: &mut Vec<u8>, end: usize) {
     out.push(0xff);
     let rest = end.saturating_sub(out.len());

@@ -1,4 +1,4 @@
-//! One line: queue, delay, key and body, all from the seed and the line's number.
+//! One line: queue, delay, key and body, all derived from the seed and the line's number.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,10 +6,10 @@ use dwell_testkit::Random;
 
 use super::body;
 
-/// How many queues a file goes to.
+/// The number of queues in a file.
 pub(crate) const QUEUES: u32 = 50;
 
-/// The name of a queue. Some have characters that URLs and file systems trip over.
+/// The name of a queue. Some have characters that are special in URLs and file systems.
 pub(crate) fn queue_name(queue: u32) -> String {
     match queue % 5 {
         0 => format!("load/{queue:02}"),
@@ -21,21 +21,21 @@ pub(crate) fn queue_name(queue: u32) -> String {
 /// One message of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Its queue's number, below [`QUEUES`]. Low numbers are more frequent.
+    /// The index of its queue, below [`QUEUES`]. Low indexes are more frequent.
     pub(crate) queue: u32,
     /// Its delay in milliseconds: 0 to a year, many of them short.
     pub(crate) delay_ms: u64,
-    /// Its key, in one of three lines; no two lines of a file have the same.
+    /// Its key, on one of three lines; no two lines of a file have the same key.
     pub(crate) key: Option<String>,
     /// Its body, which begins with the line's number in hexadecimal.
     pub(crate) body: Vec<u8>,
 }
 
-/// Digits of the number at the head of each body.
+/// The number of hexadecimal digits at the start of each body.
 const NUMBER_LEN: usize = 8;
 
 impl Line {
-    /// The line with this number, from 0.
+    /// Makes the line with this number, from 0.
     pub(crate) fn make(seed: u64, number: u64) -> Line {
         let mut rng = Random::of(seed, number);
         let queue = rng.below(u64::from(QUEUES)).min(rng.below(u64::from(QUEUES))) as u32;
@@ -66,7 +66,7 @@ impl Line {
         queue_name(self.queue)
     }
 
-    /// The number that a body begins with; nothing if it is no body of such a file.
+    /// The number that a body begins with; `None` if it is not a body of such a file.
     pub(crate) fn number_in(body: &[u8]) -> Option<u64> {
         let digits = std::str::from_utf8(body.get(..NUMBER_LEN)?).ok()?;
         u64::from_str_radix(digits, 16).ok()

@@ -1,4 +1,4 @@
-//! The input of a load: a JSONL file made from a seed, whose every line can be made again from its number.
+//! The input of a load: a JSONL file made from a seed, each line of which can be made again from its number.
 
 mod body;
 mod line;
@@ -9,16 +9,16 @@ use std::path::Path;
 
 pub(crate) use line::{Line, QUEUES, queue_name};
 
-/// What a file came to.
+/// The totals of a written file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// Its lines.
+    /// The number of lines.
     pub(crate) lines: u64,
-    /// Its bytes.
+    /// The length of the file in bytes.
     pub(crate) bytes: u64,
-    /// How many of its lines have a key.
+    /// The number of lines with a key.
     pub(crate) keyed: u64,
-    /// Bytes of all bodies.
+    /// The total length of all bodies in bytes.
     pub(crate) body_bytes: u64,
 }
 

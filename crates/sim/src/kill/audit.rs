@@ -1,4 +1,4 @@
-//! The audit: everything that is in a server that nobody speaks to, and every setting, told to the oracle.
+//! The audit: reports all messages of an otherwise idle server, and all settings, to the oracle.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::{Shared, wire};
 use crate::oracle::{Answer, Ask, Kind};
 use crate::workload::{QUEUES, queue_name};
 
-/// The most messages that a page holds.
+/// The most messages in a page.
 const PAGE: usize = 1_000;
 
 /// Lists all messages of all queues and reads all settings.

@@ -1,5 +1,4 @@
-//! One thread that sends commands, tells the oracle before and after, and comes to the gate when its server
-//! is gone.
+//! A thread that sends commands, reports to the oracle before and after each, and waits at the gate when its server is killed.
 
 use dwell_model::{MessageId, Receipt, Timestamp};
 use dwell_store::{self as store, Blocking, Delivery, Error, LeaseTerms};
@@ -13,10 +12,10 @@ use crate::oracle::{
 use crate::server::Pass;
 use crate::workload::{self, Choice, NewPut, Uses, key_name, queue_name, words};
 
-/// A client leaves a group alone while so many commands to it wait for others.
+/// A client avoids a group while this many of its commands are unexplained.
 const CROWD: usize = 40;
 
-/// A lease that this client was granted.
+/// A lease that this client holds.
 #[derive(Clone, Debug)]
 struct Held {
     address: Address,
@@ -24,19 +23,19 @@ struct Held {
     receipt: Receipt,
 }
 
-/// The answer to the only item of a call.
+/// The answer to the single item of a call.
 fn only<T>(mut answers: Vec<T>) -> T {
     answers.pop().expect("each item is answered")
 }
 
-/// See the module.
+/// A client; see the [module](self).
 pub(super) struct Client<'a> {
     shared: &'a Shared,
     rng: Random,
     held: Vec<Held>,
-    /// Receipts that were settled: they must prove nothing any more.
+    /// Receipts that were settled: they must not prove a lease any more.
     spent: Vec<Held>,
-    /// A put that is to be sent again.
+    /// A put to be retried.
     again: Option<NewPut>,
     /// Commands without an answer.
     lost: Vec<Op>,
@@ -45,7 +44,7 @@ pub(super) struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// A client with chance of its own.
+    /// A client with a random generator of its own.
     pub(super) fn new(shared: &'a Shared, rng: Random) -> Client<'a> {
         Client {
             shared,
@@ -59,7 +58,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends commands until all is over.
+    /// Sends commands until the run is over.
     pub(super) fn run(mut self) {
         loop {
             let server = match self.shared.gate.server() {
@@ -95,7 +94,7 @@ impl<'a> Client<'a> {
             Choice::TakeById => self.take_by_id(),
             Choice::Cancel => self.cancel(),
             Choice::Reschedule => self.reschedule(),
-            // Over HTTP nothing peeks.
+            // HTTP has no peek.
             Choice::Get | Choice::Peek => self.get(),
             Choice::Revive => self.revive(),
             Choice::Discard => self.discard(),
@@ -114,7 +113,7 @@ impl<'a> Client<'a> {
         self.shared.oracle().begin(ask, now)
     }
 
-    /// Tells the oracle what came of a command.
+    /// Reports the outcome of a command to the oracle.
     fn conclude(&mut self, op: Op, answer: Result<Answer, Broken>) {
         let now = self.shared.now();
         match answer {
@@ -160,7 +159,7 @@ impl<'a> Client<'a> {
         self.send_put(put);
     }
 
-    /// Sends a put, for the first time or again.
+    /// Sends a put, or its retry.
     fn send_put(&mut self, again: NewPut) {
         let group = again.address.group();
         let op = self.begin(Ask::Put(group, again.spec));
@@ -209,7 +208,7 @@ impl<'a> Client<'a> {
         self.held.push(Held { address, id, receipt: delivery.receipt.clone() });
     }
 
-    /// Settles some of what is held, in one request. What stays is settled later, or lapses.
+    /// Settles some of the held messages, in one request. The others are settled later, or their leases run out.
     fn settle(&mut self) {
         let mut batch = Vec::new();
         while !self.held.is_empty() && batch.len() < 6 && (batch.is_empty() || self.rng.percent(70)) {
@@ -253,7 +252,7 @@ impl<'a> Client<'a> {
             }
             let broken = matches!(answer, Err(Error::OutcomeUnknown { .. } | Error::Unreachable { .. }));
             self.conclude(op, wire::settled(answer));
-            // Whoever does not know whether an ack was done tries it again, and an extended lease goes on.
+            // An ack of unknown outcome is retried, and an extended lease continues.
             if broken || matches!(action, Action::Extend { .. }) {
                 self.held.push(held);
             } else if self.spent.len() < 50 {
@@ -262,13 +261,13 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// A message told of lately, if it is not crowded.
+    /// A recently seen message, if its group is not crowded.
     fn some_message(&mut self) -> Option<(Address, MessageId)> {
         let (address, id) = self.shared.pool().any(&mut self.rng)?;
         (!self.is_crowded(address.group())).then_some((address, id))
     }
 
-    /// A message by id, or whichever has some key.
+    /// A target by id, or by the key of a message.
     fn some_target(&mut self) -> Option<(GroupId, Target, store::Target)> {
         if self.rng.percent(40) {
             let (queue, key) = (workload::queue(&mut self.rng), workload::key(&mut self.rng));
@@ -363,7 +362,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// A lease beyond the process, of nobody who has a name.
+/// The terms of a lease that is not bound to the process, without a holder.
 fn terms(lease_ms: u64) -> Terms {
     Terms { lease_ms: lease_ms as i64, bound: false, holder: None }
 }

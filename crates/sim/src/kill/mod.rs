@@ -1,11 +1,10 @@
-//! `kill`: rounds of `kill -9` of the real server under mixed load over HTTP, and an oracle that knows every
-//! answer.
+//! `kill`: rounds of `kill -9` of the real server under mixed load over HTTP, with an oracle that checks every answer.
 //!
 //! # Layout
-//! - `beanstalkd/`: the same over beanstalkd's protocol, with a ledger of its own
-//! - `client`: one thread that sends commands and tells the oracle
-//! - `wire`: commands as HTTP requests, and answers as the oracle hears them
-//! - `audit`: all that is in the server after a restart
+//! - `beanstalkd/`: the same over beanstalkd's protocol, with its own ledger
+//! - `client`: a thread that sends commands and reports to the oracle
+//! - `wire`: commands as HTTP requests, and answers in the oracle's terms
+//! - `audit`: reports all messages of the server to the oracle after a restart
 
 mod audit;
 mod beanstalkd;
@@ -26,23 +25,23 @@ use crate::oracle::{Oracle, Reading, Rules};
 use crate::server::{Binary, Gate, OverOnDrop, Server};
 use crate::workload::Pool;
 
-/// What to do.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
-    /// How often to kill the server.
+    /// The number of kills.
     pub(crate) rounds: u32,
-    /// Where chance comes from.
+    /// The seed of all random choices.
     pub(crate) seed: u64,
-    /// Let the server live: only pause the clients at the end of each round. The control of the experiment,
-    /// and the way to try a server that keeps nothing on disk.
+    /// Do not kill the server: only pause the clients at the end of each round. This is the control experiment, and also
+    /// tests a server that stores nothing on disk.
     pub(crate) spare: bool,
-    /// How the server is spoken to.
+    /// The protocol of the load.
     pub(crate) protocol: Protocol,
-    /// What is tried.
+    /// The server under test.
     pub(crate) dwell: Binary,
 }
 
-/// What load is made of.
+/// The protocol of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Protocol {
     /// All commands of the contract
@@ -51,14 +50,14 @@ pub(crate) enum Protocol {
     Beanstalkd,
 }
 
-/// Threads that send commands.
+/// The number of client threads.
 const CLIENTS: usize = 8;
-/// How long nothing may happen before the run is given up.
+/// The timeout without any progress, after which the run fails.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a round may last, should the machine be too slow for the answers it is meant to have.
+/// The longest duration of a round, if the machine is too slow for the planned number of answers.
 const ROUND: Duration = Duration::from_secs(20);
 
-/// What all threads share.
+/// The state shared by all threads.
 #[derive(Debug)]
 struct Shared {
     oracle: Mutex<Oracle>,
@@ -69,7 +68,7 @@ struct Shared {
 
 impl Shared {
     fn oracle(&self) -> MutexGuard<'_, Oracle> {
-        // A thread that panicked fails the run by itself.
+        // A thread that panicked fails the run anyway.
         self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -77,17 +76,17 @@ impl Shared {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody steps the wall clock of the machine meanwhile, so it is both clocks.
+    /// The machine's wall clock is not stepped during a run, so it serves as both clocks.
     fn now(&self) -> Reading {
         let wall = self.clock.now().wall.as_ms();
         Reading { wall, mono: wall }
     }
 }
 
-/// Runs the rounds. True if nothing was violated.
+/// Runs the rounds. Returns true if nothing was violated.
 ///
 /// # Errors
-/// If something other than dwell's promises broke.
+/// If something other than a promise of dwell fails.
 pub(crate) fn run(wish: &Wish) -> io::Result<bool> {
     match wish.protocol {
         Protocol::Http => over_http(wish),
@@ -102,7 +101,7 @@ fn over_http(wish: &Wish) -> io::Result<bool> {
     );
     let directory = tempfile::Builder::new().prefix("dwell-kill-").tempdir()?;
     let data = directory.path().join("data");
-    // Leases run on the monotonic clock and are announced by the wall clock, which NTP slews.
+    // Leases run on the monotonic clock, but their ends are reported by the wall clock, which NTP slews.
     let rules = Rules { lease_tolerance_ms: 25, one_clock: true, ..Rules::default() };
     let shared = Shared {
         oracle: Mutex::new(Oracle::new(rules)),
@@ -153,7 +152,7 @@ fn over_http(wish: &Wish) -> io::Result<bool> {
     Ok(oracle.violations().is_empty())
 }
 
-/// Waits until nothing is in flight.
+/// Waits until no request is in flight.
 fn close(gate: &Gate) -> io::Result<()> {
     if gate.close(PATIENCE) {
         return Ok(());
@@ -161,7 +160,7 @@ fn close(gate: &Gate) -> io::Result<()> {
     Err(io::Error::other("a client's request did not end with its server"))
 }
 
-/// So that the kill does not always follow an answer.
+/// A random pause, so that the kill does not always follow an answer.
 fn pause_ms(clock: &SystemClock, ms: u64) {
     let mut sleeper = clock.sleeper();
     let until_ms = clock.now().mono_ms + ms;

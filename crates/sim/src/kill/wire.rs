@@ -1,4 +1,4 @@
-//! Between HTTP and the oracle: what answers mean, in the oracle's words.
+//! Conversion between HTTP and the oracle: answers in the oracle's terms.
 
 use dwell_model::{Message, Pause, SettingName, State};
 use dwell_store::{
@@ -11,18 +11,18 @@ use crate::oracle::{
 };
 use crate::workload::{self, body, words};
 
-/// Why there is no answer to tell the oracle.
+/// Why there is no answer to report to the oracle.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// The server went away; it may or may not have happened.
+    /// The server was killed; the command may or may not have taken effect.
     Unknown,
-    /// The server was away already; nothing was sent.
+    /// The server was already gone; nothing was sent.
     Unsent,
-    /// The server refused with a code that it should not have refused with, or answered oddly.
+    /// The server returned an unexpected refusal or a malformed answer.
     Odd(String),
 }
 
-/// Refusals that may meet any command, and mean that nothing was done.
+/// Refusals that any command may get, and that change nothing.
 const OUTSIDE: [&str; 6] = [
     "too_many_leased",
     "too_many_waiting",
@@ -32,7 +32,7 @@ const OUTSIDE: [&str; 6] = [
     "expires_before_due",
 ];
 
-/// What an error means for which no command has a word of its own.
+/// The meaning of an error that no command handles itself.
 fn other(error: &Error) -> Result<Answer, Broken> {
     match error {
         Error::Unreachable { .. } => Err(Broken::Unsent),
@@ -42,7 +42,7 @@ fn other(error: &Error) -> Result<Answer, Broken> {
     }
 }
 
-/// Whether the queue or the message is not there.
+/// Whether the queue or the message does not exist.
 fn is_nowhere(error: &Error) -> bool {
     matches!(error, Error::MessageNotFound { .. } | Error::UnknownQueue { .. })
 }
@@ -64,7 +64,7 @@ pub(super) fn put(answer: Result<PutAnswer, Error>) -> Result<Answer, Broken> {
     Ok(Answer::Put(heard))
 }
 
-/// A message as it was shown, and where it belongs; nothing if its bytes are not ours.
+/// A message as it was shown, with its address; `None` if its body is not one of ours.
 pub(super) fn sight(message: &Message) -> Option<(Address, Sight)> {
     let address = address(message)?;
     let standing = &message.standing;
@@ -88,7 +88,7 @@ pub(super) fn sight(message: &Message) -> Option<(Address, Sight)> {
     Some((address, sight))
 }
 
-/// Where a message belongs, if body, queue and key agree on it.
+/// The address of a message, if body, queue and key agree on it.
 fn address(message: &Message) -> Option<Address> {
     let address = body::read(&message.body)?;
     let key = address.key.map(workload::key_name);
@@ -96,7 +96,7 @@ fn address(message: &Message) -> Option<Address> {
     (workload::queue_name(address.queue) == message.queue && key_fits).then_some(address)
 }
 
-/// What was handed over; nothing if its bytes are not ours.
+/// A delivery, with the address of its message; `None` if the body is not one of ours.
 pub(super) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
     let message = &delivery.message;
     let address = address(message)?;
@@ -120,7 +120,7 @@ pub(super) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
     Some((address, delivered))
 }
 
-/// The answer to a take that brought these, or failed.
+/// The outcome of a take.
 pub(super) fn took(answer: &Result<Vec<Delivery>, Error>) -> Result<Answer, Broken> {
     match answer {
         Ok(deliveries) => {
@@ -192,7 +192,7 @@ pub(super) fn got(answer: Result<Message, Error>) -> Result<Answer, Broken> {
     }
 }
 
-/// The answer to a revive or discard of one message.
+/// The outcome of a revive or discard of one message.
 pub(super) fn raised(answer: Result<Swept, Error>) -> Result<Answer, Broken> {
     let refused = match answer {
         Ok(swept) if swept.done == 1 => return Ok(Answer::Raised(Raised::Done)),
@@ -218,13 +218,13 @@ pub(super) fn done<T>(answer: Result<T, Error>) -> Result<Answer, Broken> {
     }
 }
 
-/// The settings that the workload changes, as none of a queue's own.
+/// The settings that the workload changes, none of them set.
 pub(super) fn no_settings() -> Vec<(&'static str, Option<String>)> {
     let names = SettingName::ALL.into_iter().filter(|name| *name != SettingName::Spread);
     names.map(|name| (name.as_str(), None)).collect()
 }
 
-/// A queue's own settings, in the oracle's words.
+/// A queue's own settings, in the oracle's terms.
 pub(super) fn settings(stats: &QueueStats) -> Vec<(&'static str, Option<String>)> {
     let mut settings = no_settings();
     for (name, shown) in &mut settings {

@@ -1,4 +1,4 @@
-//! A consumer: takes what is due in its queues and acks it, across kills.
+//! A consumer: takes due messages of its queues and acks them, across kills.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::server::{Gate, Pass};
 /// The most messages in one take.
 const MAX: usize = 500;
 
-/// See the module.
+/// A consumer; see the [module](self).
 pub(super) struct Consumer<'a> {
     number: u32,
     queues: Vec<QueueName>,
@@ -25,11 +25,11 @@ pub(super) struct Consumer<'a> {
     clock: &'a SystemClock,
 }
 
-/// What a consumer holds: lines, and how to ack them.
+/// The lines that a consumer holds, with their receipts.
 type Held = Vec<(u64, Receipt)>;
 
 impl<'a> Consumer<'a> {
-    /// The consumer of every `of`th queue.
+    /// Makes the consumer of every `of`th queue.
     pub(super) fn new(
         number: u32,
         of: u32,
@@ -42,7 +42,7 @@ impl<'a> Consumer<'a> {
         Consumer { number, queues, gate, ledger, clock }
     }
 
-    /// Takes and acks until all is over.
+    /// Takes and acks until the run is over.
     pub(super) fn run(self) {
         let mut held = Held::new();
         loop {
@@ -62,7 +62,7 @@ impl<'a> Consumer<'a> {
         self.gate.leave();
     }
 
-    /// Takes what is due. An error if the server is gone.
+    /// Takes due messages. Returns an error if the server is gone.
     fn take(&self, client: &Client, held: &mut Held) -> Result<(), ()> {
         let begun_ms = self.clock.now().mono_ms;
         let take = Take::from_all(self.queues.clone()).max(MAX).wait_ms(200).lease_ms(LEASE_MS);
@@ -86,7 +86,7 @@ impl<'a> Consumer<'a> {
         }
     }
 
-    /// Acks what is held. An error if the server is gone; then the same receipts are tried with the next one.
+    /// Acks what is held. Returns an error if the server is gone; the same receipts are then retried with the next server.
     fn ack(&self, client: &Client, held: &mut Held) -> Result<(), ()> {
         let settles: Vec<Settle> = held
             .iter()
@@ -111,12 +111,12 @@ impl<'a> Consumer<'a> {
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        // A thread that panicked fails the run by itself.
+        // A thread that panicked fails the run anyway.
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Enters what a take brought.
+/// Records the deliveries of a take.
 fn note(ledger: &mut Ledger, deliveries: &[Delivery], begun_ms: u64, held: &mut Held) {
     let mut by_queue: BTreeMap<&str, Vec<&Delivery>> = BTreeMap::new();
     for delivery in deliveries {
@@ -153,7 +153,7 @@ fn note(ledger: &mut Ledger, deliveries: &[Delivery], begun_ms: u64, held: &mut 
     }
 }
 
-/// Whether the server went away under a request, or before it.
+/// Whether the server went away during or before a request.
 fn is_gone(error: &Error) -> bool {
     matches!(error, Error::OutcomeUnknown { .. } | Error::Unreachable { .. })
 }

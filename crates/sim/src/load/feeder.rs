@@ -1,4 +1,4 @@
-//! The feeder: `dwell put --from` as a process of its own, and its answers as it writes them.
+//! The feeder: a `dwell put --from` process, whose answers are read while it writes them.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -13,16 +13,16 @@ use serde_json::Value;
 
 use super::ledger::Ledger;
 
-/// See the module. The process dies with this.
+/// The feeder; see the [module](self). The process is killed when this is dropped.
 pub(super) struct Feeder {
     child: Child,
     status: Option<ExitStatus>,
-    /// Where it writes answers, opened once it has made the file.
+    /// The file of the answers, opened once the process has created it.
     path: PathBuf,
     answers: Option<File>,
     /// The part of a line that was read so far.
     partial: Vec<u8>,
-    /// How many answers were read.
+    /// The number of answers read so far.
     read: u64,
     ledger: Arc<Mutex<Ledger>>,
     clock: SystemClock,
@@ -30,7 +30,7 @@ pub(super) struct Feeder {
 }
 
 impl Feeder {
-    /// Starts to put `file` to the server on `port`.
+    /// Starts a process that puts `file` to the server on `port`.
     ///
     /// # Errors
     /// If the process cannot be started.
@@ -67,10 +67,10 @@ impl Feeder {
         })
     }
 
-    /// Reads answers until there are so many, or the file is through.
+    /// Reads answers until there are `lines` of them, or the file is done.
     ///
     /// # Errors
-    /// If none comes for `patience`, or what comes is no answer.
+    /// If none arrives for `patience`, or a line is not an answer.
     pub(super) fn await_lines(&mut self, lines: u64, patience: Duration) -> io::Result<()> {
         let mut progress_ms = self.clock.now().mono_ms;
         while self.read < lines {
@@ -84,17 +84,17 @@ impl Feeder {
             } else if self.clock.now().mono_ms > progress_ms + patience.as_millis() as u64 {
                 return Err(io::Error::other(format!("no answer after {} lines", self.read)));
             } else {
-                // A file that another process appends to has no event that every system offers.
+                // No event for appends by another process exists on all systems, so the file is polled.
                 self.pause_ms(5);
             }
         }
         Ok(())
     }
 
-    /// Reads the rest, until the process has ended.
+    /// Reads the remaining answers, until the process has ended.
     ///
     /// # Errors
-    /// As [`Feeder::await_lines`]; if it ended with another code than 0.
+    /// As [`Feeder::await_lines`]; also if it ended with an exit code other than 0.
     pub(super) fn finish(&mut self, patience: Duration) -> io::Result<()> {
         self.await_lines(u64::MAX, patience)?;
         match self.status {
@@ -142,7 +142,7 @@ impl Feeder {
     }
 }
 
-/// One answer: the file counts lines from 1.
+/// Parses one answer. The file counts lines from 1.
 fn hear(ledger: &mut Ledger, line: &[u8], now_ms: u64) -> io::Result<()> {
     let odd = || io::Error::other(format!("no answer: {}", String::from_utf8_lossy(line)));
     let answer: Value = serde_json::from_slice(line).map_err(|_| odd())?;
@@ -160,7 +160,7 @@ fn hear(ledger: &mut Ledger, line: &[u8], now_ms: u64) -> io::Result<()> {
 
 impl Drop for Feeder {
     fn drop(&mut self) {
-        // It may be gone already; then there is nothing left to do.
+        // The process may have ended already; then there is nothing to kill.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

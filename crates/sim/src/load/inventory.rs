@@ -1,4 +1,4 @@
-//! The inventory: all messages that are in the server at the end, read back through lists.
+//! The inventory: reads back all messages that are left in the server at the end.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -11,10 +11,10 @@ use super::ledger::{Ledger, Seen};
 use crate::jsonl::{QUEUES, queue_name};
 use crate::server::Server;
 
-/// The most messages that a page holds.
+/// The most messages in a page.
 const PAGE: usize = 1_000;
 
-/// Reads every message of every queue and enters it.
+/// Reads every message of every queue and records it in the ledger.
 ///
 /// # Errors
 /// If the server does not answer.
@@ -22,8 +22,8 @@ pub(super) fn read_back(server: &Server, ledger: &Mutex<Ledger>) -> io::Result<(
     let client = server.client()?;
     for queue in 0..QUEUES {
         let queue: QueueName = queue_name(queue).parse().expect("our queues have valid names");
-        // Time moves messages only from an earlier of these states to a later one. One that is seen in two
-        // is counted in the first.
+        // Time moves messages only from an earlier of these states to a later
+        // one. A message that is seen in two states is counted in the first.
         let mut seen = std::collections::HashSet::new();
         for state in [StateKind::Leased, StateKind::Scheduled, StateKind::Ready, StateKind::Dead] {
             read_state(&client, &queue, state, &mut seen, ledger)?;

@@ -1,12 +1,12 @@
-//! `load`: a file of messages goes in through the command line while the server is killed again and again
-//! and consumers take what falls due; at the end every line is accounted for.
+//! `load`: puts a file of messages through the command line while the server is killed again and again and consumers take
+//! due messages; at the end every line is accounted for.
 //!
 //! # Layout
-//! - `ledger`: what is known of each line, and what may not happen to it
-//! - `order`: whether a queue's messages came in order
-//! - `feeder`: `dwell put --from`, and its answers as they come
+//! - `ledger`: the state of each line, and the checks on it
+//! - `order`: checks the order of a queue's messages
+//! - `feeder`: runs `dwell put --from` and reads its answers
 //! - `consumer`: takes and acks, across kills
-//! - `inventory`: what is left in the server at the end
+//! - `inventory`: reads back what is left in the server at the end
 
 mod consumer;
 mod feeder;
@@ -29,30 +29,30 @@ use self::ledger::Ledger;
 use crate::jsonl;
 use crate::server::{Binary, Gate, OverOnDrop, Server};
 
-/// What to do.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
-    /// Lines of the file.
+    /// The number of lines of the file.
     pub(crate) lines: u64,
-    /// How often the server is killed while the file goes in.
+    /// The number of kills while the file is put.
     pub(crate) kills: u32,
-    /// Where chance comes from.
+    /// The seed of all random choices.
     pub(crate) seed: u64,
-    /// What is tried.
+    /// The server under test.
     pub(crate) dwell: Binary,
 }
 
-/// Consumers, each with its share of the queues: so a queue is taken from by one alone, and its order shows.
+/// The number of consumers. Each has its share of the queues: a queue has only one consumer, so that its order can be checked.
 const CONSUMERS: u32 = 4;
-/// How long consumers hold a message: longer than a restart takes, so that no ack comes too late for it.
+/// The lease of a take, in ms: longer than a restart takes, so that no ack is too late because of one.
 const LEASE_MS: u64 = 10_000;
-/// How long nothing may happen before the run is given up.
+/// The timeout without any progress, after which the run fails.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Makes the file, feeds it, kills, and checks. True if nothing was violated.
+/// Makes the file, puts it, kills, and checks. Returns true if nothing was violated.
 ///
 /// # Errors
-/// If something other than dwell's promises broke: no binary, a disk that is full, a server that does not start.
+/// If something other than a promise of dwell fails: no binary, a full disk, a server that does not start.
 pub(crate) fn run(wish: &Wish) -> io::Result<bool> {
     let clock = SystemClock::new();
     let directory = tempfile::Builder::new().prefix("dwell-load-").tempdir()?;
@@ -139,7 +139,7 @@ fn report(ledger: &Ledger, wish: &Wish, fed_ms: u64, took_ms: u64, peak_rss: u64
     );
 }
 
-/// After how many answers the server is killed, each time: anywhere in the file.
+/// The numbers of answers after which the server is killed: anywhere in the file.
 fn moments(wish: &Wish) -> Vec<u64> {
     let mut rng = Random::of(wish.seed, u64::MAX);
     let mut moments: Vec<u64> = (0..wish.kills).map(|_| rng.below(wish.lines * 95 / 100 + 1)).collect();
@@ -147,8 +147,8 @@ fn moments(wish: &Wish) -> Vec<u64> {
     moments
 }
 
-/// Waits until every consumer has caught up with what is due, and until whatever a kill left leased to nobody
-/// has come back.
+/// Waits until every consumer has caught up with what is due, and until
+/// messages whose leases were lost in a kill are ready again.
 fn await_drained(ledger: &Mutex<Ledger>, clock: &SystemClock) -> io::Result<()> {
     let mut sleeper = clock.sleeper();
     let from_ms = clock.now().mono_ms + LEASE_MS + 1_000;
@@ -171,6 +171,6 @@ fn await_drained(ledger: &Mutex<Ledger>, clock: &SystemClock) -> io::Result<()> 
 }
 
 fn lock(ledger: &Mutex<Ledger>) -> std::sync::MutexGuard<'_, Ledger> {
-    // A thread that panicked fails the run by itself.
+    // A thread that panicked fails the run anyway.
     ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }

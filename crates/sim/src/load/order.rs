@@ -1,32 +1,32 @@
-//! Whether the messages of one queue came in order, though they were put and taken at the same time.
+//! Checks the order of the messages of one queue that are put and taken concurrently.
 //!
-//! A message comes late if an earlier take, begun after the message's put was answered and made when it was
-//! due, brought one that sorts after it. Takes of a queue come from one consumer, one after another, so
-//! both conditions hold from some take on; the highest that those brought is kept in a stack of maxima.
+//! A message is out of order if an earlier take, begun after the message's put was answered and made when it was due,
+//! returned a message that sorts after it. All takes of a queue are made by one consumer, one after another, so both
+//! conditions hold from some take on; the highest message of those takes is found in a stack of maxima.
 
-/// A message's place in its queue: due, then id.
+/// A message's position in its queue: due, then id.
 pub(super) type Place = (i64, u128);
 
-/// One take, as far as it may be held against later ones.
+/// A take, as far as later ones are checked against it.
 #[derive(Clone, Copy, Debug)]
 struct Take {
     /// When it was sent, in milliseconds of the monotonic clock.
     begun_ms: u64,
-    /// The wall time that the server took at.
+    /// The server's wall time of the take.
     taken_at: i64,
 }
 
-/// See the module.
+/// The order of one queue; see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Order {
     takes: Vec<Take>,
-    /// Takes that brought something higher than all takes after them, with that: the suffix maxima.
+    /// Takes that returned a higher position than all takes after them, with that position: the suffix maxima.
     highest: Vec<(usize, Place)>,
 }
 
 impl Order {
-    /// The place of a message that was handed out, though `place` was waiting: answered at `answered_ms`.
-    /// Only for messages that nobody was handed before.
+    /// The position of a message that was delivered too early: before `place`, which was answered at `answered_ms`. Only
+    /// for the first delivery of `place`.
     pub(super) fn overtaken(&self, place: Place, answered_ms: u64) -> Option<Place> {
         let answered = self.takes.partition_point(|take| take.begun_ms <= answered_ms);
         let due = self.takes.partition_point(|take| take.taken_at < place.0);
@@ -35,11 +35,11 @@ impl Order {
         self.highest.get(at).map(|(_, highest)| *highest).filter(|highest| *highest > place)
     }
 
-    /// A take brought these.
+    /// Records a take that returned these.
     pub(super) fn took(&mut self, begun_ms: u64, taken_at: i64, places: impl IntoIterator<Item = Place>) {
         let Some(highest) = places.into_iter().max() else { return };
-        // Server clocks may be read a moment apart from the order in which takes are served; monotone bounds
-        // only make the check more careful.
+        // The server's clock readings may be in a slightly different order than
+        // the takes. Monotone bounds only make the check more cautious.
         let taken_at = self.takes.last().map_or(taken_at, |last| last.taken_at.max(taken_at));
         while self.highest.last().is_some_and(|(_, earlier)| *earlier <= highest) {
             self.highest.pop();

@@ -1,4 +1,4 @@
-//! Disks that do not do what they say.
+//! Disks with a fault.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use dwell_engine::fuzzing::forge::{self, Forgery};
 
 use super::DiskFault;
 
-/// A disk with a fault, over one that has none.
+/// A disk with a fault, on top of one without.
 #[derive(Clone, Debug)]
 pub(crate) struct MutantDisk {
     disk: MemoryDisk,
     fault: DiskFault,
     calls: Arc<AtomicU64>,
-    /// The manifest has been written once.
+    /// Whether the manifest has been written once.
     has_manifest: Arc<Mutex<bool>>,
-    /// Files whose sync was put off.
+    /// Files whose sync was postponed.
     owed: Arc<Mutex<Vec<Arc<dyn DiskFile>>>>,
-    /// A manifest has been published since one of them was written.
+    /// Whether a manifest has been published since one of them was written.
     published: Arc<Mutex<bool>>,
 }
 
@@ -37,7 +37,7 @@ impl MutantDisk {
         }
     }
 
-    /// The next call of the kind that the fault is about, from 1.
+    /// The number of the next call of the kind that the fault affects, from 1.
     fn call(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -56,7 +56,7 @@ impl MutantDisk {
         })
     }
 
-    /// The manifest that is written instead of `bytes`, and what happens besides.
+    /// The manifest that is written instead of `bytes`; other effects of the fault happen here too.
     fn forged(&self, dir: &Path, bytes: &[u8]) -> Option<Vec<u8>> {
         let forgery = match self.fault {
             DiskFault::SettledBitDropped => Forgery::SettledBit,
@@ -67,7 +67,7 @@ impl MutantDisk {
                 for name in self.disk.list(dir).ok()? {
                     let number = name.strip_prefix("journal-000-").and_then(|number| number.parse().ok());
                     if number.is_some_and(|number: u64| number < start) {
-                        // Whether it can be removed is the disk's to say.
+                        // If the file cannot be removed, the disk reports it elsewhere.
                         let _ = self.disk.remove(&dir.join(name));
                     }
                 }
@@ -86,7 +86,7 @@ impl MutantDisk {
         self.owed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before the store is opened again: what the fault does to a journal that lies there.
+    /// Applies the fault to the journal before the store is opened again.
     pub(crate) fn before_opening(&self, dir: &Path) {
         let lost = match self.fault {
             DiskFault::TailCutShort => 1,
@@ -117,10 +117,10 @@ impl Disk for MutantDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        // Once a manifest names them: nothing is left owed when the next retirement begins.
+        // Only once a manifest names them: then no sync is postponed when the next flush begins.
         let is_sealed = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("due-");
         if path.file_name().is_some_and(is_sealed) && std::mem::take(&mut *self.published()) {
-            // What is owed from before a power failure can not be done any more.
+            // Syncs postponed since before a power failure cannot be made up for.
             self.owed().drain(..).for_each(|file| drop(file.sync()));
         }
         Ok(self.wrap(path, self.disk.create(path)?))
@@ -164,7 +164,7 @@ struct MutantFile {
     file: Arc<dyn DiskFile>,
     is_journal: bool,
     is_sealed: bool,
-    /// The directory, if this is its next manifest.
+    /// The directory, if this file is its next manifest.
     manifest_of: Option<PathBuf>,
     disk: MutantDisk,
     owes_sync: Mutex<bool>,
@@ -188,7 +188,7 @@ impl DiskFile for MutantFile {
         }
         match self.disk.fault {
             DiskFault::WriteFailureIgnored => {
-                // Nothing of it may have been written, and nobody is told.
+                // Part of the write may be missing, and no error is returned.
                 let _ = self.file.write_at(bytes, offset);
                 Ok(())
             }
@@ -214,7 +214,7 @@ impl DiskFile for MutantFile {
                 if std::mem::replace(&mut *owes, true) { self.file.sync() } else { Ok(()) }
             }
             DiskFault::SyncFailureIgnored => {
-                // It failed, and nobody is told.
+                // The sync failed, and no error is returned.
                 let _ = self.file.sync();
                 Ok(())
             }

@@ -1,12 +1,12 @@
-//! `mutants`: the engine with one fault planted, again and again; seeds have to find each of them.
+//! `mutants`: runs the engine with one fault planted at a time; the seeds have to find each of them.
 //!
-//! A fault is planted at a seam, so that the engine itself knows nothing of it: in the disk under it, or in the
-//! store before it.
+//! A fault is planted at an interface, so that the engine itself is not
+//! changed: in the disk below it, or in the store in front of it.
 //!
 //! # Layout
-//! - this file: which mutants there are, and the command that hunts them
-//! - `disk`: disks that do not do what they say
-//! - `store`: stores that do something else than they were asked
+//! - this file: the list of mutants, and the command that hunts them
+//! - `disk`: disks with a fault
+//! - `store`: stores with a fault
 
 mod disk;
 mod store;
@@ -27,91 +27,91 @@ pub(crate) enum Mutant {
     Store(StoreFault),
 }
 
-/// What a disk does wrong.
+/// The faults of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiskFault {
     /// `fdatasync` does nothing.
     SyncSkipped,
     /// Every third `fdatasync` does nothing.
     SyncSometimesSkipped,
-    /// `fdatasync` is done when the next one is asked for: answers and deliveries leave before it.
+    /// `fdatasync` runs only at the next call: answers and deliveries leave before it.
     SyncLate,
     /// A sync of a directory does nothing.
     DirectorySyncSkipped,
-    /// A sync of a due file or a run does nothing: the manifest names what may be torn.
+    /// A sync of a table or an index run does nothing: the manifest names files that may be torn.
     SealedSyncSkipped,
-    /// A write to a due file or a run, now and then, goes nowhere.
+    /// A write to a table or an index run is lost now and then.
     SealedWriteLost,
-    /// Due files and runs are synced only when the next retirement begins: the manifest names them before.
+    /// Tables and index runs are synced only when the next flush begins: the manifest names them earlier.
     SealedSyncLate,
-    /// Segments go that the new manifest does not need, before it is durable.
+    /// Segments that the new manifest does not need are removed before it is durable.
     SegmentRemovedEarly,
-    /// A manifest forgets that an entry of a due file is settled.
+    /// A manifest loses the bit of a settled entry of a table.
     SettledBitDropped,
-    /// A manifest forgets its newest run: where messages lie that were moved.
+    /// A manifest loses its newest index run, which has the redirects of messages that were moved.
     RedirectLost,
-    /// A manifest forgets that a message in a due file is leased.
+    /// A manifest loses the lease of a message in a table.
     HoldLost,
     /// A sync that fails is reported as one that succeeded.
     SyncFailureIgnored,
     /// A write that fails is reported as one that succeeded.
     WriteFailureIgnored,
-    /// A write to the journal, now and then, goes nowhere.
+    /// A write to the journal is lost now and then.
     WriteLost,
     /// The torn tail is cut one byte too early: the last byte of the journal is gone when it is next opened.
     TailCutShort,
     /// The last sector of the journal is gone when it is next opened.
     LastSectorLost,
-    /// A read of a due file or a run comes back, now and then, with one bit changed.
+    /// A read of a table or an index run returns one flipped bit now and then.
     ReadFlipped,
-    /// The manifest stays as it was first: incarnations, and so ids and lease tokens, are used again.
+    /// The manifest stays as it was first: incarnations, and so ids and lease tokens, are reused.
     ManifestKept,
 }
 
-/// What a store does wrong.
+/// The faults of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoreFault {
-    /// An ack, now and then, is answered and not done: its record is dropped.
+    /// An ack is answered now and then without being done: its record is dropped.
     AckDropped,
-    /// A cancel, now and then, is answered and not done.
+    /// A cancel is answered now and then without being done.
     CancelDropped,
-    /// A reschedule, now and then, is answered and not done.
+    /// A reschedule is answered now and then without being done.
     RescheduleDropped,
-    /// A setting is answered and not made.
+    /// A change of a setting is answered without being done.
     SettingDropped,
-    /// A message is handed out before its instant.
+    /// A message is delivered before its instant.
     Early,
-    /// The same receipt is handed out twice.
+    /// The same receipt is issued twice.
     ReceiptTwice,
-    /// A take hands its messages out in reverse.
+    /// A take returns its messages in reverse order.
     Reversed,
-    /// A take hands out one message less than it could.
+    /// A take returns one message less than it could.
     Withheld,
     /// A retry does not spend an attempt.
     AttemptForgotten,
-    /// A put's token is not looked at.
+    /// The token of a put is ignored.
     TokenIgnored,
-    /// A put's key conflicts are not looked at: the key is dropped.
+    /// The key of a put is ignored: there are no conflicts.
     KeyIgnored,
-    /// A put's expiry is not looked at.
+    /// The expiry of a put is ignored.
     ExpiryIgnored,
-    /// A lease is shorter than it says.
+    /// A lease is shorter than reported.
     LeaseShort,
     /// A bound lease outlives its process.
     BoundOutlives,
-    /// A body comes back with one bit changed.
+    /// A body is returned with one bit flipped.
     BitRot,
-    /// A message is leased, and nobody is handed it.
+    /// A message is leased, but not delivered.
     HandedToNobody,
-    /// A message that could not be read is passed off as one that was.
+    /// A take that could not read a message returns as if it had.
     UnreadPassedOff,
-    /// A revive of all is answered and not done.
+    /// A revive of all is answered without being done.
     ReviveDropped,
-    /// A revive of all leaves the last message dead: it ends one too early.
+    /// A revive of all stops one message too early.
     ReviveCutShort,
-    /// A peek shows the second message of a state.
+    /// A peek returns the second message of a state.
     PeekedSecond,
-    /// A peek at the dead, now and then, finds none.
+    /// A peek at the dead messages returns none now and then.
     PeekMissesDead,
     /// Counts are off by one.
     CountOff,
@@ -119,15 +119,15 @@ pub(crate) enum StoreFault {
     RetainedTooMany,
     /// A dead message is discarded when half of its `dead_ttl` is over.
     DiscardedEarly,
-    /// The end of a lease is answered and not made: its receipt still works.
+    /// The end of a lease is answered without being done: its receipt still works.
     EndedLeaseWorks,
-    /// A queue has one message more leased than its `max_leased` says.
+    /// A queue has one more message leased than its `max_leased` allows.
     CapPassed,
-    /// What comes under the token of something else is answered as that was.
+    /// Another put under a used token gets the answer of the first.
     MismatchPassedOff,
 }
 
-/// All of them, by the names that the command prints.
+/// All mutants, by the names that the command prints.
 const ALL: [(&str, Mutant); 45] = [
     ("sync skipped", Mutant::Disk(DiskFault::SyncSkipped)),
     ("sync sometimes skipped", Mutant::Disk(DiskFault::SyncSometimesSkipped)),
@@ -176,13 +176,13 @@ const ALL: [(&str, Mutant); 45] = [
     ("other put under a token passed off", Mutant::Store(StoreFault::MismatchPassedOff)),
 ];
 
-/// How many seeds a mutant may survive.
+/// The most seeds that a mutant may survive.
 pub(crate) const SEEDS: u64 = 400;
 
-/// Hunts every mutant with up to `seeds` seeds. True if each was found.
+/// Runs every mutant with up to `seeds` seeds. Returns true if each was found.
 pub(crate) fn hunt(seeds: u64) -> bool {
     let mut caught = 0;
-    // An assertion that finds a mutant is what is hoped for: its backtrace would look like a failure in a log.
+    // An assertion that finds a mutant is expected: its backtrace would look like a failure in a log.
     let hook = take_hook();
     set_hook(Box::new(|_| {}));
     for (name, mutant) in ALL {
@@ -199,12 +199,12 @@ pub(crate) fn hunt(seeds: u64) -> bool {
     caught == ALL.len()
 }
 
-/// The first seed that finds the mutant, and what it accuses it of.
+/// The first seed that finds the mutant, and its first violation.
 fn catch(mutant: Mutant, seeds: u64) -> Option<(u64, String)> {
     (1..=seeds).find_map(|seed| {
         let by = match catch_unwind(AssertUnwindSafe(|| run_mutant(seed, mutant))) {
             Ok(outcome) => outcome.violations.first().map(|violation| format!("{:?}", violation.kind)),
-            // An assertion of the engine's own has found it.
+            // An assertion of the engine has found it.
             Err(_) => Some("an assertion".to_owned()),
         };
         by.map(|by| (seed, by))

@@ -1,4 +1,4 @@
-//! Stores that do something else than they were asked.
+//! Stores with a fault.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,21 +16,21 @@ use dwell_store::{
 
 use super::StoreFault;
 
-/// A store with a fault, before one that has none. Without a fault it changes nothing.
+/// A store with a fault, in front of one without. Without a fault it changes nothing.
 pub(crate) struct MutantStore {
     store: Arc<dyn Store>,
     fault: Option<StoreFault>,
     calls: AtomicU64,
     /// Messages that were put and are not due yet.
     scheduled: Mutex<HashMap<QueueName, (MessageId, Timestamp)>>,
-    /// The last message handed out from each queue.
+    /// The last delivery of each queue.
     last: Mutex<HashMap<QueueName, Delivery>>,
-    /// What puts were answered under their tokens.
+    /// The answers to puts, by token.
     answered: Mutex<HashMap<PutToken, PutAnswer>>,
 }
 
 impl MutantStore {
-    /// `store` with `fault`, if there is one.
+    /// `store` with `fault`, if any.
     pub(crate) fn new(store: Arc<dyn Store>, fault: Option<StoreFault>) -> MutantStore {
         MutantStore {
             store,
@@ -46,7 +46,7 @@ impl MutantStore {
         self.fault == Some(fault)
     }
 
-    /// Whether the fault strikes now: it is this one, and its turn comes every fifth time.
+    /// Whether the fault strikes at this call: it is the planted one, and every fifth call is affected.
     fn strikes(&self, fault: StoreFault) -> bool {
         self.has(fault) && self.calls.fetch_add(1, Ordering::Relaxed) % 5 == 4
     }
@@ -64,7 +64,7 @@ impl MutantStore {
         })
     }
 
-    /// With the settings as they were to be made. Nobody sets 2 ms.
+    /// The stats as if the change had been made. No workload sets 2 ms.
     fn as_made(&self, mut stats: QueueStats) -> QueueStats {
         let mut own = OwnSettings::default();
         for setting in stats.own.iter() {
@@ -81,7 +81,7 @@ impl MutantStore {
         stats
     }
 
-    /// Whether a lease is in force as it was listed, and its end would make the message ready, as far as is easily seen.
+    /// Whether a lease is in force as listed, and its end would make the message ready, as far as is easily seen.
     async fn would_be_ready(&self, queue: QueueName, LeaseRef { id, takes }: LeaseRef) -> bool {
         let found = self.store.get(queue, vec![Target::Id(id)], false).await.pop();
         matches!(found, Some(Ok(message)) if {
@@ -95,7 +95,7 @@ impl MutantStore {
     }
 }
 
-/// Nothing under these locks can panic half-way.
+/// Nothing that can panic runs while these locks are held.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -149,7 +149,7 @@ impl Store for MutantStore {
                 let Take { lease_ms, bound, holder, .. } = take;
                 let terms = LeaseTerms { lease_ms, bound, holder };
                 let taken = self.store.take_id(queue, id, terms).await;
-                // Passed off as what it is not: one that was due.
+                // Returned as if it had been due.
                 return Ok(taken
                     .into_iter()
                     .map(|mut delivery| {
@@ -237,7 +237,7 @@ impl Store for MutantStore {
 
     async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
         if let ([Target::Id(id)], true) = (targets.as_slice(), self.has(StoreFault::CancelDropped)) {
-            // It looks, and answers as if it had done it.
+            // Reads the message, and answers as if it had been changed.
             let found = self.store.get(queue, vec![Target::Id(*id)], false).await.pop();
             let waits = |message: &Message| {
                 matches!(message.standing.state.kind(), StateKind::Scheduled | StateKind::Ready)
@@ -290,7 +290,7 @@ impl Store for MutantStore {
 
     async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
         if self.strikes(StoreFault::SettingDropped) {
-            // Something like an answer, and no change.
+            // A plausible answer without a change.
             return self.store.configure(queue, Vec::new()).await;
         }
         let changes = changes.into_iter().map(|change| self.made(change)).collect();

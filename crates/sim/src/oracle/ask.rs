@@ -1,27 +1,27 @@
-//! What drivers tell the oracle: each command before it is sent, and its answer, if one comes.
+//! What drivers report to the oracle: each command before it is sent, and its answer, if one arrives.
 
 use super::group::{
     Action, Attempt, Changed, Delivered, Due, Ended, Found, Move, PutHeard, Raised, SettleHeard, Sight, Spec,
     Sweep, TakenById, Target, Terms,
 };
 
-/// Where a message belongs: what its body says of it.
+/// The address of a message, as its body states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Address {
     /// Its queue.
     pub(crate) queue: u32,
-    /// The key that it was put with.
+    /// The key with which it was put.
     pub(crate) key: Option<u32>,
-    /// The number of its put, from 1; a repetition of a put has the number of the first.
+    /// The number of its put, from 1; a retry of a put has the number of the first attempt.
     pub(crate) no: u64,
 }
 
-/// A queue and a key of it, or a message without a key: see [`super::group`].
+/// A key of a queue, or a single message without a key: see [`super::group`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct GroupId {
     /// The queue.
     pub(crate) queue: u32,
-    /// Which of its groups.
+    /// The group within the queue.
     pub(crate) member: Member,
 }
 
@@ -41,57 +41,57 @@ impl Address {
     }
 }
 
-/// A command about to be sent.
+/// A command that is about to be sent.
 #[derive(Clone, Debug)]
 pub(crate) enum Ask {
     /// Put.
     Put(GroupId, Spec),
-    /// Put of another body or key under the token of the put of this number, which was answered and put in this group.
+    /// Put of another body or key under the token of put `no`, which was answered and belongs to this group.
     Mismatch { group: GroupId, no: u64 },
-    /// Take from these queues. A lease has to be named, since a lost take leaves one behind.
+    /// Take from these queues. The terms are needed, since a lost take leaves leases behind.
     Take { queues: Vec<u32>, terms: Terms },
-    /// Not a command: a take that was answered could not read all that it had leased, so that the store has to see to
-    /// the rest. Where that counts as an attempt that failed, it is due then.
+    /// Not a command: a take that was answered could not read all that it had leased, so the store has to process the
+    /// rest. If that counts as a failed attempt, the message is due then.
     Unread { queues: Vec<u32>, due: Due, attempt: Attempt },
     /// Take by id.
     TakeById { message: Address, terms: Terms },
     /// Settle with the receipt of `token`.
     Settle { message: Address, token: u128, action: Action },
-    /// End the lease by which the message was handed out as the take of this number.
+    /// End the lease that the take with this number granted.
     EndLease { message: Address, takes: u32 },
     /// Cancel.
     Cancel(GroupId, Target),
     /// Reschedule.
     Reschedule(GroupId, Target, Due),
-    /// Get; by key also a dead message where none is live, if so.
+    /// Get; if the flag is set, a get by key also finds a dead message when none is live.
     Get(GroupId, Target, bool),
     /// Peek at the first message of some state of a queue.
     Peek { queue: u32 },
-    /// List all messages of a queue: the leased, then the scheduled, then the ready, then the dead, so that
-    /// none is missed that time moves on meanwhile. No command to the queue may be under way.
+    /// List all messages of a queue: the leased, then the scheduled, then the ready, then the dead ones, so that none is
+    /// missed that time moves on meanwhile. No command to the queue may be under way.
     ListAll { queue: u32 },
-    /// Look at some messages of a queue, as a page of a list shows them, while others go on. What is not shown says nothing.
+    /// List some messages of a queue, as one page, while other commands run. A message that is not shown proves nothing.
     Look { queue: u32 },
     /// Revive one message.
     Revive(Address, Due),
     /// Discard one message.
     Discard(Address),
-    /// Something done to a whole queue.
+    /// A bulk operation on a queue.
     Sweep { queue: u32, sweep: Sweep },
-    /// Give a setting this value; nothing for the default.
+    /// Set a setting to this value; `None` for the default.
     Configure { queue: u32, setting: &'static str, value: Option<String> },
     /// Read the settings of a queue.
     ReadSettings { queue: u32 },
 }
 
-/// What came back.
+/// The answer to a command.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     /// To a put.
     Put(PutHeard),
-    /// To a take, in the order handed over.
+    /// To a take, in the order of delivery.
     Took(Vec<(Address, Delivered)>),
-    /// To a take that could not read all that it had leased: what it could read, in the order handed over.
+    /// To a take that could not read all that it had leased: the messages that it could read, in the order of delivery.
     TookPart(Vec<(Address, Delivered)>),
     /// To a take by id.
     TookById(TakenById),
@@ -105,24 +105,24 @@ pub(crate) enum Answer {
     Rescheduled(Move),
     /// To a get.
     Got(Found),
-    /// To a peek, as it was shown.
+    /// To a peek: the message shown.
     Peeked(Option<(Address, Sight)>),
-    /// To a list, as it was shown.
+    /// To a list: the messages shown.
     Listed(Vec<(Address, Sight)>),
-    /// To a look at some messages, as they were shown.
+    /// To a list of some messages: the messages shown.
     Seen(Vec<(Address, Sight)>),
     /// To a revive or discard of one message.
     Raised(Raised),
     /// To a sweep or a change of a setting: done.
     Done,
-    /// To a reading of settings: all that were asked for.
+    /// To a read of settings: all that were requested.
     Settings(Vec<(&'static str, Option<String>)>),
-    /// Refused, for a reason that lies outside what the oracle follows; nothing has changed.
+    /// Refused for a reason that the oracle does not model; nothing has changed.
     Refused,
 }
 
 impl Ask {
-    /// The queues of which a command may touch any group.
+    /// The queues in which a command may touch any group.
     pub(super) fn wide_queues(&self) -> Vec<u32> {
         match self {
             Ask::Take { queues, .. } | Ask::Unread { queues, .. } => queues.clone(),
@@ -135,7 +135,7 @@ impl Ask {
         }
     }
 
-    /// The one group that a command is about.
+    /// The single group that a command affects.
     pub(super) fn narrow_group(&self) -> Option<GroupId> {
         match self {
             Ask::Put(group, _)
@@ -161,8 +161,8 @@ impl Ask {
 }
 
 impl Answer {
-    /// Whether the answer proves that the command was written down, and so that it was synced. Others may have had
-    /// nothing to write.
+    /// Whether the answer proves that the command was written to the log
+    /// and synced. Other commands may have had nothing to write.
     pub(super) fn proves(&self, ask: &Ask) -> bool {
         match (ask, self) {
             (Ask::Put(_, spec), Answer::Put(heard)) => {
@@ -181,7 +181,7 @@ impl Answer {
         }
     }
 
-    /// Whether the answer promises something.
+    /// Whether the answer is a promise.
     pub(super) fn promises(&self) -> bool {
         match self {
             Answer::Put(heard) => {

@@ -1,7 +1,7 @@
-//! Which messages of a queue may have died, and when at the latest: where a queue keeps so many dead messages, one that is not
-//! there may have been discarded only if as many others died at the same time or later.
+//! Which messages of a queue may have died, and the latest instant of each death: if a queue limits its dead messages, a
+//! missing one may have been discarded only if enough others died at the same time or later.
 //!
-//! It errs on the side of more. A message that may have died once counts for good, by the latest instant of its deaths.
+//! The estimate is an upper bound. A message that may have died once counts for good, by the latest possible instant.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::policy::{DEAD_MAX, Dying};
 use super::track::Track;
 use super::{GroupId, Oracle, known_of, of_queue};
 
-/// Keeps which messages of a group are dead, or were and are gone.
+/// Records which messages of a group are dead, or were dead and are gone.
 pub(super) fn note_deaths(died: &mut BTreeMap<u64, i64>, track: &Track<What>) {
     for message in track.states.iter().flat_map(|state| &state.messages) {
         if let Phase::Dead(death) | Phase::Gone(Some(death)) = message.standing.phase {
@@ -25,7 +25,7 @@ fn note(died: &mut BTreeMap<u64, i64>, no: u64, by: i64) {
     *known = by.max(*known);
 }
 
-/// When a message has died at the latest, if it may have, by the time that the wall clock has shown `wall`.
+/// The latest instant at which a message died, if it may have died before the wall clock showed `wall`.
 fn dies_by(message: &Message, wall: i64) -> Option<i64> {
     let standing = &message.standing;
     let expires = standing.expires.filter(|expires| *expires <= wall);
@@ -41,7 +41,7 @@ fn dies_by(message: &Message, wall: i64) -> Option<i64> {
 }
 
 impl Oracle {
-    /// A message may be dead, and not be so any more when what is heard now is explained.
+    /// Records a message that may be dead, and may no longer be dead once the new answers are explained.
     pub(super) fn may_have_died(&mut self, group: GroupId, no: u64) {
         let wall = self.latest_wall;
         let Some(track) = self.groups.get(&group) else { return };
@@ -55,8 +55,8 @@ impl Oracle {
         }
     }
 
-    /// Whether what is to be explained of a group may depend on how many others have died. What dies by a command alone is looked
-    /// for later.
+    /// Whether an explanation for a group may depend on how many other
+    /// messages have died. Deaths by a command alone are checked later.
     fn may_tell_of_dead(&self, group: GroupId) -> bool {
         let Some(track) = self.groups.get(&group) else { return false };
         let mut messages = track.states.iter().flat_map(|state| &state.messages);
@@ -67,7 +67,7 @@ impl Oracle {
         }
     }
 
-    /// Counts those that may have died, for each queue that keeps so many and of which something is to be explained.
+    /// Counts the messages that may have died, for each queue with a limit and with answers to explain.
     pub(super) fn count_crowds(&mut self) {
         let mut queues: Vec<u32> = self
             .waiting
@@ -83,7 +83,7 @@ impl Oracle {
         }
     }
 
-    /// The messages of a queue that may have died; nothing if it never kept only so many.
+    /// The messages of a queue that may have died; `None` if the queue never had a limit.
     pub(super) fn crowd(&self, queue: u32) -> Option<Vec<Dying>> {
         self.policies.get(&queue).filter(|policy| policy.was_ever_set(DEAD_MAX))?;
         let mut crowd = self.died.get(&queue).cloned().unwrap_or_default();

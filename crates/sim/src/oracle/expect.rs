@@ -1,4 +1,4 @@
-//! What the store must answer, where everything that bears on it is certain.
+//! The answers that the store must give, where all relevant state is certain.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -11,21 +11,21 @@ use super::policy::Policy;
 use super::window::{At, EXPIRY_IN_LISTS_MS, Reading, Window};
 use super::{Kind, Oracle, PAUSE, of_queue, register};
 
-/// A message that must be handed out when its turn comes: in this order.
+/// A message that must be delivered in its turn. The fields define the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ready {
-    /// Smaller first.
+    /// The priority, smaller first.
     pub(crate) priority: u32,
-    /// Then the earlier.
+    /// Then the due instant.
     pub(crate) due: i64,
-    /// Then the smaller.
+    /// Then the id.
     pub(crate) id: u128,
-    /// Where it is.
+    /// The queue.
     pub(crate) queue: u32,
 }
 
-/// Whether a take that met queues without room in memory for what they hand out next has left out nothing else: what it got
-/// of each queue comes first there, and all of it comes in order.
+/// Whether a take that skipped queues for lack of memory left out nothing else: the messages of each queue are the first
+/// of that queue, and all messages are in order.
 pub(crate) fn are_first_of_each(got: &[u128], ready: &[Ready]) -> bool {
     let mut left_out = BTreeSet::new();
     let mut taken = Vec::new();
@@ -41,64 +41,64 @@ pub(crate) fn are_first_of_each(got: &[u128], ready: &[Ready]) -> bool {
     got == taken
 }
 
-/// How many messages a queue must have.
+/// The message counts of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tallies {
-    /// Waiting for their instant.
+    /// Scheduled messages.
     pub(crate) scheduled: u64,
-    /// Due.
+    /// Ready messages.
     pub(crate) ready: u64,
-    /// Of these, those with a priority below 1,024.
+    /// Ready messages with a priority below 1,024.
     pub(crate) ready_urgent: u64,
-    /// Handed out.
+    /// Leased messages.
     pub(crate) leased: u64,
-    /// Set aside.
+    /// Dead messages.
     pub(crate) dead: u64,
 }
 
 impl Tallies {
-    /// As the store counts.
+    /// The counts as the store reports them.
     pub(crate) fn of(counts: &StateCounts) -> Tallies {
         let StateCounts { scheduled, ready, ready_urgent, leased, dead, .. } = *counts;
         Tallies { scheduled, ready, ready_urgent, leased, dead }
     }
 }
 
-/// What must be counted of a queue.
+/// The counts that a queue may report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
-    /// Of the dead no fewer.
+    /// The exact counts; of the dead messages the minimum.
     tallies: Tallies,
-    /// The most that may be counted as dead: retention takes some of them away, in its time.
+    /// The most dead messages that may be counted: retention discards some of them later.
     most_dead: u64,
 }
 
 impl Expected {
-    /// Whether it may have been counted so.
+    /// Whether these counts are allowed.
     pub(crate) fn allows(&self, counted: Tallies) -> bool {
         let Tallies { dead, .. } = counted;
         self.tallies.dead <= dead && dead <= self.most_dead && Tallies { dead, ..self.tallies } == counted
     }
 
-    /// What is wrong with a count that it does not allow.
+    /// The kind of violation if they are not.
     pub(crate) fn kind(&self, counted: Tallies) -> Kind {
         if counted.dead > self.most_dead { Kind::Retained } else { Kind::Contradiction }
     }
 }
 
-/// Where a message certainly is.
+/// The certain state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Scheduled,
     Ready(Ready),
     Leased,
     Dead,
-    /// It is not there.
+    /// It does not exist.
     Nowhere,
 }
 
 impl Oracle {
-    /// What a take from these queues must hand out at `now`, first things first; nothing if that is uncertain.
+    /// The messages that a take from these queues must return at `now`, in order; `None` if that is uncertain.
     pub(crate) fn ready(&self, queues: &[u32], now: Reading) -> Option<Vec<Ready>> {
         let mut ready = Vec::new();
         for queue in queues {
@@ -115,7 +115,7 @@ impl Oracle {
                 })
                 .collect();
             of_queue.sort_unstable();
-            // At its cap a queue is as if paused.
+            // At its cap a queue is treated as paused.
             if let Some(most) = only(self.policy(*queue).max_leased(self.seq, self.seq))? {
                 of_queue.truncate(usize::try_from(most - leased).unwrap_or(0));
             }
@@ -125,8 +125,8 @@ impl Oracle {
         Some(ready)
     }
 
-    /// How many messages the queue must have at `now`; nothing if that is uncertain. A store that `rests` has discarded what it
-    /// does not keep.
+    /// The counts that the queue may report at `now`; `None` if that is uncertain. A
+    /// store that `rests` has discarded all messages past retention.
     pub(crate) fn tallies(&self, queue: u32, now: Reading, rests: bool) -> Option<Expected> {
         let (mut tallies, mut most_dead) = (Tallies::default(), 0);
         for (place, may_be_dead) in self.places(queue, now, rests)? {
@@ -148,7 +148,7 @@ impl Oracle {
         Some(Expected { tallies, most_dead })
     }
 
-    /// Where each message of a queue is, and whether it may be dead; a dead one that may be gone counts as nowhere.
+    /// The state of each message of a queue, and whether it may be dead; a dead one that may be gone counts as nowhere.
     fn places(&self, queue: u32, now: Reading, rests: bool) -> Option<Vec<(Place, bool)>> {
         let mut policy = self.policy(queue).clone();
         policy.crowd = self.crowd(queue).unwrap_or_default();
@@ -180,12 +180,12 @@ impl Oracle {
         Some(places)
     }
 
-    /// How many messages of a queue were certainly leased before a command began, and all the time until it ended.
+    /// The number of messages of a queue that were certainly leased from before a command began until it ended.
     pub(super) fn certainly_leased(&self, queue: u32, heard: Heard) -> usize {
         let Heard { begin, end, window } = heard;
         let at = At { begin, end, window, rules: &self.rules, policy: self.policy(queue) };
         let is_leased = |message: &Message| {
-            // What nobody was handed may have gone back already.
+            // A lease of a lost take may have been released already.
             let is_held = |lease: Lease| lease.token.is_some() && lease.granted < begin;
             let is_leased_before =
                 |version: &Message| matches!(version.standing.phase, Phase::Leased(lease) if is_held(lease));
@@ -225,21 +225,20 @@ impl Oracle {
         At { begin: self.seq, end: self.seq, window, rules: &self.rules, policy }
     }
 
-    /// What the settings of a queue may have been.
+    /// The values that the settings of a queue may have had.
     pub(crate) fn policy(&self, queue: u32) -> &Policy {
         static NONE: LazyLock<Policy> = LazyLock::new(Policy::default);
         self.policies.get(&queue).unwrap_or(&NONE)
     }
 }
 
-/// The one value that a setting may have; nothing if there are several.
+/// The single possible value of a setting; `None` if there are several.
 fn only<T>(mut values: impl Iterator<Item = T>) -> Option<T> {
     let first = values.next()?;
     values.next().is_none().then_some(first)
 }
 
-/// Where a message may be; nothing if that is known too badly. One that is dead, and which its queue does not keep, is gone
-/// where the store `rests`.
+/// The possible states of a message; `None` if too little is known. A dead message past retention is gone if the store `rests`.
 fn place(queue: u32, message: &Message, at: At<'_>, rests: bool) -> Option<Vec<Place>> {
     message.versions(at, false).iter().map(|version| place_of(queue, version, at, rests)).collect()
 }

@@ -1,4 +1,4 @@
-//! What an answer, or the lack of one, says of each group that the command may have touched.
+//! Applies an answer, or the lack of one, to each group that the command may have touched.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -11,7 +11,7 @@ use super::{
     Sight, Sweep, TakenById, Target, Terms, known_of, of_queue,
 };
 
-/// When something was heard.
+/// The time span of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heard {
     pub(super) begin: Seq,
@@ -26,7 +26,7 @@ impl Heard {
 }
 
 impl Oracle {
-    /// What an answer says of each group.
+    /// Applies an answer to each group.
     pub(super) fn hear(&mut self, ask: Ask, answer: Answer, heard: Heard) {
         match (ask, answer) {
             (Ask::Put(group, spec), Answer::Put(answer)) => {
@@ -107,7 +107,7 @@ impl Oracle {
         }
     }
 
-    /// What may have happened without an answer.
+    /// Applies the possible effects of a command without an answer.
     pub(super) fn miss(&mut self, ask: Ask, heard: Heard) {
         match ask {
             Ask::Put(group, spec) => self.push(group, heard, What::Put(spec, None)),
@@ -147,7 +147,7 @@ impl Oracle {
             Ask::Configure { queue, setting, value } => {
                 self.push_setting(queue, setting, heard, Access::Write { value, heard: false });
             }
-            // Whether it was refused or not looked at, it has changed nothing.
+            // Refused or not processed: it has changed nothing in either case.
             Ask::Mismatch { .. }
             | Ask::Get(..)
             | Ask::Peek { .. }
@@ -185,7 +185,7 @@ impl Oracle {
         }
     }
 
-    /// What holds for everything that is handed out, whatever else was done to it.
+    /// The checks on every delivery, whatever else happened to the message.
     fn handed_over(&mut self, delivered: &Delivered, asked: Terms, heard: Heard) {
         if asked != delivered.terms {
             self.accuse(Kind::Contradiction, format!("{delivered:?} has another lease than {asked:?}"));
@@ -200,7 +200,7 @@ impl Oracle {
             let text = format!("{delivered:?} says that it was taken outside of {:?}", heard.window.wall);
             self.accuse(Kind::Contradiction, text);
         }
-        // Whoever was handed the message before and did not settle it was cut off by a crash, or was slow.
+        // An earlier holder that did not settle the message was cut off by a crash, or was slow.
         let lapses = delivered.lapses;
         let last = self.handed_out.insert(delivered.no, (self.crashes, lapses));
         let (crashes, counted) = last.unwrap_or((0, 0));
@@ -209,8 +209,8 @@ impl Oracle {
         }
     }
 
-    /// No more messages of a queue are leased than it allows, now that so many were handed out: beside those that were certainly
-    /// leased already.
+    /// Checks the cap of a queue after `count` deliveries: no more messages may be leased than it allows, including those
+    /// that were certainly leased already.
     fn check_cap(&mut self, queue: u32, count: usize, heard: Heard) {
         let Some(policy) = self.policies.get(&queue) else { return };
         let mut most = Some(0);
@@ -249,7 +249,7 @@ impl Oracle {
         }
     }
 
-    /// A message was shown as one of a queue's.
+    /// A message was shown in a queue.
     fn shown_in(&mut self, queue: u32, address: Address, sight: Sight, heard: Heard) {
         if address.queue != queue {
             return self.accuse(Kind::Contradiction, format!("{address:?} was shown in queue {queue}"));
@@ -275,20 +275,20 @@ impl Oracle {
         }
     }
 
-    /// A revive of all comes to each message by itself.
+    /// A revive of all reaches each message separately.
     fn revived_all(&mut self, queue: u32, due: Due, heard: Heard, answered: bool) {
         for (group, no) in self.known_in(queue) {
             self.push(group, heard, What::RevivedWithAll { no, due, heard: answered });
         }
     }
 
-    /// All messages that there may be in a queue.
+    /// All messages that may exist in a queue.
     fn known_in(&self, queue: u32) -> Vec<(GroupId, u64)> {
         let mut messages = Vec::new();
         for (group, track) in self.groups.range(of_queue(queue)) {
             messages.extend(known_of(track).into_iter().map(|no| (*group, no)));
         }
-        // A put that is not answered yet may have been done, and its message dead by then.
+        // A put that is not answered yet may have taken effect, and its message may be dead already.
         messages.extend(self.open.values().filter_map(|(ask, ..)| match ask {
             Ask::Put(group, spec) if group.queue == queue => Some((*group, spec.no)),
             _ => None,
@@ -298,7 +298,7 @@ impl Oracle {
         messages
     }
 
-    /// An id belongs to one put for ever.
+    /// Checks that an id belongs to one put only.
     fn identify(&mut self, no: u64, id: u128) {
         let owner = *self.ids.entry(id).or_insert(no);
         if owner != no {
@@ -307,7 +307,7 @@ impl Oracle {
         }
     }
 
-    /// A number belongs to one put for ever, and is higher than all that were answered before the put began.
+    /// Checks that a number belongs to one put only, and is higher than all that were answered before the put began.
     pub(crate) fn numbered(&mut self, no: u64, number: u64) {
         let before = self.numbers.get(&no).copied().unwrap_or_default();
         self.highest_number = self.highest_number.max(number);

@@ -1,72 +1,72 @@
-//! Explaining what was heard: is there an order of the commands, true to when each was under way, in which
-//! every answer is right?
+//! Explaining the answers: is there an order of the commands, consistent with
+//! the time that each was under way, in which every answer is right?
 //!
-//! The search is Wing's and Gong's ("Testing and verifying concurrent objects", 1993) over sets of states: a
-//! command may come next if none of the others ended before it began. It runs over the few commands of one
-//! group that overlapped, so it stays small.
+//! The search is Wing's and Gong's ("Testing and verifying concurrent objects", 1993) over
+//! sets of states: a command may come next if no other remaining command ended before it
+//! began. It runs over the few overlapping commands of one group, so it stays small.
 
 use std::collections::BTreeSet;
 
 use super::policy::Policy;
 use super::window::{At, Rules, Seq, Window};
 
-/// What a command does to the thing that it was given to.
+/// The effect of a command on an object.
 pub(crate) trait Effect {
-    /// The thing.
+    /// The state of the object.
     type State: Clone + Ord;
-    /// All states that it may have left, if it met `state` and what was heard is true; none if it cannot have.
+    /// All states after the command, given `state` and the answer; empty if the answer contradicts `state`.
     fn after(&self, state: &Self::State, at: At<'_>) -> Vec<Self::State>;
 
-    /// Whether it comes in the order given among the deeds of its command.
+    /// Whether it keeps the given order among the deeds of its command.
     fn keeps_order(&self) -> bool {
         true
     }
 }
 
-/// A command, and when it may have taken effect.
+/// A command, and the span in which it took effect.
 #[derive(Clone, Debug)]
 pub(crate) struct Deed<E> {
-    /// At the earliest.
+    /// The earliest time.
     pub(crate) begin: Seq,
-    /// At the latest.
+    /// The latest time.
     pub(crate) end: Seq,
-    /// The clocks meanwhile.
+    /// The clocks in that span.
     pub(crate) window: Window,
-    /// What it was, and what was heard of it.
+    /// The command and its answer.
     pub(crate) effect: E,
 }
 
-/// Why a search has found no explanation.
+/// Why a search found no explanation.
 #[derive(Debug)]
 pub(crate) enum Unexplained<S> {
-    /// There is none.
+    /// There is no explanation.
     DeadEnd(DeadEnd<S>),
-    /// There are more than [`MOST_STATES`] ways to look at: nobody knows.
+    /// There are more than [`MOST_STATES`] states to try: it is not known.
     TooMany,
 }
 
-/// No order explains what was heard.
+/// No order of the commands explains the answers.
 #[derive(Debug)]
 pub(crate) struct DeadEnd<S> {
-    /// A state that was reached with the most commands explained.
+    /// A state reached with the most commands explained.
     pub(crate) state: S,
-    /// The commands that could have come next and cannot, by their place.
+    /// The indexes of the commands that were next and do not fit.
     pub(crate) stuck: Vec<usize>,
 }
 
 /// The most commands that may overlap.
 pub(crate) const MOST: usize = 128;
 
-/// The most states that a search keeps at a time: they double with each command that may or may not have happened.
+/// The most states that a search keeps at a time: they double with each command of unknown outcome.
 const MOST_STATES: usize = 100_000;
 
-/// The states that `states` may have become by `deeds`.
+/// Returns the possible states after `deeds`, starting from `states`.
 ///
 /// # Errors
-/// A dead end if there are none, [`Unexplained::TooMany`] if that cannot be found out.
+/// [`Unexplained::DeadEnd`] if there are none, [`Unexplained::TooMany`] if the search is too large.
 ///
 /// # Panics
-/// If there are more than [`MOST`] deeds: a workload has to leave a group alone before that.
+/// If there are more than [`MOST`] deeds: a workload has to avoid the group before that.
 pub(crate) fn explain<E: Effect>(
     states: &BTreeSet<E::State>,
     deeds: &[Deed<E>],
@@ -97,8 +97,8 @@ pub(crate) fn explain<E: Effect>(
     Ok(frontier.into_iter().map(|(_, state)| state).collect())
 }
 
-/// Those that may come next: nothing else that is left ended before they began. What one command did or saw
-/// (deeds with one begin) comes in the order given: to try any other would find nothing more, unless it says so.
+/// The deeds that may come next: no other remaining deed ended before they began. Deeds of one command, which have the
+/// same begin, come in the order given unless their effect allows others: another order would find nothing more.
 fn candidates<E: Effect>(deeds: &[Deed<E>], done: u128) -> impl Iterator<Item = usize> {
     let left = move |place: &usize| done & (1 << *place) == 0;
     let first_end = (0..deeds.len()).filter(left).map(|place| deeds[place].end).min().unwrap_or(Seq::MAX);
@@ -115,7 +115,7 @@ mod tests {
     use super::super::window::Span;
     use super::*;
 
-    /// A register of one number: writes, and reads that say what they saw.
+    /// A register of one number: writes, and reads with the value that they returned.
     enum Access {
         Write(u8),
         LostWrite(u8),
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(after(&apart).unwrap(), [2]);
     }
 
-    /// Keeps which commands have happened.
+    /// Records which commands have happened.
     struct Perhaps(u32);
 
     impl Effect for Perhaps {

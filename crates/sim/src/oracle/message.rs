@@ -1,26 +1,26 @@
-//! One message as the oracle believes it to stand, and what time alone may have made of it.
+//! One message in a state that the oracle considers possible, and the changes that time alone may have made.
 
 use super::policy::later;
 use super::window::{At, EXPIRY_IN_LISTS_MS, Reading, Seq, Span};
 
-/// Where a message stands.
+/// The state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// Scheduled or ready: which of the two, its instant says.
+    /// Scheduled or ready, depending on its due instant.
     Pending,
-    /// Handed out.
+    /// Leased.
     Leased(Lease),
-    /// Set aside.
+    /// Dead.
     Dead(Death),
-    /// Gone without anybody's asking, which a loss of power may undo: it was dead, and past its queue's retention, or has expired,
-    /// and its queue drops what does.
+    /// Gone without a command, which a power loss may undo: it was dead and past its queue's retention, or has expired in
+    /// a queue that drops expired messages.
     Gone(Option<Death>),
 }
 
-/// How a message is dead.
+/// The death of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Death {
-    /// The instant of its death: from then on it is kept for so long.
+    /// The instant of the death, from which retention counts.
     pub(crate) at: Span,
     /// The begin of the command since which it may be dead.
     pub(crate) since: Seq,
@@ -29,19 +29,19 @@ pub(crate) struct Death {
 /// A lease in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Lease {
-    /// Its token; nothing if the answer to the take was lost.
+    /// Its token; `None` if the answer to the take was lost.
     pub(crate) token: Option<u128>,
     /// Its deadline on the monotonic clock.
     pub(crate) until: Span,
-    /// Its deadline on the wall clock as it was when the lease was granted.
+    /// Its deadline on the wall clock, as of the grant of the lease.
     pub(crate) until_wall: Span,
-    /// How long it was granted for, in milliseconds.
+    /// Its length, in milliseconds.
     pub(crate) lease_ms: i64,
     /// Whether it ends with the process.
     pub(crate) bound: bool,
-    /// Whether the message could not be read, so that nobody was handed it.
+    /// Whether the message could not be read, and so was not delivered.
     pub(crate) unread: bool,
-    /// Who holds it, if the take has said so.
+    /// Its holder, if the take named one.
     pub(crate) holder: Option<u32>,
     /// The begin of the command that granted it.
     pub(crate) since: Seq,
@@ -49,39 +49,39 @@ pub(crate) struct Lease {
     pub(crate) granted: Seq,
 }
 
-/// The part of a message that changes.
+/// The mutable part of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Standing {
     /// When it is due.
     pub(crate) due: Span,
-    /// When that was decided.
+    /// When its due instant was last set.
     pub(crate) since: Seq,
     /// Its priority.
     pub(crate) priority: u32,
-    /// How many attempts are spent.
+    /// The number of attempts spent.
     pub(crate) attempts: u32,
-    /// How often it was handed out, and received.
+    /// The number of deliveries that were received.
     pub(crate) takes: u32,
     /// When it expires.
     pub(crate) expires: Option<i64>,
-    /// Where it stands.
+    /// Its state.
     pub(crate) phase: Phase,
 }
 
-/// A message that exists, or existed when last heard of.
+/// A message that exists, or existed when it was last seen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Message {
     /// The number of the put that made it.
     pub(crate) no: u64,
-    /// Its id, once heard.
+    /// Its id, once known.
     pub(crate) id: Option<u128>,
     /// Whether it has the key of its group, or had it when it died.
     pub(crate) keyed: bool,
-    /// Attempts that it is granted; 0 for no limit.
+    /// Its limit of attempts; 0 for no limit.
     pub(crate) max_attempts: u32,
-    /// Where it stands.
+    /// Its current standing.
     pub(crate) standing: Standing,
-    /// How it stood before each change that a loss of power may undo, oldest first.
+    /// Its standing before each change that a power loss may undo, oldest first.
     pub(crate) undo: Vec<(Seq, Standing)>,
 }
 
@@ -91,7 +91,7 @@ impl Message {
         self.keyed && !matches!(self.standing.phase, Phase::Dead(_) | Phase::Gone(_))
     }
 
-    /// Whether it is gone, as far as no loss of power undoes that.
+    /// Whether it is gone in a way that no power loss can undo.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.standing.phase, Phase::Gone(_))
     }
@@ -101,7 +101,7 @@ impl Message {
         matches!(self.standing.phase, Phase::Leased(Lease { bound: true, .. }))
     }
 
-    /// How it is dead, if it is.
+    /// Its death, if it is dead.
     pub(crate) fn death(&self) -> Option<Death> {
         match self.standing.phase {
             Phase::Dead(death) => Some(death),
@@ -109,7 +109,7 @@ impl Message {
         }
     }
 
-    /// Takes `at` for the instant of its death; false if it is not dead, or did not die then.
+    /// Fixes the instant of its death to `at`; returns false if it is not dead or cannot have died then.
     pub(crate) fn has_died_at(&mut self, at: i64) -> bool {
         let Phase::Dead(death) = &mut self.standing.phase else { return false };
         let possible = death.at.holds(at);
@@ -117,19 +117,19 @@ impl Message {
         possible
     }
 
-    /// Takes `id` for its id; false if it is known to be another.
+    /// Fixes its id to `id`; returns false if it is known to have another.
     pub(crate) fn is_id(&mut self, id: u128) -> bool {
         *self.id.get_or_insert(id) == id
     }
 
-    /// Takes `due` for its instant; false if that cannot be.
+    /// Fixes its due instant to `due`; returns false if that is impossible.
     pub(crate) fn is_due(&mut self, due: i64) -> bool {
         let possible = self.standing.due.holds(due);
         self.standing.due = Span::exact(due);
         possible
     }
 
-    /// Takes `until` for the wall deadline of its lease; false if it has none, or not that one.
+    /// Fixes the wall-clock deadline of its lease to `until`; returns false if it has no lease, or not that deadline.
     pub(crate) fn is_leased_until(&mut self, until: i64, at: At<'_>) -> bool {
         let Phase::Leased(lease) = &mut self.standing.phase else { return false };
         let possible = lease.until_wall.holds(until);
@@ -140,18 +140,18 @@ impl Message {
         possible
     }
 
-    /// Whether its instant may have come.
+    /// Whether it may be due.
     pub(crate) fn may_be_ready(&self, at: At<'_>) -> bool {
         self.standing.due.lo <= at.rules.peak(self.standing.since, at.end, &at.window)
     }
 
-    /// Changes it by something that is synced before it is answered.
+    /// Applies a change that is synced before it is answered.
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut Standing)) {
         self.undo.clear();
         change(&mut self.standing);
     }
 
-    /// Changes it by something that a loss of power may undo.
+    /// Applies a change that a power loss may undo.
     pub(crate) fn change_unsynced(&mut self, at: At<'_>, change: impl FnOnce(&mut Standing)) {
         if at.rules.power_loss {
             self.undo.push((at.end, self.standing.clone()));
@@ -159,7 +159,7 @@ impl Message {
         change(&mut self.standing);
     }
 
-    /// Moves its instant.
+    /// Moves its due instant.
     pub(crate) fn reschedule(&mut self, due: Span, at: At<'_>) {
         self.change(|standing| {
             standing.due = due;
@@ -175,8 +175,8 @@ impl Message {
         standing.phase = if spent { Phase::Dead(death) } else { Phase::Pending };
     }
 
-    /// All that it may be after its lease ran out or was ended at the instant `over`: it waits then if its queue says so, and may
-    /// have said so since `since`.
+    /// All possible standings after its lease ran out or was ended at the instant `over`: it then waits if its queue has
+    /// a backoff, a setting that may have changed since `since`.
     pub(crate) fn after_lapse(&self, over: Span, since: Seq, at: At<'_>) -> Vec<Standing> {
         let mut spent = self.standing.clone();
         self.spend_attempt(&mut spent, Death { at: over, since });
@@ -191,7 +191,7 @@ impl Message {
         waiting.collect()
     }
 
-    /// The lease ran out at the instant `over`.
+    /// The message after its lease ran out at the instant `over`.
     fn lapsed(&self, over: Span, since: Seq, at: At<'_>) -> Vec<Message> {
         let lapsed = |after| {
             let mut lapsed = self.clone();
@@ -201,7 +201,7 @@ impl Message {
         self.after_lapse(over, since, at).into_iter().map(lapsed).collect()
     }
 
-    /// All that time may have made of it by then. A list may be late in showing an expiry, so it is `lenient`.
+    /// All versions that time may have made of it by then. If `lenient`, an expiry may not show yet, as in a list.
     pub(crate) fn versions(&self, at: At<'_>, lenient: bool) -> Vec<Message> {
         let Phase::Leased(lease) = self.standing.phase else {
             return self.clone().settled_by_time(at, lenient);
@@ -219,7 +219,7 @@ impl Message {
         versions
     }
 
-    /// All that the wall clock may have made of it, which nobody holds.
+    /// All versions that the wall clock may have made of it while it is not leased.
     pub(crate) fn settled_by_time(self, at: At<'_>, lenient: bool) -> Vec<Message> {
         self.expired_or_not(at, lenient).into_iter().flat_map(|message| message.kept_or_not(at)).collect()
     }
@@ -232,7 +232,7 @@ impl Message {
         let since = self.standing.since;
         let mut versions = Vec::new();
         if expires <= at.rules.peak(since, at.end, &at.window) {
-            // What cannot be read to be dropped dies.
+            // A message that cannot be read for the drop is made dead instead.
             let may_be_kept = at.rules.may_be_unread(since, at.end, expires);
             let mut fates: Vec<bool> = at.policy.drops(since, at.end, expires).collect();
             if may_be_kept && !fates.contains(&false) {
@@ -254,7 +254,7 @@ impl Message {
         versions
     }
 
-    /// Discarded by its queue's retention, or not, if it is dead.
+    /// If it is dead: discarded by its queue's retention, or not.
     fn kept_or_not(self, at: At<'_>) -> Vec<Message> {
         let Some(death) = self.death().filter(|death| self.may_be_discarded(*death, at)) else {
             return vec![self];
@@ -264,8 +264,8 @@ impl Message {
         vec![discarded, self]
     }
 
-    /// Whether its queue's retention may have discarded it: its time was over, or as many others died at the same time or later as
-    /// the queue keeps.
+    /// Whether its queue's retention may have discarded it: its time was over, or
+    /// as many others as the queue keeps died at the same time or later.
     pub(crate) fn may_be_discarded(&self, death: Death, at: At<'_>) -> bool {
         let peak = at.rules.peak(death.since, at.end, &at.window);
         let is_beyond = |most: i64| at.policy.died_since(death.at.lo, self.no) >= most;
@@ -273,7 +273,7 @@ impl Message {
             || at.policy.dead_maxes(death.since, at.end).flatten().any(is_beyond)
     }
 
-    /// Whether commands may find it by its id: not if it is gone, or dead for as long as its queue keeps it.
+    /// Whether commands by id may find it: not if it is gone, or dead and past retention.
     pub(crate) fn may_be_found(&self, at: At<'_>) -> bool {
         match self.standing.phase {
             Phase::Gone(_) => false,
@@ -287,7 +287,7 @@ impl Message {
         }
     }
 
-    /// Whether commands may find nothing by its id.
+    /// Whether commands by id may fail to find it.
     pub(crate) fn may_be_missed(&self, at: At<'_>) -> bool {
         match self.standing.phase {
             Phase::Gone(_) => true,
@@ -299,8 +299,8 @@ impl Message {
         }
     }
 
-    /// Brought back from the dead, due then, with an expiry only if it would outlive both that and now: one
-    /// way, or both ways where it cannot be known.
+    /// Revived and due then, with an expiry only if that is later than both the
+    /// due instant and now: one version, or both if that is unknown.
     pub(crate) fn revived(standing: &Standing, due: Span, at: At<'_>) -> Vec<Standing> {
         let mut kept = standing.clone();
         kept.due = due;
@@ -317,8 +317,8 @@ impl Message {
         }
     }
 
-    /// All that a loss of power may have left of it, if what had ended before `cut` is kept, and what ended
-    /// after it is gone: the log survives up to some point. What ended just then may be kept in part.
+    /// All versions that a power loss may have left of it, if everything that ended before `cut` is kept, and everything
+    /// that ended after it is gone: the log survives up to some point. What ended at the cut itself may be kept in part.
     pub(crate) fn after_power_loss(&self, cut: Seq) -> Vec<Message> {
         let kept =
             |standing: &Standing| Message { standing: standing.clone(), undo: Vec::new(), ..self.clone() };
@@ -329,7 +329,7 @@ impl Message {
         versions
     }
 
-    /// What closing the store makes of it: a bound lease is given back without spending an attempt.
+    /// The message after the store was closed: a bound lease is released without spending an attempt.
     pub(crate) fn closed(&self) -> Message {
         let mut closed = self.clone();
         if let Phase::Leased(Lease { bound: true, .. }) = self.standing.phase {
@@ -338,8 +338,8 @@ impl Message {
         closed
     }
 
-    /// All that a process that opens the store may make of it: a bound lease ends, another goes on for what the wall clock says
-    /// is left of it, and never for longer than was granted.
+    /// All versions after a process opened the store: a bound lease ends; another one continues for the time left by the
+    /// wall clock, and never for longer than it was granted.
     pub(crate) fn reopened(&self, now: Reading, at: At<'_>) -> Vec<Message> {
         let Phase::Leased(lease) = self.standing.phase else { return vec![self.clone()] };
         if lease.bound {
@@ -352,7 +352,7 @@ impl Message {
         let left = |until: i64| now.mono + (until - now.wall).clamp(0, lease.lease_ms);
         let until = Span { lo: left(lease.until_wall.lo), hi: left(lease.until_wall.hi) };
         let mut reopened = self.clone();
-        // The process that was to see to what it could not read is gone.
+        // The process that was to process the unreadable message is gone.
         reopened.standing.phase = Phase::Leased(Lease { until, unread: false, ..lease });
         vec![reopened]
     }

@@ -1,21 +1,20 @@
-//! The oracle: hears every command and every answer, and accuses the store of what no order of the commands
-//! can explain.
+//! The oracle: receives every command and every answer, and reports a violation if no order of the commands explains them.
 //!
-//! It keeps, for each group of messages, the set of all states in which the group may be. A command whose
-//! outcome is unknown leaves both: it happened, it did not. What is heard later tells, or the set runs empty,
-//! and a promise was broken. Memory is that of the messages which are not yet gone.
+//! For each group of messages it keeps the set of all possible states. A command of unknown outcome leaves both
+//! possibilities: it took effect, or it did not. Later answers decide, or the set becomes empty, and a promise was
+//! broken. Its memory is proportional to the messages that are not gone yet.
 //!
 //! # Layout
 //! - `ask`: commands and answers, as drivers report them
-//! - `expect`: what the store must answer, where that is certain
-//! - `group/`: what each command makes of a group of messages
-//! - `hear`: what an answer says of each group
-//! - `crowd`: which messages of a queue may have died, where it keeps so many
-//! - `message`: one message, and what time makes of it
-//! - `policy`: what settings may have been in force when something happened to a message
+//! - `expect`: the answers that the store must give, where that is certain
+//! - `group/`: the effects of each command on a group of messages
+//! - `hear`: applies an answer to each group
+//! - `crowd`: which messages of a queue may have died, if it limits its dead messages
+//! - `message`: one message, and the changes made by time
+//! - `policy`: the settings that may have been in force when something happened to a message
 //! - `register`: settings
-//! - `linearize`, `track`: explaining what overlapped
-//! - `violation`: finding the word for what cannot be explained
+//! - `linearize`, `track`: explaining overlapping commands
+//! - `violation`: naming the violation if there is no explanation
 //! - `window`: instants, as far as they are known
 
 mod ask;
@@ -53,31 +52,31 @@ use register::Access;
 use track::{Settled, Track};
 use window::Window;
 
-/// The setting that takes have to obey.
+/// The setting that takes have to respect.
 pub(crate) const PAUSE: &str = "pause";
 
 /// A command under way.
 pub(crate) type Op = u64;
 
-/// What was counted on the way.
+/// The counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Commands that changed something, and said so.
+    /// Commands with an effect that was acknowledged.
     pub(crate) acknowledged: u64,
     /// Commands whose outcome is unknown.
     pub(crate) unknown: u64,
-    /// Messages handed out.
+    /// Messages delivered.
     pub(crate) delivered: u64,
-    /// Of these, again after a crash, because the lease that the crash cut off ran out.
+    /// Messages delivered again after a crash, since the lease that the crash cut off ran out.
     pub(crate) redelivered: u64,
-    /// Groups and settings that are not watched any longer: what was heard of them could be explained in too many ways.
+    /// Groups and settings that are no longer checked, since there are too many explanations.
     pub(crate) given_up: u64,
 }
 
-/// See the module.
+/// The oracle; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Oracle {
-    /// What there is to know of the store's surroundings.
+    /// What is known of the store's environment.
     pub(crate) rules: Rules,
     seq: Seq,
     open: BTreeMap<Op, (Ask, Seq, Reading)>,
@@ -85,18 +84,18 @@ pub(crate) struct Oracle {
     wide: BTreeMap<u32, BTreeMap<Op, Seq>>,
     groups: BTreeMap<GroupId, Track<What>>,
     settings: BTreeMap<(u32, &'static str), Track<Access>>,
-    /// By queue: what its settings may have been, and when.
+    /// By queue: the possible values of its settings, and when.
     policies: BTreeMap<u32, Policy>,
-    /// By queue: messages that may have died, by the latest instant of that.
+    /// By queue: messages that may have died, with the latest possible instant.
     died: BTreeMap<u32, BTreeMap<u64, i64>>,
-    /// The latest that the wall clock was seen to show.
+    /// The latest reading of the wall clock so far.
     latest_wall: i64,
-    /// Groups with something to explain.
+    /// Groups with answers to explain.
     waiting: BTreeSet<GroupId>,
     waiting_settings: BTreeSet<(u32, &'static str)>,
-    /// Puts that may be repeated, so that their groups have to be kept.
+    /// Puts that may be retried, so that their groups have to be kept.
     pinned: BTreeMap<GroupId, u32>,
-    /// Puts that will not be repeated, once all that was heard of them is explained.
+    /// Puts that will not be retried, once all their answers are explained.
     forgotten: BTreeMap<GroupId, Vec<u64>>,
     /// The highest number that was answered before each put began.
     numbers: HashMap<u64, u64>,
@@ -104,10 +103,10 @@ pub(crate) struct Oracle {
     ids: HashMap<u128, u64>,
     numbered: HashMap<u64, u64>,
     tokens: HashSet<u128>,
-    /// For messages that were handed out: the crashes before, and the lapses counted by then.
+    /// For delivered messages: the number of crashes before, and the number of lapses by then.
     handed_out: BTreeMap<u64, (u64, u32)>,
     crashes: u64,
-    /// The begin of the latest command whose answer proves that all before it is synced.
+    /// The begin of the latest command whose answer proves that everything before it is synced.
     durable: Seq,
     counts: Counts,
     violations: Vec<Violation>,
@@ -143,7 +142,7 @@ impl Oracle {
         }
     }
 
-    /// A command is about to be sent. To be called before anything of it can reach the store.
+    /// Begins a command. Must be called before any of it can reach the store.
     pub(crate) fn begin(&mut self, ask: Ask, now: Reading) -> Op {
         let begin = self.tick();
         let op = begin;
@@ -173,31 +172,31 @@ impl Oracle {
         op
     }
 
-    /// The store was shown this wall time; needed only where the wall clock steps.
+    /// Records a wall time that the store was shown; needed only if the wall clock steps.
     pub(crate) fn shown(&mut self, wall: i64) {
         let at = self.tick();
         self.latest_wall = self.latest_wall.max(wall);
         self.rules.shown(at, wall);
     }
 
-    /// The store was shown this wall time while reads might fail: what is to be dropped may be dead instead.
+    /// Records a wall time at which reads might fail: a message to be dropped may be dead instead.
     pub(crate) fn could_not_read(&mut self, wall: i64) {
         let at = self.tick();
         self.rules.could_not_read(at, wall);
     }
 
-    /// How many commands wait for others before their effect on this group is explained; past some dozens
-    /// a workload should leave it alone for a while.
+    /// The number of commands that are not explained yet for this group;
+    /// beyond some dozens a workload should avoid the group for a while.
     pub(crate) fn waiting(&self, group: GroupId) -> usize {
         self.groups.get(&group).map_or(0, Track::waiting)
     }
 
-    /// How many takes wait for other commands before it is known whether the queue was paused.
+    /// The number of takes for which it is not known yet whether the queue was paused.
     pub(crate) fn takes_waiting(&self, queue: u32) -> usize {
         self.settings.get(&(queue, PAUSE)).map_or(0, Track::waiting)
     }
 
-    /// Its answer is here. To be called after the answer was read.
+    /// Ends a command with its answer. Must be called after the answer was read.
     pub(crate) fn end(&mut self, op: Op, answer: Answer, now: Reading) {
         let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
         let heard = self.heard(begin, from, now);
@@ -211,7 +210,7 @@ impl Oracle {
         self.settle();
     }
 
-    /// No answer will come, and nothing of the command can happen any more.
+    /// Ends a command without an answer; nothing of it can take effect any more.
     pub(crate) fn lose(&mut self, op: Op, now: Reading) {
         let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
         let heard = self.heard(begin, from, now);
@@ -230,7 +229,7 @@ impl Oracle {
         self.settle();
     }
 
-    /// The caller of a take has gone, and the store has noticed: what it may have leased has gone back.
+    /// Ends a take whose caller was dropped, after the store has noticed: what it may have leased was released.
     pub(crate) fn abandon(&mut self, op: Op, now: Reading) {
         let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
         let heard = self.heard(begin, from, now);
@@ -243,8 +242,8 @@ impl Oracle {
         self.settle();
     }
 
-    /// No command is under way, and the store has noticed of each take whose caller has gone that it has: nothing that such
-    /// a take had leased is leased any more.
+    /// No command is under way, and the store has noticed that the callers of all abandoned takes are gone: nothing that
+    /// they had leased is leased any more.
     pub(crate) fn all_gave_back(&mut self, now: Reading) {
         self.everywhere(now, |_| What::AllGaveBack);
     }
@@ -254,7 +253,7 @@ impl Oracle {
         self.open.get(&op).is_some_and(|(ask, ..)| matches!(ask, Ask::Sweep { .. }))
     }
 
-    /// What a take could not read, and so has handed to nobody, has been seen to.
+    /// The store has processed the messages that a take could not read, and so did not deliver.
     pub(crate) fn sent_back(&mut self, op: Op, now: Reading) {
         let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
         let heard = self.heard(begin, from, now);
@@ -266,53 +265,53 @@ impl Oracle {
         self.settle();
     }
 
-    /// A put that may be repeated under its token; until [`unpin`](Oracle::unpin), its group is kept.
+    /// Marks a put that may be retried under its token; its group is kept until [`unpin`](Oracle::unpin).
     pub(crate) fn pin(&mut self, group: GroupId) {
         *self.pinned.entry(group).or_default() += 1;
     }
 
-    /// The put will not be repeated any more.
+    /// Marks a put that will not be retried any more.
     pub(crate) fn unpin(&mut self, group: GroupId, no: u64) {
         let pins = self.pinned.get_mut(&group).expect("pinned before");
         *pins -= 1;
         if *pins == 0 {
             self.pinned.remove(&group);
         }
-        // What still waits to be explained may be the repetition itself.
+        // An unexplained command may be the retry itself.
         self.forgotten.entry(group).or_default().push(no);
         self.waiting.insert(group);
         self.settle();
     }
 
-    /// The process was killed, but the machine runs on. No command may be under way.
+    /// Records that the process was killed, but the machine runs on. No command may be under way.
     pub(crate) fn killed(&mut self) {
         self.crashes += 1;
     }
 
-    /// The power failed. No command may be under way.
+    /// Records a power failure. No command may be under way.
     pub(crate) fn power_failed(&mut self, now: Reading) {
         self.crashes += 1;
         let durable = self.durable;
         self.everywhere(now, |_| What::PowerLoss { durable });
     }
 
-    /// The store was closed in good order, so all that it had was synced. No command may be under way.
+    /// Records that the store was closed in order, so that everything was synced. No command may be under way.
     pub(crate) fn closed(&mut self, now: Reading) {
         self.everywhere(now, |_| What::Closed);
         self.durable = self.seq;
     }
 
-    /// The store was to be opened again, and could not be.
+    /// Records a failed attempt to open the store.
     pub(crate) fn tried_to_open(&mut self, now: Reading) {
         self.everywhere(now, |_| What::TriedToOpen(now));
     }
 
-    /// The store was opened again.
+    /// Records that the store was opened again.
     pub(crate) fn reopened(&mut self, now: Reading) {
         self.everywhere(now, |_| What::Reopened(now));
     }
 
-    /// The command is still without an answer, though the store would have given one had it done anything.
+    /// Records that a command has no answer yet, although the store would have answered if it had had an effect.
     pub(crate) fn still_waits(&mut self, op: Op, now: Reading) {
         let begin = self.tick();
         let (ask, at, from) = self.open.get_mut(&op).expect("it has not ended");
@@ -322,29 +321,29 @@ impl Oracle {
         }
     }
 
-    /// The queues that a command under way is about.
+    /// The queues of a command under way.
     pub(crate) fn queues_of(&self, op: Op) -> Vec<u32> {
         let (ask, ..) = &self.open[&op];
         let narrow = ask.narrow_group().map(|group| group.queue);
         ask.wide_queues().into_iter().chain(narrow).collect()
     }
 
-    /// What was counted.
+    /// The counters so far.
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// What the store is accused of so far.
+    /// The violations so far.
     pub(crate) fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// Accuses the store of something that a driver saw by itself.
+    /// Records a violation that a driver detected by itself.
     pub(crate) fn accuse(&mut self, kind: Kind, text: String) {
         self.violations.push(Violation { kind, text });
     }
 
-    /// How many groups are kept.
+    /// The number of groups that are kept.
     #[cfg(test)]
     fn len(&self) -> usize {
         self.groups.len()
@@ -356,7 +355,7 @@ impl Oracle {
         Heard { begin, end, window: self.rules.widened(Window::between(from, now), begin, end) }
     }
 
-    /// Whatever command has begun so far is not newer than this.
+    /// The newest command so far.
     pub(crate) fn newest(&self) -> Op {
         self.seq
     }
@@ -366,7 +365,7 @@ impl Oracle {
         self.seq
     }
 
-    /// The command is under way no more.
+    /// Removes a command from those under way.
     fn over(&mut self, op: Op, ask: &Ask) {
         for queue in ask.wide_queues() {
             self.wide.get_mut(&queue).expect("entered at its begin").remove(&op);
@@ -380,7 +379,7 @@ impl Oracle {
         }
     }
 
-    /// A command that may have changed settings is over.
+    /// Ends a command that may have changed settings.
     fn written(&mut self, op: Op, ask: &Ask, end: Seq, answer: Option<&Answer>) {
         let (Ask::Configure { queue, .. } | Ask::Sweep { queue, sweep: Sweep::DeleteQueue }) = ask else {
             return;
@@ -424,7 +423,7 @@ impl Oracle {
         self.settle();
     }
 
-    /// Explains whatever can be explained by now.
+    /// Explains everything that can be explained by now.
     fn settle(&mut self) {
         self.count_crowds();
         let durable = self.durable;
@@ -492,7 +491,7 @@ impl Oracle {
     }
 }
 
-/// The messages that a group may have.
+/// The messages that a group may contain.
 fn known_of(track: &Track<What>) -> BTreeSet<u64> {
     let known = track.states.iter().flat_map(|state| &state.messages).map(|message| message.no);
     known.chain(track.unexplained().filter_map(What::tells_of)).collect()

@@ -1,14 +1,14 @@
-//! What a queue's settings may have been while something happened, as far as they decide what becomes of its messages; and
-//! which of its messages may have died, as far as that decides which of them it keeps.
+//! The possible values of a queue's settings while something happened, as far as they decide the fate of its messages;
+//! and which of its messages may have died, as far as that decides which of them are kept.
 //!
-//! A setting is noticed by whoever acts on a message next. So whatever happened to a message at an unknown moment is judged by
-//! all values that may have been in force since it came to stand as it does.
+//! A setting takes effect when a message is next processed. So what happened to a message at an unknown moment is checked
+//! against all values that may have been in force since its current standing began.
 
 use std::collections::BTreeMap;
 
 use super::window::{Seq, Span};
 
-/// Settings by which messages stand, by the names that the store gives them.
+/// Settings that affect messages, by the store's names.
 pub(crate) const DEAD_TTL: &str = "dead_ttl";
 pub(crate) const DEAD_MAX: &str = "dead_max";
 pub(crate) const ON_EXPIRY: &str = "on_expiry";
@@ -18,10 +18,10 @@ pub(crate) const BACKOFF: &str = "backoff";
 
 const WATCHED: [&str; 6] = [DEAD_TTL, DEAD_MAX, ON_EXPIRY, MAX_LEASED, LAPSE_BACKOFF, BACKOFF];
 
-/// The last instant there is: 9999-12-31T23:59:59.999Z.
+/// The latest valid instant: 9999-12-31T23:59:59.999Z.
 const LAST_MS: i64 = 253_402_300_799_999;
 
-/// One write of a setting, and when it may have been made.
+/// One write of a setting, and the span in which it was made.
 #[derive(Clone, Debug)]
 struct Write {
     op: Seq,
@@ -30,7 +30,7 @@ struct Write {
     value: Option<String>,
     /// Whether it is known to have been made.
     heard: bool,
-    /// The latest that the wall clock had been seen to show by then.
+    /// The latest reading of the wall clock by then.
     wall: i64,
 }
 
@@ -39,19 +39,20 @@ struct Write {
 pub(super) struct Dying {
     /// The number of its put.
     pub(super) no: u64,
-    /// The latest instant of its last death.
+    /// The latest possible instant of its last death.
     pub(super) by: i64,
 }
 
-/// See the module.
+/// The policy of a queue; see the [module](self).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policy {
     written: BTreeMap<&'static str, Vec<Write>>,
-    /// All messages of the queue that may have died, by the latest instant of that. Kept where the queue limits their number.
+    /// All messages of the queue that may have died, by the latest
+    /// possible instant. Kept only if the queue limits their number.
     pub(super) crowd: Vec<Dying>,
 }
 
-/// How long a message waits after a failure.
+/// The parameters of a backoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Backoff {
     base_ms: i128,
@@ -77,7 +78,7 @@ impl Policy {
         }
     }
 
-    /// What the command was to write was written by then, if it was `heard`; else it may have been.
+    /// Ends the writes of a command: they were made if it was `heard`; otherwise they may have been.
     pub(super) fn end(&mut self, op: Seq, at: Seq, wall: i64, heard: bool) {
         let writes = self.written.values_mut().flatten().filter(|write| write.op == op);
         writes.for_each(|write| (write.end, write.wall, write.heard) = (at, wall, heard));
@@ -88,7 +89,7 @@ impl Policy {
         self.written.values_mut().for_each(|writes| writes.retain(|write| write.op != op));
     }
 
-    /// A setting was shown.
+    /// A setting was read.
     pub(super) fn read(&mut self, begin: Seq, end: Seq, wall: i64, setting: &str, value: &Option<String>) {
         if self.possible(setting, end, end).len() < 2 {
             return;
@@ -98,7 +99,7 @@ impl Policy {
         }
     }
 
-    /// All values that a setting may have had at some moment from `from` to `to`.
+    /// All values that a setting may have had at any time from `from` to `to`.
     fn possible(&self, setting: &str, from: Seq, to: Seq) -> Vec<Option<&str>> {
         let Some(writes) = self.written.get(setting) else { return vec![None] };
         let overwritten = |write: &Write| {
@@ -119,7 +120,7 @@ impl Policy {
         self.possible(setting, from, to).into_iter().map(move |value| value.map(number))
     }
 
-    /// The same with the latest that the wall clock may have shown while the setting had that value.
+    /// As [`possible`](Policy::possible), each with the latest reading of the wall clock while the setting had that value.
     fn until(&self, setting: &str, from: Seq, to: Seq) -> Vec<(Option<&str>, i64)> {
         let Some(writes) = self.written.get(setting) else { return vec![(None, i64::MAX)] };
         let in_time = writes.iter().filter(|write| write.begin <= to);
@@ -137,12 +138,12 @@ impl Policy {
         lasted.collect()
     }
 
-    /// How long its dead may have been kept, in milliseconds; nothing for no limit.
+    /// The possible values of `dead_ttl` in milliseconds; `None` for no limit.
     pub(super) fn dead_ttls(&self, from: Seq, to: Seq) -> impl Iterator<Item = Option<i64>> {
         self.numbers(DEAD_TTL, from, to)
     }
 
-    /// Whether a message may have been discarded that died at `death`, where the wall clock has shown `peak` at the latest.
+    /// Whether a message that died at `death` may have been discarded, if `peak` is the latest reading of the wall clock.
     pub(super) fn may_be_over(&self, from: Seq, to: Seq, death: i64, peak: i64) -> bool {
         self.until(DEAD_TTL, from, to).into_iter().any(|(ttl, until)| {
             let ttl = ttl.map(|ttl| ttl.parse::<i64>().expect("it was written as a number"));
@@ -150,17 +151,17 @@ impl Policy {
         })
     }
 
-    /// How many of its dead may have been kept.
+    /// The possible limits on dead messages.
     pub(super) fn dead_maxes(&self, from: Seq, to: Seq) -> impl Iterator<Item = Option<i64>> {
         self.numbers(DEAD_MAX, from, to)
     }
 
-    /// How many of its messages may have been allowed to be leased at a time.
+    /// The possible caps on leased messages.
     pub(super) fn max_leased(&self, from: Seq, to: Seq) -> impl Iterator<Item = Option<i64>> {
         self.numbers(MAX_LEASED, from, to)
     }
 
-    /// Whether what expires at an instant may have been dropped, and whether it may have been kept.
+    /// Whether a message that expires at an instant may have been dropped, and whether it may have been kept.
     pub(super) fn drops(&self, from: Seq, to: Seq, expires: i64) -> impl Iterator<Item = bool> {
         let until = self.until(ON_EXPIRY, from, to).into_iter();
         let mut drops: Vec<bool> =
@@ -170,17 +171,17 @@ impl Policy {
         drops.into_iter()
     }
 
-    /// Whether the setting may ever have had a value of the queue's own.
+    /// Whether the queue may ever have had its own value of the setting.
     pub(crate) fn was_ever_set(&self, setting: &str) -> bool {
         self.written.get(setting).is_some_and(|writes| writes.iter().any(|write| write.value.is_some()))
     }
 
-    /// How many messages may have died that are not this one, at the instant `at` or later.
+    /// The number of other messages that may have died at the instant `at` or later.
     pub(super) fn died_since(&self, at: i64, no: u64) -> i64 {
         self.crowd.iter().filter(|dying| dying.by >= at && dying.no != no).count() as i64
     }
 
-    /// How long a message may wait whose lease has run out with so many attempts spent; nothing where it is as it was before.
+    /// The possible delays after a lapse with `spent` attempts; `None` if the due instant stays as it was.
     pub(super) fn lapse_delays(&self, from: Seq, to: Seq, id: Option<u128>, spent: u32) -> Vec<Option<Span>> {
         let mut delays = Vec::new();
         for value in self.possible(LAPSE_BACKOFF, from, to) {
@@ -202,14 +203,14 @@ impl Policy {
 }
 
 impl Write {
-    /// By default, since ever.
+    /// The default value, in force from the beginning.
     fn initial() -> Write {
         Write { op: 0, begin: 0, end: 0, value: None, heard: true, wall: 0 }
     }
 }
 
 impl Backoff {
-    /// As it is written: base, factor, cap, jitter; the default where it is not.
+    /// Parses base, factor, cap, jitter; the default if there is no value.
     fn read(text: Option<&str>) -> Backoff {
         let text = text.unwrap_or("1000 200 3600000 20");
         let mut numbers = text.split(' ').map(|word| word.parse().expect("a backoff is four numbers"));
@@ -217,7 +218,7 @@ impl Backoff {
         Backoff { base_ms: next(), factor_percent: next(), cap_ms: next(), jitter_percent: next() }
     }
 
-    /// The delay after a lapse with so many attempts spent. Exact where the id is known: the jitter is a hash of both.
+    /// The delay after a lapse with `spent` attempts. Exact if the id is known, since the jitter is a hash of both.
     fn after_lapse(self, id: Option<u128>, spent: u32) -> Span {
         // In nanoseconds, each step rounded down.
         let (mut delay, cap) =
@@ -248,7 +249,7 @@ fn jitter(id: u128, spent: u32) -> u32 {
     hash.wrapping_add(hash << 15)
 }
 
-/// An instant plus a delay, or the last instant there is.
+/// An instant plus a delay, at most the latest valid instant.
 pub(super) fn later(at: Span, by: Span) -> Span {
     let end = |at: i64, by: i64| at.saturating_add(by).min(LAST_MS.max(at));
     Span { lo: end(at.lo, by.lo), hi: end(at.hi, by.hi) }

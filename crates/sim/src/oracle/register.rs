@@ -1,28 +1,28 @@
-//! A setting of a queue, as a register: what is written holds until something else is.
+//! A setting of a queue, as a register: a value holds until the next write.
 
 use super::linearize::Effect;
 use super::window::{At, Seq};
 
-/// What was done to a setting. Values are texts, and nothing where the queue follows the default.
+/// An access to a setting. Values are texts, and `None` if the queue uses the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// It was set; not known to have happened unless `heard`.
+    /// The setting was written; not known to have happened unless `heard`.
     Write { value: Option<String>, heard: bool },
-    /// It was shown.
+    /// The setting was read.
     Read { value: Option<String> },
-    /// Messages were handed out: the queue was not paused. Only of the setting `pause`.
+    /// Messages were delivered, so the queue was not paused. Only for the setting `pause`.
     HandedOut,
 }
 
-/// How a pause without an end is written.
+/// The text of a pause without an end.
 pub(crate) const PAUSED: &str = "paused";
 
-/// How a pause until an instant is written, in milliseconds of the wall clock.
+/// The text of a pause until an instant, in milliseconds of the wall clock.
 pub(crate) fn paused_until(end: i64) -> String {
     format!("until {end}")
 }
 
-/// What a setting may be, and since when: by default, since ever.
+/// A possible value of a setting, and since when. The default holds from the beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Written {
     pub(crate) value: Option<String>,
@@ -30,11 +30,11 @@ pub(crate) struct Written {
     since: Seq,
 }
 
-/// Whether a pause lets messages out.
+/// Whether messages are delivered under a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Running {
     No,
-    /// Its end has come, but the clock was stepped back since, or the store may not have looked at it in time.
+    /// Its end has passed, but the clock was stepped back since, or the store may not have checked it in time.
     Perhaps,
     Yes,
 }
@@ -48,7 +48,7 @@ impl Effect for Access {
         match self {
             Access::Write { value, heard: true } => vec![written(value)],
             Access::Write { value, heard: false } => vec![state.clone(), written(value)],
-            // A pause that has ended is no setting any more.
+            // A pause that has ended is not shown as a setting any more.
             Access::Read { value: None } if state.ends() && running != Running::No => vec![state.clone()],
             Access::Read { value: Some(_) } if state.ends() && running == Running::Yes => Vec::new(),
             Access::Read { value } if *value == state.value => vec![state.clone()],
@@ -59,7 +59,7 @@ impl Effect for Access {
 }
 
 impl Written {
-    /// When it ends by itself, if it is a pause that does.
+    /// The instant at which it ends, if it is a pause with an end.
     fn end(&self) -> Option<i64> {
         self.value.as_deref()?.strip_prefix("until ")?.parse().ok()
     }
@@ -68,7 +68,7 @@ impl Written {
         self.end().is_some()
     }
 
-    /// Whether messages are handed out, if this is the pause.
+    /// Whether messages are delivered, if this is the setting `pause`.
     pub(crate) fn running(&self, at: At<'_>) -> Running {
         match self.end() {
             None if self.value.is_none() => Running::Yes,

@@ -1,8 +1,8 @@
-//! The oracle on trial: honest histories pass, and each kind of lie is found out.
+//! Tests of the oracle: correct histories pass, and each kind of violation is detected.
 
 use super::*;
 
-/// A hand-made history. Time is `now`, and moves only by [`Story::at`].
+/// A history made by hand. Time is `now`, and moves only by [`Story::at`].
 struct Story {
     oracle: Oracle,
     now: i64,
@@ -197,7 +197,7 @@ fn an_early_delivery_after_a_reschedule_is_reported() {
         story.said(ask, Answer::Rescheduled(Move::Moved { id: ID, due: 5_000 }))
     };
     moved(story().put(2_000)).at(3_000).taken(5_000, 1, 7).lie(Kind::Early);
-    // A lost reschedule shows as a message that is there with its old instant.
+    // A lost reschedule shows as a message with its old due instant.
     moved(story().put(2_000)).killed().listed(2_000, 0, Shown::Scheduled).lie(Kind::Contradiction);
 }
 
@@ -314,7 +314,7 @@ fn a_repeated_put_gets_its_first_answer_and_puts_nothing() {
     pinned.oracle.pin(MESSAGE.group());
     let story = pinned.lost(ask()).said(ask(), created(ID));
     story.honest();
-    // The same token, and a second message all the same.
+    // The same token, but a second message.
     story.said(ask(), created(ID + 1)).lie(Kind::Contradiction);
 }
 
@@ -486,7 +486,7 @@ fn a_bound_lease_ends_with_its_process_and_a_close_spends_no_attempt() {
         story.said(Ask::ListAll { queue: 1 }, Answer::Listed(sights))
     };
     released(closed(held()), 1).honest();
-    // Somebody has held it: the next one has another number.
+    // It has been leased, so the next lease has another number.
     released(closed(held()), 0).lie(Kind::Contradiction);
     closed(held()).listed(1_000, 1, Shown::Ready).lie(Kind::Contradiction);
 }
@@ -583,7 +583,7 @@ fn got(story: Story, dead: bool, found: Found) -> Story {
     story.said(Ask::Get(MESSAGE.group(), Target::Message(1), dead), Answer::Got(found))
 }
 
-/// Message 1 as it is dead since `died`.
+/// Message 1, dead since `died`.
 fn dead_sight(story: &Story, died: i64) -> Found {
     let Answer::Listed(sights) = story.sight(1_000, 1, Shown::Dead(died)) else { unreachable!() };
     Found::Message(sights[0].1.clone())
@@ -615,7 +615,7 @@ fn a_dead_message_is_gone_when_its_time_is_over_and_not_before() {
     revive(kept(1_499), Raised::Done).honest();
     revive(kept(1_500), Raised::Done).lie(Kind::Contradiction);
     revive(kept(1_500), Raised::NotFound).honest();
-    // Once it was taken away it does not come back, though its queue keeps the dead for longer now.
+    // A discarded message does not come back, even if its queue now keeps the dead for longer.
     let later = |story: Story| set(story, DEAD_TTL, "5000");
     shown(later(kept(1_400)).at(1_600)).honest();
     got(later(kept(1_600)), false, Found::Nothing).honest();
@@ -640,7 +640,7 @@ fn no_more_dead_go_than_others_have_died_since() {
     };
     lost(of_two("1"), MESSAGE).honest();
     lost(of_two("2"), MESSAGE).lie(Kind::Lost);
-    // The younger one is not the first to go.
+    // The younger one must not be discarded first.
     lost(of_two("1"), second).lie(Kind::Lost);
     lost(of_two("0"), second).honest();
     let counted = |most, dead, rests| {
@@ -662,7 +662,7 @@ fn a_loss_of_power_may_bring_back_what_retention_took_away() {
         got(story, false, Found::Nothing)
     };
     let mut back = gone().power_failed();
-    // The clock has been stepped back meanwhile.
+    // The clock was stepped back meanwhile.
     back.now = 1_400;
     let found = dead_sight(&back, 1_000);
     got(back, false, found).honest();
@@ -702,7 +702,7 @@ fn a_message_waits_after_a_lapse_where_its_queue_says_so() {
     lapsed(policy("first")).listed(1_300, 1, Shown::Scheduled).honest();
     lapsed(policy("first")).listed(1_000, 1, Shown::Ready).lie(Kind::Contradiction);
     lapsed(policy("first")).taken(1_000, 2, 8).lie(Kind::Early);
-    // It counts from the deadline, whoever notices it.
+    // The delay counts from the deadline, whenever the lapse is noticed.
     lapsed(policy("first")).at(1_300).taken(1_300, 2, 8).honest();
     let twice = || lapsed(policy("second")).taken(1_000, 2, 8).at(1_250);
     twice().listed(1_400, 2, Shown::Scheduled).honest();
@@ -721,7 +721,7 @@ fn what_expires_is_gone_or_dead_as_its_queue_says() {
     expired("dead").listed(1_000, 0, Shown::Dead(1_500)).honest();
     expired("drop").listed(1_000, 0, Shown::Dead(1_500)).lie(Kind::Contradiction);
     expired("drop").at(1_499).nothing_listed().lie(Kind::Lost);
-    // What cannot be read when its time has come is dead.
+    // A message that cannot be read when it expires is dead.
     let unread_at = |wall: i64| {
         let mut story = expired("drop");
         story.oracle.could_not_read(wall);
@@ -730,7 +730,7 @@ fn what_expires_is_gone_or_dead_as_its_queue_says() {
     unread_at(1_500).listed(1_000, 0, Shown::Dead(1_500)).honest();
     unread_at(1_500).nothing_listed().honest();
     unread_at(1_499).listed(1_000, 0, Shown::Dead(1_500)).lie(Kind::Contradiction);
-    // What was dead stays so; what expires while it is held goes when it is given back.
+    // A dead message stays dead; a message that expires while it is leased is dropped when it is given back.
     set(expired("dead").listed(1_000, 0, Shown::Dead(1_500)), ON_EXPIRY, "drop")
         .listed(1_000, 0, Shown::Dead(1_500))
         .honest();
@@ -760,7 +760,7 @@ fn more_leased_than_a_queue_allows_are_reported() {
     taken(held("2")).honest();
     taken(ack(held("1"), 7)).honest();
     taken(held("1").at(1_100)).honest();
-    // A lowered cap ends no lease.
+    // Lowering the cap ends no lease.
     ack(set(taken(held("2")), policy::MAX_LEASED, "1"), 7).honest();
 }
 

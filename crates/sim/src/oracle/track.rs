@@ -1,8 +1,7 @@
-//! A track: one thing that commands change, the states in which it may be, and what has been heard since
-//! those were worked out.
+//! A track: one object that commands change, its possible states, and the answers received since those states were computed.
 //!
-//! Ground rule: deeds are explained once no command is under way that could still have come before one of
-//! them. Until then they wait.
+//! Ground rule: deeds are explained once no command is under way that
+//! could still have come before one of them. Until then they wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
@@ -11,32 +10,32 @@ use super::linearize::{DeadEnd, Deed, Effect, Unexplained, explain};
 use super::policy::Policy;
 use super::window::{Rules, Seq};
 
-/// How many explained deeds are kept for a report.
+/// The number of explained deeds that are kept for a report.
 const HISTORY: usize = 24;
 
-/// Deeds that nothing explains, and where the search for an explanation ended.
+/// Deeds that nothing explains, and where the search ended.
 pub(super) type Contradiction<E> = (DeadEnd<<E as Effect>::State>, Vec<Deed<E>>);
 
-/// What came of explaining.
+/// The result of explaining.
 pub(super) enum Settled<E: Effect> {
-    /// There was nothing to do, or it is explained.
+    /// There was nothing to explain, or it is explained.
     Fine,
-    /// It cannot be explained.
+    /// There is no explanation.
     Contradicted(Contradiction<E>),
-    /// There are too many ways to explain it: it is not watched any longer.
+    /// There are too many explanations: the object is no longer checked.
     GivenUp,
 }
 
-/// See the module.
+/// A track; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Track<E: Effect> {
-    /// The ways in which it may be.
+    /// The possible states.
     pub(super) states: BTreeSet<E::State>,
     deeds: Vec<Deed<E>>,
-    /// Commands to it alone that are under way.
+    /// Commands under way that affect only this object.
     open: BTreeMap<u64, Seq>,
     history: VecDeque<String>,
-    /// A violation was reported, or what was heard could be explained in too many ways: what follows would only be noise.
+    /// A violation was reported, or there were too many explanations: further reports would be noise.
     broken: bool,
 }
 
@@ -59,29 +58,29 @@ where
         self.open.insert(op, at);
     }
 
-    /// The command is over.
+    /// The command has ended.
     pub(super) fn end(&mut self, op: u64) {
         self.open.remove(&op);
     }
 
-    /// Something happened to it.
+    /// Adds a deed.
     pub(super) fn push(&mut self, deed: Deed<E>) {
         if !self.broken {
             self.deeds.push(deed);
         }
     }
 
-    /// What has happened to it and waits to be explained.
+    /// The deeds that wait to be explained.
     pub(super) fn unexplained(&self) -> impl Iterator<Item = &E> {
         self.deeds.iter().map(|deed| &deed.effect)
     }
 
-    /// How many deeds wait to be explained.
+    /// The number of deeds that wait to be explained.
     pub(super) fn waiting(&self) -> usize {
         self.deeds.len() + self.open.len()
     }
 
-    /// Explains what waits, unless a command that began before `horizon` could still change it.
+    /// Explains the waiting deeds, unless a command that began before `horizon` could still change the result.
     pub(super) fn settle(&mut self, horizon: Seq, rules: &Rules, policy: &Policy) -> Settled<E> {
         let Some(last) = self.deeds.iter().map(|deed| deed.end).max() else { return Settled::Fine };
         if !self.open.is_empty() || horizon <= last {
@@ -111,7 +110,7 @@ where
         }
     }
 
-    /// What is known of it, for a report.
+    /// The state and history, for a report.
     pub(super) fn report(&self) -> String {
         let mut text = String::new();
         for line in &self.history {
@@ -121,7 +120,7 @@ where
         text
     }
 
-    /// Whether it was found in contradiction, or is not watched any longer.
+    /// Whether a violation was found, or the object is no longer checked.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }

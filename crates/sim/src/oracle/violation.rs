@@ -1,4 +1,4 @@
-//! What the oracle accuses the store of, and how it finds the right word.
+//! The kinds of violations, and how the kind of a contradiction is found.
 
 use std::fmt;
 
@@ -11,33 +11,33 @@ use super::window::{At, Rules};
 /// A promise that was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// Handed out before its instant.
+    /// Delivered before its due instant.
     Early,
-    /// Answered, and not there any more.
+    /// Answered, and no longer there.
     Lost,
-    /// Acked, cancelled, discarded or never put, and there all the same.
+    /// Acked, cancelled, discarded or never put, but still there.
     Resurrected,
-    /// Handed out while somebody held it.
+    /// Delivered while it was leased.
     TwoReceipts,
-    /// A lease token issued a second time.
+    /// A lease token was issued a second time.
     TokenReused,
-    /// An id or number given to a second message.
+    /// An id or number was given to a second message.
     IdReused,
-    /// A lease in force that the store no longer honours.
+    /// A lease in force was not honoured by the store.
     LeaseLost,
-    /// Handed out after something that should have come later.
+    /// Delivered after a message that should have come later.
     OutOfOrder,
-    /// Due, nobody has it, and a take that had room for it came back without.
+    /// Due and not leased, but a take that had room for it did not return it.
     Withheld,
-    /// Other bytes than were put.
+    /// The body differs from the one that was put.
     WrongBytes,
-    /// More dead messages than their queue keeps, or for longer.
+    /// More dead messages than their queue keeps, or kept for longer.
     Retained,
     /// More messages leased than their queue allows.
     CapPassed,
-    /// A setting that reads otherwise than it was set, or a pause that did not hold.
+    /// A setting reads otherwise than it was set, or a pause was not respected.
     Setting,
-    /// Says again and again that there is something to do, and does nothing.
+    /// The store reports work again and again without making progress.
     Spin,
     /// A call that had nothing to wait for was not answered.
     Stuck,
@@ -45,12 +45,12 @@ pub(crate) enum Kind {
     Contradiction,
 }
 
-/// A broken promise, with what is known of it.
+/// A violation, with a description.
 #[derive(Clone, Debug)]
 pub(crate) struct Violation {
-    /// Which promise.
+    /// The kind.
     pub(crate) kind: Kind,
-    /// What was heard.
+    /// The description.
     pub(crate) text: String,
 }
 
@@ -60,14 +60,14 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Which promise was broken where nothing explains what was heard.
+/// The kind of violation if nothing explains the answers.
 pub(super) fn diagnose(deeds: &[Deed<What>], end: &DeadEnd<State>, rules: &Rules, policy: &Policy) -> Kind {
     let kinds = end.stuck.iter().map(|place| {
         let deed = &deeds[*place];
         let at = At { begin: deed.begin, end: deed.end, window: deed.window, rules, policy };
         kind(&deed.effect, &end.state, at)
     });
-    // Where several commands are stuck, all but the culprit are stuck only for now.
+    // If several commands are stuck, all but the wrong one are stuck only for now.
     kinds.min().unwrap_or(Kind::Contradiction)
 }
 

@@ -1,51 +1,51 @@
-//! When something happened, as far as the outside can tell.
+//! The time of an event, as far as it can be observed from outside.
 
 use super::policy::Policy;
 
-/// A place in the one order in which the oracle hears of things.
+/// A position in the order in which the oracle receives events.
 pub(crate) type Seq = u64;
 
-/// A number known to lie between two bounds, both included.
+/// A number that lies between two bounds, both inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Span {
-    /// At least this.
+    /// The lower bound.
     pub(crate) lo: i64,
-    /// At most this.
+    /// The upper bound.
     pub(crate) hi: i64,
 }
 
 impl Span {
-    /// Exactly this.
+    /// Exactly this number.
     pub(crate) fn exact(at: i64) -> Span {
         Span { lo: at, hi: at }
     }
 
-    /// Both bounds moved.
+    /// The span moved by `ms`.
     pub(crate) fn plus(self, ms: i64) -> Span {
         Span { lo: self.lo.saturating_add(ms), hi: self.hi.saturating_add(ms) }
     }
 
-    /// The earlier of two instants that are known so far.
+    /// The earlier of two instants that are known only as spans.
     pub(crate) fn earlier(self, other: Span) -> Span {
         Span { lo: self.lo.min(other.lo), hi: self.hi.min(other.hi) }
     }
 
-    /// Whether `at` may be it.
+    /// Whether the number may be `at`.
     pub(crate) fn holds(self, at: i64) -> bool {
         (self.lo..=self.hi).contains(&at)
     }
 }
 
-/// Between which readings of the clocks a command took effect.
+/// The readings of the clocks between which a command took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// On the wall clock, by which messages are due and expire.
+    /// On the wall clock, which decides when messages are due and expire.
     pub(crate) wall: Span,
-    /// On the monotonic clock, by which leases run out.
+    /// On the monotonic clock, which decides when leases run out.
     pub(crate) mono: Span,
 }
 
-/// One reading of both clocks, in milliseconds. Where the wall clock is never stepped the two may be the same.
+/// One reading of both clocks, in milliseconds. If the wall clock is never stepped, the two may be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// The wall clock.
@@ -55,7 +55,7 @@ pub(crate) struct Reading {
 }
 
 impl Window {
-    /// From one reading to another. The wall clock may have been stepped back in between.
+    /// The window from one reading to another. The wall clock may have been stepped back in between.
     pub(crate) fn between(begin: Reading, end: Reading) -> Window {
         Window {
             wall: Span { lo: begin.wall.min(end.wall), hi: begin.wall.max(end.wall) },
@@ -64,42 +64,42 @@ impl Window {
     }
 }
 
-/// What the oracle has to know about the store's surroundings.
+/// What the oracle knows of the store's environment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
-    /// How far the end of a lease may lie from where it was announced: the store measures it on another clock.
+    /// How far the end of a lease may deviate from the reported one, in ms: the store measures it on another clock.
     pub(crate) lease_tolerance_ms: i64,
-    /// Whether nobody steps the wall clock, so that it measures leases as well.
+    /// Whether the wall clock is never stepped, so that it measures leases too.
     pub(crate) one_clock: bool,
-    /// Whether a crash may lose leases, and what time alone brought about, that no sync has covered yet.
+    /// Whether a crash may lose leases and changes by time that are not synced yet.
     pub(crate) power_loss: bool,
-    /// Each wall time that the store was shown, in order, if the wall clock steps; else empty.
+    /// Each wall time that the store was shown, in order, if the wall clock steps; otherwise empty.
     pub(crate) readings: Vec<(Seq, i64)>,
     /// The wall time of each turn of the store in which reads might fail, in order.
     pub(crate) unreadable: Vec<(Seq, i64)>,
 }
 
-/// How long an expired message may still be listed as waiting, and a dead one be counted whose time is over.
+/// How long an expired message may still be listed as pending, and a dead one past retention still be counted, in ms.
 pub(crate) const EXPIRY_IN_LISTS_MS: i64 = 60_000;
 
 impl Rules {
-    /// The store was shown this wall time.
+    /// Records a wall time that the store was shown.
     pub(crate) fn shown(&mut self, at: Seq, wall: i64) {
         self.readings.push((at, wall));
     }
 
-    /// Reads might fail in a turn at this wall time.
+    /// Records a turn at this wall time in which reads might fail.
     pub(crate) fn could_not_read(&mut self, at: Seq, wall: i64) {
         self.unreadable.push((at, wall));
     }
 
-    /// Whether what expires at an instant may have been noticed, from `since` to `until`, when it could not be read.
+    /// Whether the expiry at an instant may have been noticed, from `since` to `until`, when the message could not be read.
     pub(crate) fn may_be_unread(&self, since: Seq, until: Seq, expires: i64) -> bool {
         let from = self.unreadable.partition_point(|(at, _)| *at < since);
         self.unreadable[from..].iter().take_while(|(at, _)| *at <= until).any(|(_, wall)| expires <= *wall)
     }
 
-    /// The window, with all wall times in it that the store was shown from `begin` to `end`.
+    /// The window, extended to all wall times that the store was shown from `begin` to `end`.
     pub(crate) fn widened(&self, mut window: Window, begin: Seq, end: Seq) -> Window {
         for (_, wall) in self.shown_between(begin, end) {
             window.wall.lo = window.wall.lo.min(*wall);
@@ -113,25 +113,25 @@ impl Rules {
         self.readings[from..].iter().take_while(move |(at, _)| *at <= end)
     }
 
-    /// The latest wall time that the store may have seen from `since` to `until`: a message stays ready
-    /// though the clock steps back.
+    /// The latest wall time that the store may have seen from `since` to
+    /// `until`: a message stays ready even if the clock steps back.
     pub(crate) fn peak(&self, since: Seq, until: Seq, window: &Window) -> i64 {
         let seen = self.shown_between(since, until).map(|(_, wall)| *wall);
         seen.chain([window.wall.hi]).max().expect("the window itself is one")
     }
 }
 
-/// When and under which rules a command took effect.
+/// The time and the rules under which a command took effect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At<'a> {
-    /// Its begin in the order of things heard.
+    /// Its begin in the order of events.
     pub(crate) begin: Seq,
     /// Its end.
     pub(crate) end: Seq,
-    /// The clocks meanwhile.
+    /// The clocks in that span.
     pub(crate) window: Window,
-    /// What else there is to know.
+    /// The rules of the environment.
     pub(crate) rules: &'a Rules,
-    /// What the settings of the queue may have been.
+    /// The possible settings of the queue.
     pub(crate) policy: &'a Policy,
 }

@@ -1,5 +1,5 @@
-//! Puts that may be sent again under their token. The oracle takes a token to be remembered for as long as its put may be
-//! repeated: so none is repeated late, and while a repetition is under way the clocks do not leap past that time.
+//! Puts that may be retried under their token. The oracle assumes that a token is stored for as long as its put may be
+//! retried: so no put is retried late, and while a retry is under way the clocks do not leap past that time.
 
 use dwell_time::Clock as _;
 
@@ -8,36 +8,36 @@ use super::time;
 use super::world::World;
 use crate::workload::NewPut;
 
-/// A put may be sent again while the wall clock has shown no two instants, since it was first sent, that lie so far apart.
-/// Half of the shortest time that its token is remembered.
+/// The largest spread of wall-clock readings since a put was first sent with
+/// which it may still be retried, in ms: half of the shortest `token_ttl`.
 const REPEAT_MS: i64 = 300_000;
-/// While it is under way again, no two that lie further apart than this: still less than its token is remembered.
+/// The largest spread of readings while a retry is under way, in ms: still less than the shortest `token_ttl`.
 const UNDER_WAY_MS: i64 = 500_000;
 
-/// A put that may be sent again under its token.
+/// A put that may be retried under its token.
 #[derive(Clone, Debug)]
 pub(super) struct Again {
     pub(super) put: NewPut,
-    /// The earliest and the latest that the wall clock has shown since it was first sent.
+    /// The earliest and the latest reading of the wall clock since it was first sent.
     earliest: i64,
     latest: i64,
     is_repetition: bool,
-    /// Whether something else is sent under its token, which stands for it.
+    /// Whether something else is sent under its token, which must be refused.
     pub(super) is_mismatch: bool,
 }
 
 impl Again {
-    /// A put that is sent for the first time, at `wall`.
+    /// A put that is first sent at `wall`.
     pub(super) fn new(put: NewPut, wall: i64) -> Again {
         Again { put, earliest: wall, latest: wall, is_repetition: false, is_mismatch: false }
     }
 
-    /// It as a repetition; nothing if it is too late for one.
+    /// The put as a retry; `None` if it is too late for one.
     pub(super) fn repeated(self) -> Option<Again> {
         (self.spread() < REPEAT_MS).then_some(Again { is_repetition: true, ..self })
     }
 
-    /// The wall clock stood there: the store may have answered it then, or forgotten its token.
+    /// Records a reading of the wall clock: the store may have answered then, or removed the token.
     fn shown(&mut self, wall: i64) {
         self.earliest = self.earliest.min(wall);
         self.latest = self.latest.max(wall);
@@ -49,7 +49,7 @@ impl Again {
 }
 
 impl World {
-    /// Moves the clocks, or not if a repetition is under way and they would go too far for it.
+    /// Moves the clocks, but not so far that a retry under way would be too late.
     pub(super) fn pass_time(&mut self) {
         let under_way = self.flights.iter_mut().filter_map(|flight| match &mut flight.about {
             About::Put(again) if again.put.spec.token => Some(&mut **again),
@@ -105,7 +105,7 @@ mod tests {
         let again = under_token(&mut world).repeated().expect("it was sent just now");
         fly(&mut world, again);
         let (mut earliest, mut latest) = (i64::MAX, i64::MIN);
-        // Each tick a disk that is full may keep it from being answered.
+        // A full disk may delay its answer at each tick.
         for _ in 0..10_000 {
             world.pass_time();
             let wall = world.clock.now().wall.as_ms();
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_put_is_not_repeated_once_its_token_may_have_been_forgotten() {
-        // Whether it was under way when the clock leapt there and back, or waited to be repeated, and which way first.
+        // Either the put was under way when the clock leapt there and back, or it waited for its retry; in both directions.
         for leap in [3_600_000, -3_600_000] {
             for is_under_way in [true, false] {
                 let mut world = world();

@@ -1,4 +1,4 @@
-//! Between the engine and the oracle: what answers mean, in the oracle's words.
+//! Conversion between the engine and the oracle: answers in the oracle's terms.
 
 use bytes::Bytes;
 use dwell_model::{Invalid, Message, MessageId, SettingName, State, StateKind, Timestamp};
@@ -12,20 +12,20 @@ use crate::oracle::{
 };
 use crate::workload::{body, key_name, queue_name, words};
 
-/// What came of a command.
+/// The outcome of a command.
 #[derive(Debug)]
 pub(crate) enum Fate {
-    /// This was said.
+    /// This answer was received.
     Heard(Answer),
-    /// It is over, and nobody knows how much of it was done.
+    /// The command has ended, and it is unknown how much of it was done.
     Part,
-    /// Nobody knows, and the store has said that it can serve no more.
+    /// The outcome is unknown, and the store cannot continue.
     Unknown,
-    /// Something that should not be said.
+    /// An answer that should not occur.
     Odd(String),
 }
 
-/// What an error means for which the command has no word of its own.
+/// The meaning of an error that no command handles itself.
 fn other(error: &Error) -> Fate {
     match error {
         Error::OutcomeUnknown { .. } if !is_fatal(error) => Fate::Part,
@@ -43,17 +43,17 @@ fn other(error: &Error) -> Fate {
     }
 }
 
-/// Whether the error says that the store can serve no more until it is opened again.
+/// Whether the error means that the store has to be opened again.
 pub(crate) fn is_fatal(error: &Error) -> bool {
     error.needs_reopen()
 }
 
-/// Whether the error says that something could not be read, and that all else goes on.
+/// Whether the error means that something could not be read, and everything else continues.
 pub(crate) fn is_unread(error: &Error) -> bool {
     matches!(error, Error::Unavailable { .. })
 }
 
-/// Whether the error says that a body could not be read: its message was leased by then.
+/// Whether the error means that a body could not be read, whose message was leased by then.
 fn is_body_unread(error: &Error) -> bool {
     matches!(error, Error::Unavailable { reason } if reason.starts_with("a body can not be read"))
 }
@@ -75,14 +75,14 @@ pub(crate) fn put(answer: &Result<PutAnswer>) -> Fate {
         Err(Error::KeyTaken { id }) => PutHeard::KeyTaken { id: id.as_bits() },
         Err(Error::Leased { id }) => PutHeard::Leased { id: id.as_bits() },
         Err(Error::IdempotencyMismatch { id }) => PutHeard::Mismatch { id: id.as_bits() },
-        // A repetition may come when its expiry is past; it is refused then, or answered as before.
+        // A retry may arrive after the expiry has passed; it is then refused, or answered as before.
         Err(Error::Invalid(Invalid::ExpiresBeforeDue { .. })) => PutHeard::Refused,
         Err(error) => return other(error),
     };
     Fate::Heard(Answer::Put(heard))
 }
 
-/// Where a message belongs, if body, queue and key agree on it.
+/// The address of a message, if body, queue and key agree on it.
 fn address(message: &Message<Bytes>) -> Option<Address> {
     let address = body::read(&message.body)?;
     let key = address.key.map(key_name);
@@ -90,7 +90,7 @@ fn address(message: &Message<Bytes>) -> Option<Address> {
     (queue_name(address.queue) == message.queue && key_fits).then_some(address)
 }
 
-/// What was handed over; nothing if its bytes are not ours.
+/// A delivery, with the address of its message; `None` if the body is not one of ours.
 pub(crate) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
     let message = &delivery.message;
     let address = address(message)?;
@@ -115,7 +115,7 @@ pub(crate) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
     Some((address, delivered))
 }
 
-/// `bad_reads` says that something could not be read when it was answered.
+/// `bad_reads`: whether something could not be read for this answer.
 pub(crate) fn took(answer: &Result<Vec<Delivery>>, bad_reads: bool) -> Fate {
     match answer {
         Ok(deliveries) => match deliveries.iter().map(delivered).collect() {
@@ -128,7 +128,7 @@ pub(crate) fn took(answer: &Result<Vec<Delivery>>, bad_reads: bool) -> Fate {
     }
 }
 
-/// The same for one that was asked for by its id.
+/// The outcome of a take by id.
 pub(crate) fn took_by_id(answer: &Result<Delivery>) -> Fate {
     let heard = match answer {
         Ok(delivery) => match delivered(delivery) {
@@ -153,7 +153,7 @@ pub(crate) fn settled(answer: &Result<Settled>) -> Fate {
     Fate::Heard(Answer::Settled(heard))
 }
 
-/// What has become of a message whose lease was settled or ended.
+/// The new state of a message whose lease was settled or ended.
 fn became(settled: &Settled) -> SettleHeard {
     match settled {
         Settled::Gone => SettleHeard::Gone,
@@ -164,7 +164,7 @@ fn became(settled: &Settled) -> SettleHeard {
     }
 }
 
-/// The answer to the end of a lease.
+/// The outcome of the end of a lease.
 pub(crate) fn ended(answer: &Result<Settled>) -> Fate {
     let heard = match answer {
         Ok(settled) => Ended::Done(became(settled)),
@@ -210,7 +210,7 @@ pub(crate) fn got(answer: &Result<Message<Bytes>>) -> Fate {
     }
 }
 
-/// The answer to a peek at the first message of a state.
+/// The outcome of a peek at the first message of a state.
 pub(crate) fn peeked(state: StateKind, answer: &Result<Option<Message<Bytes>>>) -> Fate {
     match answer {
         Ok(None) => Fate::Heard(Answer::Peeked(None)),
@@ -223,7 +223,7 @@ pub(crate) fn peeked(state: StateKind, answer: &Result<Option<Message<Bytes>>>) 
     }
 }
 
-/// The first of the messages of a state is the least by this.
+/// The sort key by which the first message of a state is the smallest.
 pub(crate) fn peek_order(message: &Message<Bytes>) -> (u32, Timestamp, MessageId) {
     let standing = &message.standing;
     match standing.state {
@@ -233,7 +233,7 @@ pub(crate) fn peek_order(message: &Message<Bytes>) -> (u32, Timestamp, MessageId
     }
 }
 
-/// A message as it was shown, and where it belongs; nothing if its bytes are not ours.
+/// A message as it was shown, with its address; `None` if the body is not one of ours.
 fn sight(message: &Message<Bytes>) -> Option<(Address, Sight)> {
     let address = address(message)?;
     let sight = Sight {
@@ -255,7 +255,7 @@ fn sight(message: &Message<Bytes>) -> Option<(Address, Sight)> {
     Some((address, sight))
 }
 
-/// The messages of a page; what is wrong with it, if something is.
+/// The messages of a page, or the reason why the page is wrong.
 pub(crate) fn page(page: &Page) -> std::result::Result<Vec<(Address, Sight)>, String> {
     let place = |message: &Message<Bytes>| (message.standing.due, message.id);
     if !page.messages.is_sorted_by_key(place) {
@@ -265,7 +265,7 @@ pub(crate) fn page(page: &Page) -> std::result::Result<Vec<(Address, Sight)>, St
     sights.ok_or_else(|| format!("other bytes: {:?}", page.messages))
 }
 
-/// The answer to a revive or discard of one message.
+/// The outcome of a revive or discard of one message.
 pub(crate) fn raised(answer: &Result<Swept>) -> Fate {
     let refusal = match answer {
         Ok(swept) if swept.done == 1 => return Fate::Heard(Answer::Raised(Raised::Done)),
@@ -283,7 +283,7 @@ pub(crate) fn raised(answer: &Result<Swept>) -> Fate {
     Fate::Heard(Answer::Raised(heard))
 }
 
-/// The answer to what is done to a whole queue.
+/// The outcome of a bulk operation.
 pub(crate) fn done<T>(answer: &Result<T>) -> Fate {
     match answer {
         Ok(_) => Fate::Heard(Answer::Done),
@@ -292,7 +292,7 @@ pub(crate) fn done<T>(answer: &Result<T>) -> Fate {
     }
 }
 
-/// Of a revive of all: whether all were looked at. A key of which nobody can say whose it is is no reason to stay dead.
+/// Whether a revive of all has tried all messages. A message whose key's owner cannot be read must not stay dead for that.
 pub(crate) fn revived_all(swept: Swept) -> Result<()> {
     match swept.refused.into_iter().find(|(_, error)| !matches!(error, Error::KeyTaken { .. })) {
         Some((_, error)) => {
@@ -303,7 +303,7 @@ pub(crate) fn revived_all(swept: Swept) -> Result<()> {
     }
 }
 
-/// A queue's own settings, in the oracle's words; none, if the queue is unknown.
+/// A queue's own settings in the oracle's terms; none if the queue is unknown.
 pub(crate) fn settings(answer: &Result<QueueStats>) -> Fate {
     let own = match answer {
         Ok(stats) => Some(&stats.own),

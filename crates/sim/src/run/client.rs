@@ -1,5 +1,5 @@
-//! Which commands are sent: all of the contract, one to a message or a batch, bound leases too, and takes
-//! whose caller goes away.
+//! The commands that are sent: all of the contract, for one message or a
+//! batch, with bound leases, and takes whose caller is dropped.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,39 +20,39 @@ use crate::oracle::{
 };
 use crate::workload::{self, Choice, key_name, queue_name, words};
 
-/// A lease that was granted.
+/// A lease that the client holds.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     address: Address,
     id: MessageId,
     receipt: Receipt,
-    /// Which take of the message it was.
+    /// The number of the take that granted it.
     takes: u32,
 }
 
 impl Held {
-    /// The queue that it was handed out from.
+    /// The queue of the message.
     pub(super) fn queue(&self) -> u32 {
         self.address.queue
     }
 }
 
-/// Commands under way, in one call to the store.
+/// Commands under way in one call to the store.
 pub(super) struct Flight {
-    /// As the oracle knows them: one, or one an item.
+    /// Their numbers in the oracle: one, or one per item.
     pub(super) ops: Vec<Op>,
-    /// Whether it may wait for something to come.
+    /// Whether the call may wait for messages.
     pub(super) is_take: bool,
-    /// Whether it is done in parts, and some of it may be done before it is answered.
+    /// Whether the call runs in slices, some of which may take effect before it is answered.
     pub(super) is_sweep: bool,
     pub(super) about: About,
     pub(super) future: Pin<Box<dyn Future<Output = Said>>>,
 }
 
-/// What a call is about, for when its answer is here.
+/// The subject of a call, kept until its answer arrives.
 pub(super) enum About {
     Put(Box<Again>),
-    /// Something else under the token of this put.
+    /// A put of something else under the token of this put.
     Mismatch(Box<Again>),
     Settle(Vec<(Held, bool)>),
     EndLease(Vec<(Address, MessageId)>),
@@ -60,7 +60,7 @@ pub(super) enum About {
     Other,
 }
 
-/// What a call was answered.
+/// The answer to a call.
 #[derive(Debug)]
 pub(super) enum Said {
     Put(Result<PutAnswer>),
@@ -77,7 +77,7 @@ pub(super) enum Said {
 }
 
 impl World {
-    /// Sends one command.
+    /// Sends a random command.
     pub(super) fn send(&mut self) {
         if let Some(again) = self.again.take() {
             let (group, no) = (again.put.address.group(), again.put.spec.no);
@@ -116,7 +116,7 @@ impl World {
         Arc::clone(&self.running.as_ref().expect("a tick has a store").store)
     }
 
-    /// Tells the oracle of a command that is sent at once.
+    /// Begins a command in the oracle just before it is sent.
     fn begin(&mut self, ask: Ask) -> Op {
         self.trace.add(format_args!("  ask {ask:?}"));
         let now = self.reading();
@@ -152,7 +152,7 @@ impl World {
         self.fly(vec![op], About::Put(Box::new(again)), future);
     }
 
-    /// Sends something else under the token of a put that was answered.
+    /// Puts something else under the token of a put that was answered.
     fn send_mismatch(&mut self, again: Again) {
         let no = self.pool.next_no();
         let put = workload::mismatched(&mut self.rng, &again.put, no);
@@ -233,8 +233,8 @@ impl World {
         self.fly(ops, About::Settle(about), async move { Said::Settled(store.settle(settles).await) });
     }
 
-    /// Ends leases of a queue, as an operator does: those that are in force as far as is known, and now and then one that nobody
-    /// holds. Who held them goes on to settle, in vain.
+    /// Ends leases of a queue, as an operator does: those believed to be in force, and sometimes one of a message that is
+    /// not leased. The former holder still tries to settle, which must fail.
     fn end_leases(&mut self) {
         let (mut queue, mut leases) = (None, Vec::new());
         for _ in 0..self.rng.between(1, 3) {
@@ -386,8 +386,8 @@ impl World {
         self.launch(Flight { ops: vec![op], is_take: false, is_sweep: true, about, future });
     }
 
-    /// Tells the oracle what a call was answered, and remembers what later commands may be about. `bad_reads` says that
-    /// something could not be read when it was answered.
+    /// Reports the answer to a call to the oracle, and remembers what later commands may refer to. `bad_reads`: whether
+    /// something could not be read for this answer.
     pub(super) fn land(&mut self, ops: Vec<Op>, about: About, said: Said, bad_reads: bool) {
         let fates = match &said {
             Said::Put(answer) => vec![answers::put(answer)],
@@ -412,11 +412,11 @@ impl World {
             self.pool.add(&mut self.rng, again.put.address, answer.id);
             if self.climate == Climate::BadSectors {
                 self.addresses.insert(answer.id, again.put.address);
-                // It may lie in a sector that was lost before.
+                // It may be stored in a sector that was lost before.
                 self.forget_what_is_hidden(&[answer.id]);
             }
         }
-        // Whose key cannot be looked up is refused for that.
+        // A put whose key cannot be looked up is refused for that reason.
         if let (Said::Put(answer), About::Put(_)) = (&said, &about)
             && !matches!(answer, Err(Error::Overloaded { .. } | Error::DiskFull { .. }))
         {
@@ -446,7 +446,7 @@ impl World {
                     self.oracle.unpin(again.put.address.group(), again.put.spec.no);
                 }
             }
-            // What its token stands for is as it was.
+            // The put that owns the token is unchanged.
             (Said::Put(_), About::Mismatch(mut again)) => {
                 again.is_mismatch = false;
                 self.repeat(*again);
@@ -473,7 +473,7 @@ impl World {
         if matches!(answer, Ok(Settled::Dead(_))) {
             self.pool.add_dead(&mut self.rng, held.address, held.id);
         }
-        // Whoever does not know whether an ack was done tries it again, and an extended lease goes on.
+        // An ack of unknown outcome is retried, and an extended lease continues.
         if extends || answer.as_ref().is_err_and(answers::is_fatal) {
             self.held.push(held);
         } else if self.spent.len() < 50 {
@@ -489,7 +489,7 @@ impl World {
         self.held.push(Held { address, id, receipt: delivery.receipt.clone(), takes });
     }
 
-    /// A put of unknown outcome, or any now and then, is sent again. One waits at a time.
+    /// Keeps a put of unknown outcome, and sometimes any other, for a retry. At most one is kept.
     pub(super) fn repeat(&mut self, again: Again) {
         if let Some(other) = self.again.replace(again) {
             self.oracle.unpin(other.put.address.group(), other.put.spec.no);
@@ -532,7 +532,7 @@ impl World {
     }
 }
 
-/// The answer to the one item of a call.
+/// The answer to the single item of a call.
 fn one<T>(mut answers: Vec<Result<T>>) -> Result<T> {
     answers.pop().expect("a store answers each item")
 }

@@ -1,5 +1,5 @@
-//! What the store counts as dead and discarded, beside what it has answered since it was opened: it counts no less, and nothing for
-//! which there was no cause.
+//! The store's counts of deaths and discards, compared with its answers since it was opened: a count must not be smaller,
+//! and must not contain anything without a cause.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use super::world::World;
 use crate::oracle::{DEAD_MAX, DEAD_TTL, Kind, ON_EXPIRY};
 use crate::workload::{QUEUES, queue_name};
 
-/// See the module.
+/// The minimum counts; see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Deaths {
-    /// By queue: what must have been counted.
+    /// The minimum counts by queue.
     least: BTreeMap<u32, (DeathCounts, DiscardCounts)>,
-    /// The number of settlements that may have buried something besides.
+    /// The number of settlements that may have buried further messages.
     unsure: u64,
 }
 
-/// Whether each count of the first is no less than that of the second.
+/// Whether each count of the first is at least that of the second.
 fn is_no_less(counted: &QueueDeaths, (deaths, discarded): &(DeathCounts, DiscardCounts)) -> bool {
     let QueueDeaths { deaths: counted_deaths, discarded: counted_discarded, .. } = counted;
     let of_deaths = |counts: &DeathCounts| {
@@ -37,7 +37,7 @@ fn is_no_less(counted: &QueueDeaths, (deaths, discarded): &(DeathCounts, Discard
 }
 
 impl World {
-    /// Notes what an answer says of deaths and discards.
+    /// Records the deaths and discards of an answer.
     pub(super) fn note_deaths(&mut self, about: &About, said: &Said) {
         match (about, said) {
             (About::Settle(batch), Said::Settled(answers)) => {
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// Compares the counts, where nothing is under way.
+    /// Compares the counts while no command is under way.
     pub(super) fn look_at_deaths(&mut self) {
         let Some(store) = self.running.as_ref().map(|running| running.store.clone()) else { return };
         let counted = match self.ask(async move { store.deaths().await }) {
@@ -95,7 +95,7 @@ impl World {
                 let text = format!("queue {queue} counts {of_queue:?}, and {least:?} was answered");
                 return self.oracle.accuse(Kind::Contradiction, text);
             }
-            // A count never falls while the store is open.
+            // A count never decreases while the store is open.
             *least = (DeathCounts { buried: least.0.buried, ..of_queue.deaths }, of_queue.discarded);
         }
     }

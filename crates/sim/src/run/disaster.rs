@@ -1,5 +1,5 @@
-//! Disasters: power that fails at any write or sync, processes that are killed, disks that break or run full,
-//! and opening the store again after them, which may meet the next one.
+//! Disasters: power failures at any write or sync, killed processes, disks that fail or are full, and opening the store
+//! afterwards, which may meet the next disaster.
 
 use std::io;
 use std::sync::Arc;
@@ -15,28 +15,29 @@ use crate::mutants::MutantStore;
 use crate::oracle::{Kind, Op, Reading};
 use crate::workload::body;
 
-/// Which disasters a run has.
+/// The kinds of disasters in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Climate {
-    /// All of them.
+    /// All kinds.
     Storms,
-    /// The disk runs full, again and again, and has room again. Nothing else happens, and the store is not to be opened
-    /// again for it.
+    /// The disk is full again and again, and then has room. Nothing else
+    /// happens, and the store must not need to be opened again.
     Full,
-    /// The same once: so many writes after this many others find no room.
+    /// The same once: after `writes` writes, the next `times` writes fail for lack of room.
     FullAt { writes: u64, times: u64 },
-    /// The process has as many files open as it may, again and again. Nothing else happens, and no attempt is spent for it.
+    /// The process reaches its limit of open files again and again.
+    /// Nothing else happens, and no attempt is spent because of it.
     FewFiles,
-    /// Sectors of the journal and of index runs cannot be read, and stay so to the end. Nothing else happens: what lies
-    /// elsewhere is read, and puts go on.
+    /// Sectors of the journal and of index runs become unreadable for the rest of the run. Nothing else happens:
+    /// everything stored elsewhere is read, and puts continue.
     BadSectors,
-    /// No file can be made for long, though there is room to write. Nothing else happens, and the store is not to be opened
-    /// again for it.
+    /// No file can be created for a long time, though existing files can be written. Nothing else happens, and the store
+    /// must not need to be opened again.
     NoInodes,
 }
 
 impl Climate {
-    /// That of a run, by a number below 100.
+    /// The climate of a run, by a number below 100.
     pub(super) fn of(chance: u64) -> Climate {
         match chance {
             0..10 => Climate::Full,
@@ -48,53 +49,53 @@ impl Climate {
     }
 }
 
-/// A body is read together with so many bytes in front of it, its checksum.
+/// The length of the checksum before a body, in bytes: the two are read together.
 const CHECKSUM_LEN: u64 = 4;
 
-/// For how long a sector of the journal may hold up puts: a flush tries three times to read a body, a second apart, and comes
-/// to the bodies of some partitions one after the other.
+/// How long a lost sector of the journal may delay puts, in seconds: a flush tries three times to read a body, one second
+/// apart, and reaches the bodies of some partitions one after the other.
 const SECONDS_A_SECTOR: u64 = 12;
 
-/// How many sectors a run with [`Climate::BadSectors`] loses at most.
+/// The most sectors lost in a run with [`Climate::BadSectors`].
 const SECTORS_LOST: u64 = 8;
 
-/// What the disk is up to.
+/// The current faults of the disk.
 #[derive(Debug, Default)]
 pub(super) struct Weather {
-    /// For so many more ticks it is full.
+    /// The number of further ticks during which the disk is full.
     full: u64,
-    /// When the store will have tried again what found no room, on the monotonic clock.
+    /// When the store will have retried the writes that failed for lack of room, on the monotonic clock.
     tried_again_at: i64,
-    /// Writes that find no room were asked for, and may still come.
+    /// Whether writes are planned to fail for lack of room, and may still do so.
     finds_none: bool,
-    /// Faults of writes were asked for that may still come.
+    /// Whether other faults of writes are planned and may still occur.
     is_faulty: bool,
-    /// For so many more ticks reads may fail.
+    /// The number of further ticks during which reads may fail.
     blind: u64,
-    /// Meanwhile the process may have no more files open.
+    /// Whether the process is at its limit of open files meanwhile.
     lacks_files: bool,
-    /// For so many more ticks bits read as what they are not.
+    /// The number of further ticks during which bits are flipped.
     rotten: u64,
-    /// Whatever was asked up to this command was asked when reads might fail, or before.
+    /// The newest command that was sent while reads might fail.
     read_badly_to: Op,
-    /// When the store will have looked again for dead messages that it could not read. It does so by the wall clock.
+    /// When the store will have retried the dead messages that it could not read, on the wall clock.
     retained_again_at: i64,
 }
 
-/// How long a store may wait before it tries again what found no room, in milliseconds.
+/// How long a store may wait before it retries a write that failed for lack of room, in ms.
 const RETRY_MS: i64 = 100;
-/// And before it looks again for dead messages that it could not read.
+/// How long it may wait before it retries dead messages that it could not read, in ms.
 const RETAIN_MS: i64 = 10_000;
 
 impl Weather {
-    /// Whether writes work, and nothing waits any more that found no room.
+    /// Whether writes work, and the store has retried those that failed for lack of room.
     pub(super) fn lets_write(&self, now: Reading) -> bool {
-        // Where no file can be opened, none that was closed meanwhile can be written.
+        // If no file can be opened, a file that was closed meanwhile cannot be written.
         let finds_room = self.full == 0 && !self.finds_none && !self.lacks_files;
         finds_room && !self.is_faulty && now.mono >= self.tried_again_at
     }
 
-    /// Whether nothing waits any more that could not be read and is past its retention.
+    /// Whether the store has discarded all messages past retention, including those that it could not read for a while.
     pub(super) fn lets_retain(&self, now: Reading) -> bool {
         self.lets_read() && now.wall >= self.retained_again_at
     }
@@ -104,7 +105,7 @@ impl Weather {
         self.blind == 0 && self.rotten == 0
     }
 
-    /// Whether the store may be short of open files.
+    /// Whether reads have worked ever since a command was sent: its answer may have been delayed for a long time.
     pub(super) fn lacks_files(&self) -> bool {
         self.lacks_files
     }
@@ -114,7 +115,7 @@ impl Weather {
         self.lets_read() && since > self.read_badly_to
     }
 
-    /// Whether all is well.
+    /// Whether there is no fault.
     pub(super) fn is_clear(&self, now: Reading) -> bool {
         self.lets_write(now) && self.lets_read()
     }
@@ -124,11 +125,11 @@ fn is_sealed(name: &str) -> bool {
     ["due-", "numbers-", "keys-"].iter().any(|kind| name.starts_with(kind))
 }
 
-/// How often a store may fail to open before that is a violation by itself.
+/// The most failed attempts to open a store before that is a violation by itself.
 const TRIES: u32 = 30;
 
 impl World {
-    /// Before a tick: asks for trouble, or ends some.
+    /// Before each tick: plans faults or ends some.
     pub(super) fn brew(&mut self) {
         if self.weather.full > 0 {
             self.weather.full -= 1;
@@ -183,7 +184,7 @@ impl World {
         }
     }
 
-    /// Lets the disk have little room for a while, or some writes find none.
+    /// Limits the room on the disk for a while, or lets some writes fail for lack of room.
     fn fill(&mut self) {
         if self.rng.percent(50) {
             if self.rng.percent(30) {
@@ -208,7 +209,7 @@ impl World {
 
     fn brew_anything(&mut self) {
         match self.rng.below(1_000) {
-            // Where syncs come at intervals it only fails when all that was answered is durable.
+            // If syncs come at intervals, the power fails only when everything that was answered is durable.
             0..20 if self.options.durability != Durability::Always => {}
             0..20 => {
                 let change = self.disk.changes() + self.rng.between(1, 8);
@@ -253,7 +254,7 @@ impl World {
         }
     }
 
-    /// Lets no file be opened for a while.
+    /// Lets opening files fail for a while.
     fn run_out_of_files(&mut self) {
         let (after, times) = (self.rng.below(3), *self.rng.pick(&[1, 3, u64::MAX]));
         self.trace.add(format_args!("  no files to be had after {after}, {times} times"));
@@ -262,7 +263,7 @@ impl World {
         self.weather.blind = self.rng.between(1, 10);
     }
 
-    /// Lets some bits of the journal or of sealed files read as what they are not, for a while.
+    /// Flips some bits of the journal or of sealed files for a while.
     fn rot(&mut self) {
         for _ in 0..self.rng.between(1, 4) {
             let part = *self.rng.pick(&["journal-", "due-", "due-", "numbers-", "keys-"]);
@@ -275,7 +276,7 @@ impl World {
         }
     }
 
-    /// Lets some sectors of the journal or of sealed files answer nothing, for a while.
+    /// Makes some sectors of the journal or of sealed files unreadable for a while.
     fn lose_sectors(&mut self) {
         for _ in 0..self.rng.between(1, 3) {
             let part = *self.rng.pick(&["journal-", "journal-", "due-", "numbers-", "keys-"]);
@@ -288,7 +289,7 @@ impl World {
         }
     }
 
-    /// Lets a sector of the journal or of an index run answer nothing any more.
+    /// Makes a sector of the journal or of an index run unreadable for good.
     fn lose_a_sector_for_good(&mut self) {
         let part = *self.rng.pick(&["journal-", "journal-", "numbers-", "keys-"]);
         let seed = self.rng.next();
@@ -305,7 +306,7 @@ impl World {
         }
     }
 
-    /// Forgets those of these messages whose bodies cannot be read: copies are made without them.
+    /// Forgets those of these messages whose bodies are unreadable: later copies are made without them.
     pub(super) fn forget_what_is_hidden(&mut self, ids: &[MessageId]) {
         for id in ids {
             if !self.can_be_read(*id) {
@@ -314,11 +315,11 @@ impl World {
         }
     }
 
-    /// Whether nothing can keep the store from reading the body of a message: it has a copy, and none that is or was flawed.
+    /// Whether the body of a message is certainly readable: it has a copy on disk, and no copy that is or was flawed.
     pub(super) fn can_be_read(&self, id: MessageId) -> bool {
         let Some(address) = self.addresses.get(&id) else { return false };
         let body = body::make(*address);
-        // A short one may stand anywhere.
+        // A short body may occur anywhere by chance.
         if body.len() < 16 {
             return false;
         }
@@ -326,7 +327,7 @@ impl World {
         intact > 0 && flawed == 0
     }
 
-    /// Lets no file be made for a while, though there is room to write.
+    /// Lets creating files fail for a while, though existing files can be written.
     fn find_no_inode(&mut self) {
         let (after, times) = (self.rng.below(3), *self.rng.pick(&[1, 2, 20]));
         let fault = Fault { calls: Calls::Creates, after, times, error: io::ErrorKind::StorageFull };
@@ -334,7 +335,7 @@ impl World {
         self.disk.fail(fault);
     }
 
-    /// Reads work again when their time has come.
+    /// Ends the faults of reads when their time is over.
     fn end_bad_reads(&mut self) {
         if !self.weather.lets_read() {
             self.weather.retained_again_at =
@@ -361,7 +362,7 @@ impl World {
         }
     }
 
-    /// The process ends, one way or the other, and the store is opened again and looked through.
+    /// Ends the process in one way or another, then opens the store and checks it.
     pub(super) fn strike(&mut self) {
         let choice = self.rng.below(10);
         if self.disk.is_off() || choice < 5 && self.is_durable() {
@@ -377,8 +378,8 @@ impl World {
         self.audit();
     }
 
-    /// Whether the oracle may expect that a loss of power takes nothing that was answered. Where syncs come at intervals, lets
-    /// one pass: what was answered before it is durable then.
+    /// Whether the oracle may expect that a power loss loses nothing that was answered. If syncs come at intervals, one
+    /// interval passes first, so that everything answered before is durable.
     fn is_durable(&mut self) -> bool {
         let Durability::IntervalMs(ms) = self.options.durability else { return true };
         if self.has_failed || !self.weather.lets_write(self.reading()) {
@@ -389,7 +390,7 @@ impl World {
         !self.has_failed && self.weather.lets_write(self.reading())
     }
 
-    /// Nothing that was under way will be answered.
+    /// Ends the process: no command under way will be answered.
     fn end_process(&mut self) {
         let now = self.reading();
         self.running = None;
@@ -420,7 +421,7 @@ impl World {
         self.power_on();
     }
 
-    /// The machine starts again, with some of what was not synced.
+    /// Restarts the machine, with some of the data that was not synced.
     fn power_on(&mut self) {
         let seed = self.rng.next();
         let crash = *self.rng.pick(&[Crash::Drop, Crash::Keep, Crash::Prefix(seed), Crash::Holes(seed)]);
@@ -430,15 +431,15 @@ impl World {
         self.oracle.power_failed(now);
     }
 
-    /// Closes the store in good order.
+    /// Closes the store in order.
     fn close(&mut self) {
         self.trace.add(format_args!("  closed"));
         let Some(running) = &self.running else { return };
-        // Without a thread the answer comes with the turn; that it was closed shows when it is opened.
+        // Without a thread the answer arrives with the turn; the next open shows that the store was closed.
         let _ = running.engine.close();
         self.turn();
         let now = self.reading();
-        // A bulk operation is cut off: it says how far it came, and that the store is closed.
+        // A bulk operation is interrupted: it reports how far it came, and that the store is closed.
         for op in self.lost.extract_if(.., |op| self.oracle.is_sweep(*op)).collect::<Vec<_>>() {
             self.oracle.lose(op, now);
         }
@@ -454,13 +455,13 @@ impl World {
         }
     }
 
-    /// Opens the store, however often it takes.
+    /// Opens the store, with as many attempts as it takes.
     pub(super) fn open(&mut self) {
         for _ in 0..TRIES {
             self.disk.heal();
             self.disk.set_capacity(None);
             self.weather = Weather::default();
-            // Where the end of the journal is damaged, what was there counts as torn.
+            // At a damaged end of the journal, the data counts as torn.
             self.disk.heal_rot(|name| !is_sealed(name) || self.reopened == 0);
             if self.reopened > 0 {
                 self.pass_time();
@@ -492,7 +493,7 @@ impl World {
                 Ok(_) => self.power_on(),
                 Err(_) if is_off => self.power_on(),
                 Err(OpenError::Io { .. }) => self.disk.heal_rot(|_| true),
-                // It says so, changes nothing, and opens when the medium is well again.
+                // It reports the damage, changes nothing, and opens once the medium is readable again.
                 Err(OpenError::Damaged { .. }) if self.disk.is_rotten() => self.disk.heal_rot(|_| true),
                 Err(error) => {
                     self.oracle.accuse(Kind::Lost, format!("the store can not be opened: {error}"));
@@ -512,7 +513,7 @@ impl World {
         match self.rng.below(10) {
             0..2 => {
                 let change = self.rng.between(1, 12);
-                // What a process that was killed had answered may not be synced yet.
+                // Answers of a killed process may not be synced yet.
                 if self.options.durability == Durability::Always {
                     self.disk.power_off_at(change);
                 }

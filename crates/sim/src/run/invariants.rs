@@ -1,5 +1,5 @@
-//! What must be so where nothing is uncertain: a take hands out exactly what it must, in order; counts count;
-//! lists show everything once; settings read as they were set; and at the end nothing is stuck.
+//! Checks where nothing is uncertain: a take returns exactly the right messages, in order; counts are exact; lists show
+//! everything once; settings read as they were set; and at the end nothing is stuck.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl World {
         self.running.as_ref().map(|running| Arc::clone(&running.store))
     }
 
-    /// Looks through a store that has just been opened.
+    /// Checks a store that was just opened.
     pub(super) fn audit(&mut self) {
         for queue in 0..QUEUES {
             self.list_all(queue);
@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    /// One look while the store is busy with nothing else.
+    /// One check while the store is otherwise idle.
     pub(super) fn probe(&mut self) {
         if self.uses.percent(&mut self.rng, 40) {
             return self.probe_at_rest();
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// The same of a store that has done all that it says is to be done: it keeps no more of the dead than it may.
+    /// The same for a store without pending work: it keeps no more dead messages than it may.
     fn probe_at_rest(&mut self) {
         self.expect_rest();
         if self.has_failed || self.disk.is_off() || !self.is_quiet() {
@@ -67,8 +67,8 @@ impl World {
         self.take_exactly(&queues, max);
     }
 
-    /// After the last tick: opened once more, nothing is paused and every lease is over; then what is due
-    /// comes out, all of it, and what is not due does not.
+    /// The final check: the store is opened once more, nothing is paused and
+    /// every lease is over; then all due messages are taken, and no others.
     pub(super) fn last_look(&mut self) {
         self.strike();
         for queue in 0..QUEUES {
@@ -88,7 +88,7 @@ impl World {
         self.audit();
     }
 
-    /// Prints all messages as the store shows them now: for whoever looks for the cause of a violation.
+    /// Prints all messages as the store shows them now, to debug a violation.
     pub(super) fn show_all(&mut self) {
         let Some(store) = self.open_store() else { return };
         for queue in 0..QUEUES {
@@ -157,21 +157,21 @@ impl World {
         }
     }
 
-    /// A peek with nothing beside it, at the instant of a list of all, shows the first of what that has shown.
+    /// A peek without concurrent commands, at the instant of a full list, shows the first message of that list.
     fn peek_exactly(&mut self, queue: u32, state: StateKind, first: Option<Message>) {
         let Some(store) = self.open_store() else { return };
         let peeked = match self.ask(async move { store.peek(queue_name(queue), state).await }) {
             Some(Ok(peeked)) => peeked,
             Some(Err(Error::UnknownQueue { .. })) => None,
             Some(Err(error)) if answers::is_unread(&error) && self.is_scarred => return,
-            // While flushes fail, no ready message of a table is read into memory that is full.
+            // While flushes fail and memory is full, no ready message of a table can be read into memory.
             Some(Err(Error::Overloaded { .. })) if state == StateKind::Ready => return,
             other => {
                 return self.oracle.accuse(Kind::Contradiction, format!("a peek was answered {other:?}"));
             }
         };
         let order = |message: &Option<Message>| message.as_ref().map(answers::peek_order);
-        // Between the list and the peek the oldest may have gone: what is beyond the most dead goes in slices.
+        // The oldest may have gone between the list and the peek: dead messages beyond the limit are discarded in slices.
         let goes = state == StateKind::Dead && self.oracle.policy(queue).was_ever_set(DEAD_MAX);
         if goes && first.is_some() && (peeked.is_none() || order(&peeked) >= order(&first)) {
             return;
@@ -202,12 +202,12 @@ impl World {
         self.conclude(op, fate);
     }
 
-    /// Counts are kept, not scanned, and exact all the same.
+    /// Checks the counts, which are maintained incrementally and must be exact.
     fn count(&mut self, queue: u32) {
         self.count_at(queue, false);
     }
 
-    /// The same, of a store that may have come to rest.
+    /// The same, for a store that may have no pending work (`rests`).
     fn count_at(&mut self, queue: u32, rests: bool) {
         let now = self.reading();
         let Some(stats) = self.stats(queue) else { return };
@@ -237,7 +237,7 @@ impl World {
         self.conclude(op, fate);
     }
 
-    /// A take with nobody beside it: the first of what is ready, in order, and nothing else.
+    /// A take without concurrent commands: the first ready messages, in order, and nothing else.
     fn take_exactly(&mut self, queues: &[u32], max: usize) {
         let Some(store) = self.open_store() else { return };
         let now = self.reading();
@@ -254,11 +254,11 @@ impl World {
         if let (Ok(deliveries), Some(expected), false) = (&answer, &expected, bad_reads) {
             let got: Vec<u128> = deliveries.iter().map(|delivery| delivery.message.id.as_bits()).collect();
             let first: Vec<u128> = expected.iter().take(max).map(|ready| ready.id).collect();
-            // A cap on leases may end a batch early, and so may many messages that have expired together; neither reorders it.
+            // A cap on leases may end a batch early, and so may many simultaneous expiries; neither changes the order.
             let ends_early = self.options.limits.leased < 100 || self.options.expired_a_turn < 100;
             let capped = got.len() < first.len() && !got.is_empty() && ends_early;
             let compared = if capped { &first[..got.len()] } else { &first[..] };
-            // Queues without room in memory for what they hand out next are passed over.
+            // Queues whose next messages do not fit in memory are skipped.
             if got != compared && !(no_room && are_first_of_each(&got, expected)) {
                 let kind = if got.len() < first.len() { Kind::Withheld } else { Kind::OutOfOrder };
                 let text = format!("a take of {max} from {queues:?} brought {got:x?}, and not {first:x?}");

@@ -1,16 +1,16 @@
-//! `run`: the engine under a simulated disk and clock, from seeds. The same seed is the same run, byte for byte.
+//! `run`: the engine under a simulated disk and clock, driven by seeds. The same seed gives the same run, byte for byte.
 //!
 //! # Layout
-//! - `world`: engine, disk, clock, oracle, and the commands under way; one tick after the other
-//! - `client`: which commands are sent
-//! - `again`: puts that may be sent again under their token
-//! - `answers`: what the engine's answers mean, in the oracle's words
-//! - `time`: how the clocks move
-//! - `disaster`: power failures, kills, disks that break or run full, and opening again after them
-//! - `deaths`: what the store counts as dead and discarded
-//! - `invariants`: what must be so where nothing is uncertain
-//! - `totals`: many runs, and what they came to
-//! - `trace`: all that happened, as a hash or in full
+//! - `world`: engine, disk, clock, oracle, and the commands under way; one tick after another
+//! - `client`: the commands that are sent
+//! - `again`: puts that may be retried under their token
+//! - `answers`: the engine's answers in the oracle's terms
+//! - `time`: movements of the clocks
+//! - `disaster`: power failures, kills, disks that fail or are full, and opening the store afterwards
+//! - `deaths`: the store's counts of deaths and discards
+//! - `invariants`: checks where nothing is uncertain
+//! - `totals`: many runs, and their totals
+//! - `trace`: all events of a run, as a hash or in full
 
 mod again;
 pub(crate) mod answers;
@@ -28,24 +28,24 @@ use self::world::World;
 use crate::mutants::Mutant;
 use crate::oracle::Violation;
 
-/// What a run of one seed came to.
+/// The outcome of the run of one seed.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// The hash of all that happened.
+    /// The hash of all events.
     pub(crate) trace: u64,
     /// Commands that were acknowledged.
     pub(crate) acknowledged: u64,
-    /// How often the store was opened again after a disaster.
+    /// The number of times that the store was opened after a disaster.
     pub(crate) reopened: u64,
-    /// How many writes there were since the store was last opened before the end.
+    /// The number of writes since the store was last opened before the end.
     pub(crate) writes: u64,
-    /// Whether messages were retired to due files meanwhile.
+    /// Whether messages were flushed to tables meanwhile.
     pub(crate) retired: bool,
-    /// What was violated.
+    /// The violations.
     pub(crate) violations: Vec<Violation>,
 }
 
-/// Runs one seed; prints all that happens if it is to be `told`.
+/// Runs one seed; prints all events if `told`.
 pub(crate) fn run_seed(seed: u64, told: bool) -> Outcome {
     World::new(seed, told, None, None).run()
 }
@@ -55,7 +55,7 @@ pub(crate) fn run_mutant(seed: u64, mutant: Mutant) -> Outcome {
     World::new(seed, false, Some(mutant), None).run()
 }
 
-/// Runs one seed, and tells of it. True if nothing was violated.
+/// Runs one seed and reports the outcome. Returns true if nothing was violated.
 pub(crate) fn one(seed: u64, told: bool) -> bool {
     tell(seed, &run_seed(seed, told))
 }
@@ -75,30 +75,30 @@ fn tell(seed: u64, outcome: &Outcome) -> bool {
     outcome.violations.is_empty()
 }
 
-/// Runs seeds from `first` on. True if nothing was violated.
+/// Runs seeds from `first` on. Returns true if nothing was violated.
 pub(crate) fn many(first: u64, seeds: u64) -> bool {
     let again = |seed| format!("dwell-sim run --seed {seed} --verbose");
     totals::of((first..first + seeds).collect(), |seed| run_seed(*seed, false), again)
 }
 
-/// For each seed, lets the disk be full at each of its writes in turn. True if nothing was violated.
+/// For each seed, fills the disk at each of its writes in turn. Returns true if nothing was violated.
 pub(crate) fn squeeze_all(first: u64, seeds: u64) -> bool {
     let runs = (first..first + seeds).flat_map(|seed| (0..squeezable(seed)).map(move |write| (seed, write)));
     let again = |(seed, write)| format!("dwell-sim squeeze --seed {seed} --write {write}");
     totals::of(runs.collect(), |(seed, write)| squeezed(*seed, *write, false), again)
 }
 
-/// One of these runs, told. True if nothing was violated.
+/// One of these runs, with all events printed. Returns true if nothing was violated.
 pub(crate) fn squeeze_one(seed: u64, write: u64) -> bool {
     tell(seed, &squeezed(seed, write, true))
 }
 
-/// How many writes a seed has that may find no room.
+/// The number of writes of a seed that may fail for lack of room.
 fn squeezable(seed: u64) -> u64 {
     squeezed(seed, u64::MAX, false).writes
 }
 
-/// Runs a seed in which nothing happens but that one to three writes find no room, after so many others.
+/// Runs a seed whose only fault is that one to three writes fail for lack of room, after `writes` others.
 fn squeezed(seed: u64, writes: u64, told: bool) -> Outcome {
     World::new(seed, told, None, Some(Climate::FullAt { writes, times: 1 + writes % 3 })).run()
 }

@@ -1,14 +1,14 @@
-//! How the clocks move between ticks: mostly a little, at times a leap, at times a step that monotonic time
-//! knows nothing of.
+//! Movements of the clocks between ticks: mostly small, sometimes a
+//! leap, sometimes a step that the monotonic clock does not have.
 
 use dwell_model::Timestamp;
 use dwell_testkit::Random;
 use dwell_time::{Clock as _, ManualClock};
 
-/// Where the wall clock stands at first: 2026-01-01.
+/// The initial reading of the wall clock: 2026-01-01.
 pub(super) const START_MS: i64 = 1_767_225_600_000;
 
-/// Moves the clocks by up to `most` milliseconds; not at all if they were to move further.
+/// Moves the clocks by up to `most` milliseconds; not at all if they would move further.
 pub(super) fn pass(clock: &ManualClock, rng: &mut Random, most: i64) {
     let advance = |ms: u64| {
         if i64::try_from(ms).is_ok_and(|ms| ms <= most) {
@@ -25,7 +25,7 @@ pub(super) fn pass(clock: &ManualClock, rng: &mut Random, most: i64) {
     }
 }
 
-/// Sets the wall clock, as an administrator or NTP does: forward or back, by little or by much.
+/// Steps the wall clock, as an administrator or NTP does: forward or back, by little or by much.
 fn step(clock: &ManualClock, rng: &mut Random, most: i64) {
     let by = *rng.pick(&[5, 1_000, 60_000, 3_600_000, 86_400_000]) * rng.between(1, 5) as i64;
     let by = if rng.percent(50) { by } else { -by };
@@ -33,6 +33,6 @@ fn step(clock: &ManualClock, rng: &mut Random, most: i64) {
         return;
     }
     let wall = clock.now().wall.as_ms() + by;
-    // A year on both sides of where it may be keeps everything that is put within 1970 and 9999.
+    // Staying a year away from the limits keeps the instants of all puts within 1970 and 9999.
     clock.step_wall(Timestamp::from_ms(wall.max(START_MS - 10 * 365 * 86_400_000)).unwrap_or(Timestamp::MAX));
 }

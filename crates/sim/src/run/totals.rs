@@ -1,4 +1,4 @@
-//! Many runs, and what they came to.
+//! Many runs, and their totals.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::thread;
 
 use super::Outcome;
 
-/// What all runs came to.
+/// The totals of all runs.
 #[derive(Debug, Default)]
 struct Totals {
     runs: u64,
@@ -17,8 +17,8 @@ struct Totals {
     told: u32,
 }
 
-/// Makes all runs, as many at a time as there are cores, and says what they came to; `again` is the command that repeats
-/// one. True if nothing was violated.
+/// Runs all, as many at a time as there are cores, and prints the totals; `again` is the command that repeats one.
+/// Returns true if nothing was violated.
 pub(super) fn of<R: Copy + Sync>(
     runs: Vec<R>,
     run: impl Fn(&R) -> Outcome + Sync,
@@ -47,7 +47,7 @@ pub(super) fn of<R: Copy + Sync>(
 }
 
 impl Totals {
-    /// Adds a run's outcome; none if it panicked, which is a violation as well.
+    /// Adds the outcome of a run; `None` if it panicked, which is a violation too.
     fn add(&mut self, again: &str, outcome: Option<Outcome>) {
         self.runs += 1;
         let first = match &outcome {

@@ -1,17 +1,17 @@
-//! The trace: all that happened in a run, in order. Two runs of a seed have the same one.
+//! The trace: all events of a run, in order. Two runs of a seed have the same trace.
 
 use std::fmt::Arguments;
 
-/// See the module.
+/// The trace; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Trace {
-    /// FNV-1a (Fowler, Noll, Vo) over all lines: no more is asked of it than to differ where lines do.
+    /// FNV-1a (Fowler, Noll, Vo) over all lines. It only has to differ when lines differ.
     hash: u64,
     is_told: bool,
 }
 
 impl Trace {
-    /// An empty trace, printed as it grows if it is to be `told`.
+    /// An empty trace; if `is_told`, it is printed as it grows.
     pub(super) fn new(is_told: bool) -> Trace {
         Trace { hash: 0xcbf2_9ce4_8422_2325, is_told }
     }
@@ -21,7 +21,7 @@ impl Trace {
         self.is_told
     }
 
-    /// Something happened.
+    /// Adds an event.
     pub(super) fn add(&mut self, line: Arguments<'_>) {
         let line = line.to_string();
         if self.is_told {
@@ -32,7 +32,7 @@ impl Trace {
         }
     }
 
-    /// What all lines come to.
+    /// The hash of all lines.
     pub(super) fn hash(&self) -> u64 {
         self.hash
     }

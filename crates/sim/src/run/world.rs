@@ -24,23 +24,23 @@ use crate::mutants::{Mutant, MutantDisk, StoreFault};
 use crate::oracle::{Address, Kind, Op, Oracle, Reading, Rules};
 use crate::workload::{self, Pool, Uses};
 
-/// After so many ticks the store is to come to rest. In between it is met with retirements half done.
+/// The number of ticks after which the store has to run out of work. In between it is observed with flushes half done.
 const TICKS_TO_REST: u64 = 16;
-/// It takes fewer turns than this.
+/// The number of turns within which it has to run out of work.
 const TURNS_TO_REST: usize = 20_000;
-/// How many puts are to be let in after a rest where sectors are bad.
+/// The number of puts that have to be decided after that, with unreadable sectors.
 const PUTS_EXPECTED: u64 = 16;
 
-/// A store that is open.
+/// An open store.
 pub(super) struct Running {
     // Dropped first: nothing is written once the driver is gone.
     pub(super) driver: Driver,
     pub(super) engine: Engine,
-    /// The engine, or what a mutant has put before it.
+    /// The engine, or the mutant in front of it.
     pub(super) store: Arc<dyn Store>,
 }
 
-/// See the module.
+/// The state of a run; see the [module](self).
 pub(super) struct World {
     pub(super) rng: Random,
     pub(super) clock: ManualClock,
@@ -53,40 +53,40 @@ pub(super) struct World {
     pub(super) trace: Trace,
     pub(super) pool: Pool,
     pub(super) flights: Vec<Flight>,
-    /// Commands of which nobody knows what has become, until the store is opened again.
+    /// Commands with an unknown outcome, until the store is opened again.
     pub(super) lost: Vec<Op>,
-    /// Takes whose caller went away, until the store has noticed.
+    /// Takes whose caller was dropped, until the store has noticed.
     pub(super) abandoned: Vec<Op>,
-    /// Takes that could not read all that they leased, until the store has seen to the rest.
+    /// Takes that could not read all that they leased, until the store has processed the rest.
     pub(super) unread: Vec<Op>,
     pub(super) held: Vec<Held>,
     pub(super) spent: Vec<Held>,
     pub(super) again: Option<Again>,
-    /// The store has said that it can serve no more.
+    /// Whether the store has reported that it cannot continue.
     pub(super) has_failed: bool,
     pub(super) weather: Weather,
     pub(super) climate: Climate,
     pub(super) uses: Uses,
-    /// What the store must have counted as dead or discarded since it was opened.
+    /// The minimum counts of deaths and discards since the store was opened.
     pub(super) deaths: Deaths,
-    /// The disk of a run in which it is full once has been.
+    /// Whether the disk has been full once, in a run in which it is full only once.
     pub(super) is_filled: bool,
-    /// Rot was copied while it was there, and so stays: some messages can not be read any more, for good.
+    /// Whether flipped bits were copied, and so remain: some messages can no longer be read.
     pub(super) is_scarred: bool,
-    /// How many sectors cannot be read any more, for good.
+    /// The number of sectors that are unreadable for good.
     pub(super) sectors_lost: u64,
-    /// For how many more seconds they may hold up puts.
+    /// The number of further seconds during which they may delay puts.
     pub(super) held_up_s: u64,
-    /// Messages that can be read, as far as is known; kept where sectors are all that is lost.
+    /// Messages that are believed to be readable; kept if lost sectors are the only fault.
     pub(super) addresses: BTreeMap<MessageId, Address>,
-    /// Puts that were accepted, or refused for what they are, and not for what the store is short of.
+    /// Puts that were accepted, or refused for their own arguments, not for a lack of resources.
     pub(super) puts_decided: u64,
     pub(super) reopened: u64,
 }
 
 impl World {
-    /// The world of `seed`, with a fault planted in it if there is to be one. Which disasters it has follows from the seed
-    /// too, if nobody says so.
+    /// The world of `seed`, with a planted fault if there is a mutant. Its
+    /// disasters are derived from the seed too, unless a climate is given.
     pub(super) fn new(seed: u64, is_told: bool, mutant: Option<Mutant>, climate: Option<Climate>) -> World {
         let mut rng = Random::new(seed);
         let own = Climate::of(rng.below(100));
@@ -103,7 +103,7 @@ impl World {
         let mut options = Options {
             limits,
             segment_bytes: *rng.pick(&[4 * 1024, 16 * 1024, 64 * 1024]),
-            // From next to nothing, so that most messages are in due files, to all.
+            // From almost nothing, so that most messages are in tables, to everything.
             memory_limit: *rng.pick(&[Options::MIN_MEMORY_LIMIT, 16 * 1024, 64 * 1024, u64::MAX]),
             clock: Arc::new(clock.clone()),
             disk: match &mutant_disk {
@@ -111,27 +111,28 @@ impl World {
                 None => Arc::new(disk.clone()),
             },
             seed: Some(rng.next()),
-            // So few that files are closed, and opened again, all the time.
+            // So few that files are closed and reopened all the time.
             open_files: if seed.is_multiple_of(2) { Options::MIN_OPEN_FILES } else { 256 },
-            // So little that a journal that can begin no new segment comes to its limit.
+            // So little that a journal that cannot begin a new segment reaches its limit.
             body_reach: if seed.is_multiple_of(3) { 96 * 1024 } else { u32::MAX },
             // So few that other commands, time and crashes come between two slices of a revive of all.
             swept_a_call: *rng.pick(&[1, 1, 2, 3, 1_000]),
-            // So short that runs are split as those of very large stores are.
+            // So short that runs are split like those of very large stores.
             run_bytes: [Options::MIN_RUN_BYTES, 1_024, Options::default().run_bytes][(seed % 3) as usize],
-            // The disk forgets what was answered within the interval; see `disaster`.
+            // The disk loses what was answered within the interval; see `disaster`.
             durability: match seed % 5 {
                 4 => Durability::IntervalMs([1, 50, 2_000][(seed % 3) as usize]),
                 _ => Durability::Always,
             },
-            // So few that more expire at one instant than one turn sees to, and any command may be the first after it.
+            // So few that more messages expire at one instant than one turn
+            // processes, and any command may come before the rest.
             expired_a_turn: *rng.pick(&[1, 2, 5, 16 * 1024]),
-            // So few that more run out at one instant than one slice lets, and takes wait for the rest.
+            // So few that more leases run out at one instant than one slice processes, and takes wait for the rest.
             lapsed_a_slice: [1, 1_000, 2, 3][(seed / 3 % 4) as usize],
             ..Options::default()
         };
         match climate {
-            // So little that a journal comes to its limit before a file can be made again.
+            // So little that a journal reaches its limit before files can be created again.
             Climate::NoInodes => (options.segment_bytes, options.body_reach) = (4 * 1024, 8 * 1024),
             // So little that puts wait for flushes, or so much that all messages stay in the journal.
             Climate::BadSectors if seed.is_multiple_of(2) => {
@@ -173,7 +174,7 @@ impl World {
         }
     }
 
-    /// Lives through all ticks, or to the first violation.
+    /// Runs all ticks, or up to the first violation.
     pub(super) fn run(mut self) -> Outcome {
         self.open();
         let ticks = self.rng.between(60, 300);
@@ -192,7 +193,7 @@ impl World {
         if !self.oracle.violations().is_empty() && self.trace.is_told() {
             self.show_all();
         }
-        // In this order: nothing is written once the driver is gone, and nothing is heard.
+        // In this order: without the driver nothing is written, and no answer arrives.
         self.running = None;
         self.flights.clear();
         Outcome {
@@ -242,7 +243,7 @@ impl World {
         }
     }
 
-    /// Lets the store do all that it says is to be done now: that comes to an end.
+    /// Runs turns until the store reports no more work at this instant, which it has to within a bound.
     pub(super) fn expect_rest(&mut self) {
         for _ in 0..TURNS_TO_REST {
             let now = self.clock.now();
@@ -257,8 +258,8 @@ impl World {
         self.oracle.accuse(Kind::Spin, text);
     }
 
-    /// Puts are let in though sectors are bad: a sector of the journal holds them up while a flush tries to read it, and one
-    /// of an index run does not.
+    /// Checks that puts continue despite unreadable sectors: one in the journal
+    /// delays them while a flush retries it, and one in an index run does not.
     fn expect_puts(&mut self) {
         let to = self.puts_decided + PUTS_EXPECTED;
         while self.puts_decided < to && self.oracle.violations().is_empty() {
@@ -278,14 +279,14 @@ impl World {
         }
     }
 
-    /// Lets the store do what there is to do, and hears its answers.
+    /// Lets the store run one turn, and processes its answers.
     pub(super) fn turn(&mut self) {
         let now = self.reading();
         self.oracle.shown(now.wall);
         if !self.weather.lets_read() {
             self.oracle.could_not_read(now.wall);
         }
-        // While the disk is full the store may not have come to them.
+        // While the disk is full, the store may not have processed them.
         let is_noticed = self.weather.lets_write(now);
         let noticed = |ops: &mut Vec<Op>| if is_noticed { std::mem::take(ops) } else { Vec::new() };
         let (abandoned, unread) = (noticed(&mut self.abandoned), noticed(&mut self.unread));
@@ -304,24 +305,24 @@ impl World {
         }
     }
 
-    /// Starts a call: what it asks for is in the store's inbox when this returns.
+    /// Starts a call: its commands are in the store's inbox when this returns.
     pub(super) fn launch(&mut self, flight: Flight) {
         self.listen(flight, false);
     }
 
-    /// Hears a call's answer, if it is there.
+    /// Processes a call's answer, if it has arrived.
     fn listen(&mut self, mut flight: Flight, had_turn: bool) {
         let before = self.unread_so_far();
         match flight.future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(said) => {
-                // Whoever asked for bodies reads them just now.
+                // Bodies are read by the caller that polls, which happens here.
                 let bad_reads = self.unread_so_far() > before;
                 self.trace
                     .add(format_args!("  said {said:?}{}", if bad_reads { ", read badly" } else { "" }));
                 self.land(flight.ops, flight.about, said, bad_reads);
             }
             Poll::Pending => {
-                // Whatever the store does to a message it answers in the same turn, unless the disk is full.
+                // The store answers a change of a message in the same turn, unless the disk is full.
                 let now = self.reading();
                 if had_turn && !flight.is_sweep && self.weather.lets_write(now) && !self.disk.is_off() {
                     flight.ops.iter().for_each(|op| self.oracle.still_waits(*op, now));
@@ -331,17 +332,17 @@ impl World {
         }
     }
 
-    /// How many messages the store says that it has handed to nobody, since it could not read them.
+    /// The number of messages that the store has leased but not delivered, since it could not read them.
     pub(super) fn unread_so_far(&self) -> u64 {
         self.running.as_ref().map_or(0, |running| running.engine.counters().unread)
     }
 
-    /// How often a queue's next message was not read, since memory was full.
+    /// How often the next message of a queue was not read because memory was full.
     pub(super) fn no_room_so_far(&self) -> u64 {
         self.running.as_ref().map_or(0, |running| running.engine.counters().no_room)
     }
 
-    /// Tells the oracle what came of a command.
+    /// Reports the outcome of a command to the oracle.
     pub(super) fn conclude(&mut self, op: Op, fate: Fate) {
         let now = self.reading();
         match fate {
@@ -355,7 +356,7 @@ impl World {
         }
     }
 
-    /// The caller of a take that waits goes away.
+    /// Drops a take that waits.
     fn abandon(&mut self) {
         let Some(at) = self.flights.iter().position(|flight| flight.is_take) else { return };
         let flight = self.flights.remove(at);
@@ -363,7 +364,7 @@ impl World {
         self.abandoned.extend(flight.ops);
     }
 
-    /// Whether nothing is under way and nothing is wrong.
+    /// Whether nothing is under way and there is no fault.
     pub(super) fn is_quiet(&self) -> bool {
         self.flights.is_empty()
             && self.lost.is_empty()
@@ -372,7 +373,7 @@ impl World {
             && self.weather.is_clear(self.reading())
     }
 
-    /// Both clocks.
+    /// The reading of both clocks.
     pub(super) fn reading(&self) -> Reading {
         let now = self.clock.now();
         Reading { wall: now.wall.as_ms(), mono: now.mono_ms as i64 }
@@ -382,12 +383,12 @@ impl World {
         self.clock.now().wall
     }
 
-    /// Where the store lives.
+    /// The directory of the store.
     pub(super) fn directory(&self) -> PathBuf {
         PathBuf::from("/data")
     }
 
-    /// A call that nothing can keep from being answered at once; nothing if it was not.
+    /// Runs a call that has to be answered at once; returns `None` if it was not.
     pub(super) fn ask<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> Option<T> {
         let mut future = Box::pin(future);
         let mut context = Context::from_waker(Waker::noop());

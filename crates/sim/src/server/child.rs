@@ -1,4 +1,4 @@
-//! `dwell serve` as a child process: it is killed by this program, at the latest when this ends.
+//! `dwell serve` as a child process, which is killed at the latest when this is dropped.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use std::sync::mpsc::Receiver;
 use dwell_client::Client;
 use dwell_testkit::process::{lines, memory_bytes};
 
-/// The `dwell` binary, and what else to tell `dwell serve`.
+/// The `dwell` binary, and further arguments of `dwell serve`.
 #[derive(Clone, Debug)]
 pub(crate) struct Binary {
-    /// Where it is.
+    /// The path of the binary.
     pub(crate) path: PathBuf,
-    /// More arguments of `serve`.
+    /// Further arguments of `serve`.
     pub(crate) serve: Vec<String>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Binary {
 #[derive(Debug)]
 pub(crate) struct Server {
     process: dwell_testkit::Server,
-    /// Lines on its standard error, kept for a report of its failure.
+    /// The lines of its standard error, kept to report a failure.
     said: Receiver<String>,
 }
 
@@ -30,11 +30,11 @@ impl Server {
     /// Starts `dwell serve` on `data` and waits until it is ready. Port 0 chooses a free one.
     ///
     /// # Errors
-    /// If it cannot be started, or ends or stays silent instead of saying where it listens.
+    /// If it cannot be started, or ends or prints nothing instead of its address.
     pub(crate) fn start(dwell: &Binary, data: &Path, port: u16) -> io::Result<Server> {
         let mut command = Command::new(&dwell.path);
         command.arg("serve").arg("--data").arg(data).arg("--listen").arg(format!("127.0.0.1:{port}"));
-        // Unless it is asked for, a port of its own would only be one more to be taken.
+        // Off unless requested: another listener would only need another port.
         command.args(&dwell.serve).env("DWELL_BEANSTALKD", "off").stderr(Stdio::piped());
         let mut process = dwell_testkit::Server::try_spawn(command)?;
         let said = lines(process.stderr());
@@ -47,29 +47,29 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// The address of its HTTP listener.
     pub(crate) fn address(&self) -> SocketAddr {
         self.process.address().parse().expect("a server says where it listens")
     }
 
-    /// Where it speaks beanstalkd's protocol, if it was told to.
+    /// The address of its beanstalkd listener, if enabled.
     pub(crate) fn beanstalkd(&self) -> Option<SocketAddr> {
         self.process.serving["beanstalkd"].as_str()?.parse().ok()
     }
 
-    /// A client that repeats nothing of its own accord, so that each request is known.
+    /// A client without retries, so that each request is known.
     ///
     /// # Errors
-    /// None that a loopback address could cause.
+    /// None that a loopback address can cause.
     pub(crate) fn client(&self) -> io::Result<Client> {
         let client = Client::builder(self.process.url()).patience_ms(0).build();
         client.map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// Kills it with SIGKILL and waits until it is gone. Says how much memory it had at most, in bytes.
+    /// Kills it with SIGKILL and waits for its end. Returns its peak memory in bytes.
     ///
     /// # Errors
-    /// If it had ended by itself before.
+    /// If it had already ended by itself.
     pub(crate) fn kill(mut self) -> io::Result<u64> {
         let peak = self.peak_rss();
         if let Some(status) = self.process.ended()? {
@@ -81,17 +81,17 @@ impl Server {
         Ok(peak)
     }
 
-    /// The most memory that it has had resident so far, in bytes; 0 where the system does not say.
+    /// Its peak resident memory so far, in bytes; 0 if the system does not report it.
     pub(crate) fn peak_rss(&self) -> u64 {
         memory_bytes(self.process.pid(), "VmHWM").unwrap_or(0)
     }
 }
 
 impl Binary {
-    /// The one named, or the one beside ours.
+    /// The binary at `named`, or the one in the folder of this program.
     ///
     /// # Errors
-    /// If there is none.
+    /// If it does not exist.
     pub(crate) fn find(named: Option<PathBuf>, serve: Vec<String>) -> io::Result<Binary> {
         let path = match named {
             Some(path) => path,

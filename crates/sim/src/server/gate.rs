@@ -1,20 +1,20 @@
 //! The gate between clients and a server that is killed again and again.
 //!
-//! Clients pass while a server runs. When it was killed they come to the gate, say that they have nothing
-//! under way any more, and wait for the next one. Whoever kills waits until all are there: then nothing is in
-//! flight, and what is unknown stays unknown.
+//! Clients pass while a server runs. When it was killed they come to the gate, report that they
+//! have nothing in flight, and wait for the next server. The thread that kills waits until all
+//! clients are there: then nothing is in flight, and unknown outcomes stay unknown.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dwell_client::Client;
 
-/// What a client is told at the gate.
+/// The result of passing the gate.
 #[derive(Clone, Debug)]
 pub(crate) enum Pass {
     /// Go on with this server.
     Server(Client),
-    /// It is over.
+    /// The run is over.
     Over,
 }
 
@@ -24,7 +24,7 @@ enum State {
     Open(Client),
     /// It was killed, and no request can reach it any more.
     Killed,
-    /// It is over.
+    /// The run is over.
     Over,
 }
 
@@ -32,12 +32,12 @@ enum State {
 struct Inner {
     state: State,
     parked: usize,
-    /// Clients that have gone for good.
+    /// The number of clients that have left.
     gone: usize,
     answered: u64,
 }
 
-/// See the module.
+/// The gate; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Gate {
     inner: Mutex<Inner>,
@@ -46,13 +46,13 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// A closed gate for so many clients.
+    /// A closed gate for `clients` clients.
     pub(crate) fn new(clients: usize) -> Gate {
         let inner = Inner { state: State::Killed, parked: 0, gone: 0, answered: 0 };
         Gate { inner: Mutex::new(inner), changed: Condvar::new(), clients }
     }
 
-    /// The server that runs, without waiting; nothing if the client has to go to the gate.
+    /// The running server, without waiting; `None` if the client has to go to the gate.
     pub(crate) fn server(&self) -> Option<Client> {
         match &self.inner().state {
             State::Open(client) => Some(client.clone()),
@@ -60,8 +60,8 @@ impl Gate {
         }
     }
 
-    /// Blocks until the server that the client spoke to is dead. A client whose request broke comes here
-    /// first, and calls it lost only then: until then, it could still happen.
+    /// Blocks until the client's server is dead. A client whose request broke calls this before it reports the request as
+    /// lost: until then it could still take effect.
     pub(crate) fn await_killed(&self) {
         let mut inner = self.inner();
         while matches!(inner.state, State::Open(_)) {
@@ -69,7 +69,7 @@ impl Gate {
         }
     }
 
-    /// Parks the client until a server runs, or all is over. It has nothing under way.
+    /// Parks the client until a server runs or the run is over. It must have nothing in flight.
     pub(crate) fn park(&self) -> Pass {
         let mut inner = self.inner();
         inner.parked += 1;
@@ -85,13 +85,13 @@ impl Gate {
         pass
     }
 
-    /// The client has gone for good.
+    /// Records that the client has left.
     pub(crate) fn leave(&self) {
         self.inner().gone += 1;
         self.changed.notify_all();
     }
 
-    /// A request was answered.
+    /// Records that a request was answered.
     pub(crate) fn answered(&self) {
         self.inner().answered += 1;
         self.changed.notify_all();
@@ -106,14 +106,13 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits until so many requests were answered since the gate was opened, or `patience` is over, or
-    /// nobody is left to send any.
+    /// Waits until `count` requests were answered since the gate was opened, or `patience` is over, or all clients have left.
     pub(crate) fn await_answers(&self, count: u64, patience: Duration) {
         self.wait_while(patience, |inner| inner.answered < count && inner.gone < self.clients);
     }
 
-    /// The server is dead: closes the gate and waits until every client is at it. False if one is not after
-    /// `patience`.
+    /// Closes the gate after the server is dead, and waits until every
+    /// client is at it. Returns false if one is not within `patience`.
     #[must_use = "false means that something is still in flight"]
     pub(crate) fn close(&self, patience: Duration) -> bool {
         self.inner().state = State::Killed;
@@ -121,7 +120,7 @@ impl Gate {
         self.wait_while(patience, |inner| inner.parked + inner.gone < self.clients)
     }
 
-    /// It is over: all clients at the gate leave.
+    /// Ends the run: all clients at the gate leave.
     pub(crate) fn over(&self) {
         self.inner().state = State::Over;
         self.changed.notify_all();
@@ -137,12 +136,12 @@ impl Gate {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // Nothing under this lock can panic half-way.
+        // Nothing that can panic runs while this lock is held.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Opens the way out for everybody, also when whoever holds it panics.
+/// Releases all clients when it is dropped, also by a panic.
 #[derive(Debug)]
 pub(crate) struct OverOnDrop<'a>(pub(crate) &'a Gate);
 

@@ -1,5 +1,5 @@
-//! One caller: all commands of the contract, one message or many at a time, takes that wait beside others, and takes that
-//! are given up.
+//! One caller: all commands of the contract, for one message or many,
+//! waiting takes next to other commands, and takes that are dropped.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,26 +18,26 @@ use crate::oracle::{
 use crate::run::answers::{self, Fate};
 use crate::workload::{self, Choice, NewPut, key_name, queue_name, words};
 
-/// A caller leaves a group alone while so many commands to it wait for others.
+/// A caller avoids a group while this many commands to it are unexplained.
 const CROWD: usize = 24;
-/// A take that waits is given up after so many other commands.
+/// The number of further commands after which a waiting take is dropped.
 const PATIENCE: u32 = 5;
 
-/// Where the clock is moved so far at a time it leaps too.
+/// The pace from which on the clock also leaps.
 const LEAPS: u64 = 60;
 
-/// How callers behave for a while.
+/// The behaviour of all callers for a while.
 pub(super) struct Burst {
     /// How far they move the clock at a time; 0 if time stands still.
     pub(super) pace: u64,
-    /// Whether one of them closes the store meanwhile.
+    /// Whether one of them closes the store during the burst.
     pub(super) closes: bool,
-    /// Whether some leases end with the process.
+    /// Whether some leases are bound to the process.
     pub(super) binds: bool,
-    /// So many commands each.
+    /// The number of commands per caller.
     pub(super) commands: u64,
-    /// So many takes more may wait. One that is given up may have leased anything, and what overlaps with several of them has
-    /// more explanations than can be tried.
+    /// The number of further takes that may wait. A dropped take may have leased anything, and what overlaps with several
+    /// of them has more explanations than can be tried.
     pub(super) may_wait: AtomicUsize,
 }
 
@@ -48,25 +48,25 @@ impl Burst {
     }
 }
 
-/// A lease that was granted.
+/// A lease that the caller holds.
 #[derive(Clone, Debug)]
 struct Held {
     address: Address,
     id: MessageId,
     receipt: Receipt,
-    /// Which take of the message it was.
+    /// The number of the take that granted it.
     takes: u32,
 }
 
-/// What a caller keeps from one burst to the next.
+/// The state of a caller between bursts.
 pub(super) struct Hands {
     rng: Random,
     held: Vec<Held>,
-    /// Receipts that were settled: they must prove nothing any more.
+    /// Receipts that were settled: they must not prove a lease any more.
     spent: Vec<Held>,
-    /// A put that is to be sent again.
+    /// A put to be retried.
     again: Option<NewPut>,
-    /// Whether something else is to be sent under its token before: the store has answered it.
+    /// Whether to put something else under its token first, after the store has answered the put.
     is_mismatch: bool,
 }
 
@@ -76,24 +76,24 @@ impl Hands {
     }
 }
 
-/// A message, as the oracle and as the store is told of it.
+/// A message as it is named to the oracle and to the store.
 type Named = (GroupId, Target, wish::Target);
 
-/// A take that waits while its caller goes on.
+/// A take that waits while its caller continues.
 struct Flight {
     op: Op,
     age: u32,
     future: Pin<Box<dyn Future<Output = Result<Vec<Delivery>>> + Send>>,
 }
 
-/// See the module.
+/// A caller; see the [module](self).
 pub(super) struct Client<'a> {
     shared: &'a Shared,
     burst: &'a Burst,
     engine: Engine,
     hands: &'a mut Hands,
     flights: Vec<Flight>,
-    /// Whether it is the one that closes the store.
+    /// Whether this caller closes the store.
     closes: bool,
     is_over: bool,
 }
@@ -109,7 +109,7 @@ impl<'a> Client<'a> {
         Client { shared, burst, engine, hands, flights: Vec::new(), closes, is_over: false }
     }
 
-    /// Sends commands until it has sent enough, or something is wrong.
+    /// Sends the commands of the burst, or stops at a violation.
     pub(super) fn run(mut self) {
         let closes_after = self.hands.rng.below(self.burst.commands);
         for number in 0..self.burst.commands {
@@ -129,7 +129,7 @@ impl<'a> Client<'a> {
         for flight in std::mem::take(&mut self.flights) {
             self.give_up(flight);
         }
-        // Time may leap before there is another burst.
+        // Time may leap before the next burst.
         self.hands.is_mismatch = false;
         if let Some(put) = self.hands.again.take() {
             self.shared.oracle().unpin(put.address.group(), put.spec.no);
@@ -146,7 +146,7 @@ impl<'a> Client<'a> {
             0..500 => {}
             500..990 => self.shared.advance(rng.between(1, pace)),
             990..998 => self.shared.advance(rng.between(1, 200 * pace)),
-            // Days, where time goes fast: what was far away comes near.
+            // Days at a time, if time moves fast: distant instants come near.
             _ if pace >= LEAPS => self.shared.advance(rng.between(60_000, 60 * 86_400_000)),
             _ => {}
         }
@@ -190,12 +190,12 @@ impl<'a> Client<'a> {
         self.shared.oracle().begin(ask, now)
     }
 
-    /// What may be said where nothing is wrong with the disk.
+    /// Checks that an error is allowed while there is no fault of the disk.
     fn check<'e>(&mut self, errors: impl Iterator<Item = &'e Error>) {
         for error in errors {
             match error {
                 Error::Closed if self.burst.closes => self.is_over = true,
-                // A sweep that was cut short: by a close, or where there was no room for what it revived.
+                // A bulk operation was interrupted by a close, or for lack of room for what it revived.
                 Error::OutcomeUnknown { .. } if self.burst.closes => self.is_over = true,
                 Error::OutcomeUnknown { .. } if !answers::is_fatal(error) => {}
                 Error::Closed
@@ -212,7 +212,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Tells the oracle what each of these came to.
+    /// Reports the outcome of each of these commands to the oracle.
     fn conclude_each<T>(
         &mut self,
         ops: Vec<Op>,
@@ -248,7 +248,7 @@ impl<'a> Client<'a> {
         self.shared.oracle().waiting(group) > CROWD
     }
 
-    /// A queue: where one is in focus, most often that.
+    /// A random queue: mostly the one in focus, if there is one.
     fn queue(&mut self) -> u32 {
         let rng = &mut self.hands.rng;
         match self.shared.focus {
@@ -278,7 +278,7 @@ impl<'a> Client<'a> {
         self.send_puts(puts);
     }
 
-    /// Sends puts, for the first time or again.
+    /// Sends puts, or their retries.
     fn send_puts(&mut self, puts: Vec<NewPut>) {
         if puts.is_empty() {
             return;
@@ -310,7 +310,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends something else under the token of a put that was answered.
+    /// Puts something else under the token of a put that was answered.
     fn send_mismatch(&mut self, first: &NewPut) {
         let no = self.shared.pool().next_no();
         let put = workload::mismatched(&mut self.hands.rng, first, no);
@@ -319,7 +319,7 @@ impl<'a> Client<'a> {
         self.conclude_each(vec![op], answer, answers::put);
     }
 
-    /// Whether what is known of a put's token now is known when it comes again.
+    /// Whether the token of a put is certainly still stored when the put is retried.
     fn may_repeat(&self) -> bool {
         self.burst.pace < LEAPS
     }
@@ -365,7 +365,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Looks whether takes that wait were answered; gives up some without a look, and those that have waited for long.
+    /// Polls the waiting takes; drops some without a poll, and those that have waited for long.
     fn hear_flights(&mut self) {
         for mut flight in std::mem::take(&mut self.flights) {
             if flight.age > 0 && !self.burst.closes && self.hands.rng.percent(15) {
@@ -385,8 +385,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// The caller of a take goes away. What is sent behind that is answered when the store has noticed, and when it
-    /// has taken back what it could not hand over. A store that is closed notices nothing, but answers.
+    /// Drops a take. Calls sent afterwards are answered only after the store has noticed, and has taken back what it
+    /// could not deliver. A store that is closed does not notice, but answers the take.
     fn give_up(&mut self, flight: Flight) {
         let Flight { op, future, .. } = flight;
         if self.burst.closes {
@@ -419,7 +419,7 @@ impl<'a> Client<'a> {
         while !self.hands.held.is_empty() && batch.len() < most {
             let at = self.hands.rng.below(self.hands.held.len() as u64) as usize;
             let held = self.hands.held.swap_remove(at);
-            // What is dropped here lapses.
+            // A lease that is dropped here runs out.
             if self.hands.rng.percent(90) && !self.is_crowded(held.address.group()) {
                 batch.push(held);
             }
@@ -465,8 +465,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Ends leases of a queue that this caller holds, as an operator does, and now and then one that nobody does. Others settle and
-    /// take meanwhile; this caller goes on to settle, in vain.
+    /// Ends leases that this caller holds in a queue, as an operator does, and sometimes one of a message that is not
+    /// leased. Other callers settle and take meanwhile; this caller still tries to settle, which must fail.
     fn end_leases(&mut self) {
         let (mut queue, mut leases) = (None, Vec::new());
         for _ in 0..*self.hands.rng.pick(&[1, 1, 3, 20]) {
@@ -507,7 +507,7 @@ impl<'a> Client<'a> {
         (!self.is_crowded(address.group())).then_some((address, id))
     }
 
-    /// Messages of one queue, by id or key.
+    /// Random messages of one queue, by id or key.
     fn some_targets(&mut self) -> Option<(u32, Vec<Named>)> {
         let most = *self.hands.rng.pick(&[1, 1, 3, 20]);
         let (queue, mut targets) = (self.queue(), Vec::new());
@@ -630,12 +630,12 @@ impl<'a> Client<'a> {
                 Sweep::DiscardAll => engine.discard(name, all).await.map(drop),
             }
         };
-        // A revive of many leaves room to puts for a while.
+        // A revive of many messages lets other puts run in between for a while.
         let answer = self.shared.wait("a sweep", call, 250);
         self.conclude_one(op, answer, answers::done);
     }
 
-    /// Looks at a queue while others change it.
+    /// Lists a queue while others change it.
     fn look(&mut self) {
         let (queue, name) = (self.queue(), queue_name);
         let state = *self.hands.rng.pick(&StateKind::ALL);
@@ -653,7 +653,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Some pages of a list.
+    /// Reads some pages of a list.
     fn walk(&mut self, queue: u32, state: StateKind) {
         let max = self.hands.rng.between(1, 60) as usize;
         let mut cursor = None;

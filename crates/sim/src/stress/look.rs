@@ -1,5 +1,5 @@
-//! What must be so when nothing is under way: nothing is leased to nobody, lists show all and counts count it, each message
-//! is found by id, number and key, a take brings exactly what comes first, and whoever waits is woken.
+//! Checks while nothing is under way: no lease of a dropped take is left, lists show everything and counts agree, each
+//! message is found by id, number and key, a take returns exactly the first messages, and waiting takes are woken.
 
 use std::pin::Pin;
 
@@ -15,15 +15,15 @@ use crate::oracle::{
 use crate::run::answers::{self, Fate};
 use crate::workload::{QUEUES, Uses, key_name, queue_name, words};
 
-/// So many calls of one caller, and it runs the shard itself.
+/// The number of calls after which a single caller runs the shard inline.
 const WARM: usize = 40;
-/// So many messages are never leased at a time.
+/// A number of leases that a round never reaches.
 const PLENTY: usize = 10_000;
-/// The most messages that are looked for by their keys.
+/// The most messages that are looked up by key.
 const LOOKED_FOR: usize = 40;
 
 impl Round {
-    /// Looks at all there is, now that nothing is under way.
+    /// Checks everything, while nothing is under way.
     pub(super) fn look(&mut self, engine: &Engine) {
         let shared = &self.shared;
         shared.settle_down(engine);
@@ -41,7 +41,7 @@ impl Round {
                 let max = self.rng.between(1, 120) as usize;
                 self.shared.take_exactly(engine, &queues, max);
             }
-            // Where few may be leased, others may hold all.
+            // If the cap on leases is small, others may hold all of them.
             if engine.limits().leased >= PLENTY {
                 self.shared.wake_in_time(engine);
                 self.shared.serve_in_order(engine);
@@ -50,7 +50,7 @@ impl Round {
         self.shared.nothing_is_damaged(engine);
     }
 
-    /// After the last burst: nothing is paused and every lease is over; then what is due comes out, and all of it.
+    /// The final check: nothing is paused and every lease is over; then all due messages are taken.
     pub(super) fn last_look(&mut self, engine: &Engine) {
         for queue in 0..QUEUES {
             self.shared.reset(engine, queue, SettingName::Pause);
@@ -70,14 +70,14 @@ impl Round {
 }
 
 impl Shared {
-    /// Until whatever calls have left behind is done.
+    /// Waits until work left behind by calls is done.
     fn settle_down(&self, engine: &Engine) {
         for _ in 0..2 {
             let _ = self.answer("stats", engine.stats(queue_name(0)));
         }
     }
 
-    /// False if something is wrong.
+    /// Checks a queue; returns false after a violation.
     fn look_through(&self, engine: &Engine, queue: u32, max: usize) -> bool {
         let now = self.now();
         let op = self.oracle().begin(Ask::ListAll { queue }, now);
@@ -119,7 +119,7 @@ impl Shared {
         self.is_honest()
     }
 
-    /// A peek shows the first of what a list has shown, if no time has passed.
+    /// A peek shows the first message of a list, if no time has passed.
     fn peek(
         &self,
         engine: &Engine,
@@ -134,7 +134,7 @@ impl Shared {
             Some(Err(error)) => return self.accuse(Kind::Contradiction, format!("a peek said {error}")),
             None => return,
         };
-        // What is beyond the most dead goes in slices: the oldest may have gone since the list.
+        // Dead messages beyond the limit are discarded in slices: the oldest may have gone since the list.
         let goes = state == StateKind::Dead && self.oracle().policy(queue).was_ever_set(DEAD_MAX);
         let has_gone = goes && first.is_some() && (shown.is_none() || shown >= first);
         if self.manual.is_some() && shown != first && !has_gone {
@@ -150,9 +150,9 @@ impl Shared {
         self.conclude(op, answer.map_or(Fate::Unknown, |answer| answers::settings(&answer)));
     }
 
-    /// Counts are kept, not scanned, and exact all the same.
+    /// Checks the counts, which are maintained incrementally and must be exact.
     fn count(&self, engine: &Engine, queue: u32) {
-        // Where time goes on by itself, more may be ready by then.
+        // If time runs by itself, more messages may be ready by now.
         if self.manual.is_none() {
             return;
         }
@@ -171,7 +171,7 @@ impl Shared {
         }
     }
 
-    /// Whether calls have discarded what the queue does not keep of its dead: each does a slice of that, of all queues.
+    /// Whether the dead messages past retention are discarded: each call discards a slice, over all queues.
     fn has_discarded(&self, engine: &Engine, queue: u32) -> bool {
         let limits = |queue: u32| {
             let oracle = self.oracle();
@@ -190,11 +190,11 @@ impl Shared {
         true
     }
 
-    /// Each message that was listed is found by its number.
+    /// Each listed message is found by its number.
     fn locate(&self, engine: &Engine, queue: u32, numbered: &[(Number, MessageId)]) {
         let numbers = numbered.iter().map(|(number, _)| *number).collect();
         let Some(located) = self.answer("a look-up of numbers", engine.locate(numbers)) else { return };
-        // What goes by itself may have gone since it was listed.
+        // Messages removed by time may have gone since they were listed.
         let goes = {
             let oracle = self.oracle();
             [DEAD_TTL, DEAD_MAX, ON_EXPIRY].iter().any(|setting| oracle.policy(queue).was_ever_set(setting))
@@ -208,7 +208,7 @@ impl Shared {
         }
     }
 
-    /// Some of the live messages that were listed are found by their keys, and all kinds by their ids.
+    /// Some of the live listed messages are found by key, and all kinds by id.
     fn find(&self, engine: &Engine, queue: u32, sights: &[(Address, Sight)]) {
         let keyed = sights.iter().filter_map(|(address, _)| Some((address, address.key?)));
         let by_key = keyed
@@ -242,7 +242,7 @@ impl Shared {
         self.conclude(op, answer.map_or(Fate::Unknown, |answer| answers::done(&answer)));
     }
 
-    /// A take with nobody beside it: the first of what is ready, in order, and nothing else.
+    /// A take without concurrent commands: the first ready messages, in order, and nothing else.
     fn take_exactly(&self, engine: &Engine, queues: &[u32], max: usize) {
         const LEASE_MS: u64 = 60_000;
         let now = self.now();
@@ -271,8 +271,8 @@ impl Shared {
         self.conclude(op, answers::took(&answer, false));
     }
 
-    /// A put by a caller that runs the shard itself brings an instant that the shard's thread does not know of. Nothing but
-    /// this caller can tell it.
+    /// A put by a caller that runs the shard inline adds an instant that the shard's thread does not know. Only this
+    /// caller can wake the thread for it.
     fn wake_in_time(&self, engine: &Engine) {
         let waiting = engine.clone();
         let future = async move { waiting.take(Take::from(probe()).wait_ms(3_600_000)).await };
@@ -286,8 +286,8 @@ impl Shared {
         self.settle_probe(engine, "a take that waits for a message which is due", taken);
     }
 
-    /// Of two takes that wait, the one that was sent first is served first, though its caller left it to the shard's thread
-    /// and the other was run at once.
+    /// Of two waiting takes, the one that was sent first is served first, even if its caller left it to the shard's
+    /// thread and the other one was run inline.
     fn serve_in_order(&self, engine: &Engine) {
         let inline = engine.taking_turns();
         self.warm_up(&inline);
@@ -320,7 +320,7 @@ impl Shared {
         }
     }
 
-    /// What the take brings is acked.
+    /// Acks what the take returns.
     fn settle_probe(&self, engine: &Engine, about: &str, taking: Taking) {
         let Some(answer) = self.answer(about, taking) else { return };
         match answer.as_deref() {
@@ -344,7 +344,7 @@ impl Shared {
 
 type Taking = Pin<Box<dyn Future<Output = Result<Vec<Delivery>>> + Send>>;
 
-/// A queue that nobody else knows.
+/// A queue that no other caller uses.
 fn probe() -> QueueName {
     "stress-probe".parse().expect("it is a valid name")
 }

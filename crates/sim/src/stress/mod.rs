@@ -1,14 +1,14 @@
-//! `stress`: the engine with its own threads and next to no memory, callers that come all at once or alone, and an oracle
-//! that knows every answer.
+//! `stress`: the engine with its own threads and very little memory, callers
+//! that run concurrently or alone, and an oracle that checks every answer.
 //!
-//! Flush, compaction, prefetch and deletion of files go on all the time, beside callers that run the shard themselves. How
-//! the threads meet is left to the machine; what the callers ask for follows from the seed.
+//! Flush, compaction, prefetch and deletion of files run all the time, next to callers that run the shard inline. The
+//! interleaving of the threads is up to the machine; the commands are derived from the seed.
 //!
 //! # Layout
-//! - this file: rounds, each of them a store with options of its own
-//! - `client`: one caller, and what it sends
-//! - `look`: what must be so when nothing is under way
-//! - `wait`: waiting for an answer, but not for ever
+//! - this file: rounds, each with a store and options of its own
+//! - `client`: one caller and its commands
+//! - `look`: checks while nothing is under way
+//! - `wait`: waiting for an answer, with a timeout
 
 mod client;
 mod look;
@@ -33,39 +33,39 @@ use crate::oracle::{Kind, Op, Oracle, Reading, Rules, Violation};
 use crate::run::answers::Fate;
 use crate::workload::{Pool, Uses};
 
-/// What to do.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
-    /// For how long.
+    /// The duration in seconds.
     pub(crate) seconds: Option<u64>,
-    /// How many rounds, unless it is said for how long.
+    /// The number of rounds, unless a duration is given.
     pub(crate) rounds: u64,
-    /// The first round is that of this seed, the next one of the seed behind it.
+    /// The seed of the first round; each later round uses the next seed.
     pub(crate) seed: u64,
 }
 
-/// The most callers that there are at a time.
+/// The most concurrent callers.
 const CLIENTS: u64 = 8;
-/// Where a clock that is moved by hand stands at first: 2026-01-01.
+/// The initial reading of a manual clock: 2026-01-01.
 const START_MS: i64 = 1_767_225_600_000;
 
-/// What all threads of a round share.
+/// The state shared by all threads of a round.
 struct Shared {
     oracle: Mutex<Oracle>,
     pool: Mutex<Pool>,
     clock: Arc<dyn Clock>,
-    /// The same one, if it is moved by hand.
+    /// The same clock, if it is a manual one.
     manual: Option<ManualClock>,
-    /// The queue that most commands are about, so that much comes together in it.
+    /// The queue that most commands use, to have many of them interact.
     focus: Option<u32>,
     uses: Uses,
-    /// Somebody was not answered: nobody waits any more.
+    /// Whether a call was not answered in time: then no thread waits any more.
     is_stuck: AtomicBool,
 }
 
 impl Shared {
     fn oracle(&self) -> MutexGuard<'_, Oracle> {
-        // A thread that panicked fails the round by itself.
+        // A thread that panicked fails the round anyway.
         self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -73,7 +73,7 @@ impl Shared {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody steps the wall clock, so it is both clocks.
+    /// The wall clock is never stepped, so it serves as both clocks.
     fn now(&self) -> Reading {
         let wall = self.clock.now().wall.as_ms();
         Reading { wall, mono: wall }
@@ -83,14 +83,14 @@ impl Shared {
         self.clock.now().wall
     }
 
-    /// Lets time pass, where that is for us to do.
+    /// Lets time pass, if the clock is a manual one.
     fn advance(&self, ms: u64) {
         if let Some(clock) = &self.manual {
             clock.advance(ms);
         }
     }
 
-    /// Tells the oracle what came of a command.
+    /// Reports the outcome of a command to the oracle.
     fn conclude(&self, op: Op, fate: Fate) {
         let now = self.now();
         match fate {
@@ -113,10 +113,10 @@ impl Shared {
     }
 }
 
-/// Runs rounds until enough, or until one fails. True if nothing was violated.
+/// Runs rounds until the limit, or until one fails. Returns true if nothing was violated.
 ///
 /// # Errors
-/// If there is no room for a directory.
+/// If a directory cannot be created.
 pub(crate) fn run(wish: Wish) -> io::Result<bool> {
     let clock = SystemClock::new();
     let (mut acknowledged, mut given_up, mut violations, mut number) = (0, 0, 0, 0);
@@ -149,14 +149,14 @@ pub(crate) fn run(wish: Wish) -> io::Result<bool> {
     Ok(violations == 0)
 }
 
-/// A store with options of its own, and what becomes of it.
+/// A store with its own options, and the callers that use it.
 struct Round {
     rng: Random,
     shared: Shared,
     options: Options,
     directory: PathBuf,
     hands: Vec<Hands>,
-    // Removed when all is over.
+    // Removed when the round is over.
     _files: Option<tempfile::TempDir>,
 }
 
@@ -192,7 +192,7 @@ impl Round {
         if files.is_none() {
             options.disk = Arc::new(MemoryDisk::new());
         }
-        // Leases run on the monotonic clock and are announced by the wall clock, which NTP slews.
+        // Leases run on the monotonic clock, but their ends are reported by the wall clock, which NTP slews.
         let lease_tolerance_ms = if manual.is_some() { 0 } else { 25 };
         let rules = Rules { lease_tolerance_ms, one_clock: true, ..Rules::default() };
         let focus = rng.percent(50).then(|| crate::workload::queue(&mut rng));
@@ -232,7 +232,7 @@ impl Round {
             self.last_look(&engine);
         }
         if self.shared.is_stuck.load(Ordering::SeqCst) {
-            // To close it might last as long.
+            // Closing it might block for just as long.
             mem::forget(engine);
         }
     }
@@ -251,7 +251,7 @@ impl Round {
         }
     }
 
-    /// Closes the store, or lets it go, which is the same to all but the caller.
+    /// Closes the store explicitly, or drops it, which differs only for the caller.
     fn close(&mut self, engine: Engine) {
         if self.rng.percent(50) {
             match engine.close() {
@@ -265,20 +265,20 @@ impl Round {
         self.shared.advance(self.rng.below(200));
     }
 
-    /// Callers send commands, all at once or one alone. True if one of them has closed the store.
+    /// Runs callers, concurrently or one alone. Returns true if one of them has closed the store.
     fn burst(&mut self, engine: &Engine) -> bool {
         let rng = &mut self.rng;
         let callers = *rng.pick(&[1, 1, 2, 3, 8, 8]);
         let pace = *rng.pick(&[0, 0, 1, 5, 60]);
         let has_clock = self.shared.manual.is_some();
-        // When it was closed is known exactly where time stands still.
+        // The instant of the close is known exactly only if time stands still.
         let closes = pace == 0 && has_clock && callers > 1 && rng.percent(20);
         let commands = if callers == 1 { rng.between(40, 160) } else { rng.between(20, 100) };
         let may_wait = AtomicUsize::new(if callers == 1 { 12 } else { 4 });
         let burst = Burst { pace, closes, binds: has_clock, commands, may_wait };
         let (shared, burst) = (&self.shared, &burst);
         let clients = self.hands.iter_mut().take(callers).enumerate().map(|(number, hands)| {
-            // Of some the calls are run by whoever sends them.
+            // The calls of some callers run inline.
             let engine = if number % 3 == 1 { engine.clone() } else { engine.taking_turns() };
             Client::new(shared, burst, engine, hands, closes && number == 0)
         });

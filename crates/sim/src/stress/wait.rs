@@ -1,4 +1,4 @@
-//! Waiting for an answer, but not for ever: a call that nothing keeps waiting and that is not answered is a violation.
+//! Waiting for an answer, with a timeout: a call that has nothing to wait for and is not answered is a violation.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,12 +10,12 @@ use std::time::Duration;
 use super::Shared;
 use crate::oracle::Kind;
 
-/// So long an answer may take where many other programs want the processor.
+/// The timeout of an answer, in seconds, generous for a machine that runs many other programs.
 const PATIENCE: u32 = 30;
-/// After so long it is looked whether somebody else has given up.
+/// The interval at which a waiting thread checks whether another one has timed out.
 const PIECE: Duration = Duration::from_secs(1);
 
-/// A bell, which whoever answers rings.
+/// The waker of a blocking wait.
 #[derive(Debug, Default)]
 struct Bell {
     rung: Mutex<bool>,
@@ -23,7 +23,7 @@ struct Bell {
 }
 
 impl Bell {
-    /// True if it was rung, false if it was not for a [`PIECE`] of time.
+    /// Waits for a wake; returns false after a [`PIECE`] of time without one.
     fn wait(&self) -> bool {
         let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.rings.wait_timeout_while(rung, PIECE, |rung| !*rung);
@@ -39,13 +39,13 @@ impl Wake for Bell {
 }
 
 impl Shared {
-    /// The answer to a call that has nothing to wait for. `about` says which one it is, should there be none; then there is
-    /// nothing here either.
+    /// Waits for the answer to a call that has nothing to wait for. `about` names the call in the violation if there is
+    /// no answer; then this returns `None`.
     pub(super) fn answer<T>(&self, about: &str, future: impl Future<Output = T>) -> Option<T> {
         self.wait(about, future, 0)
     }
 
-    /// The same for a call that may wait for time to pass: so much of it does, a second.
+    /// As [`answer`](Shared::answer), for a call that may wait for time to pass: `ms` milliseconds pass each second.
     pub(super) fn wait<T>(&self, about: &str, future: impl Future<Output = T>, ms: u64) -> Option<T> {
         let mut future = std::pin::pin!(future);
         let bell = Arc::new(Bell::default());
@@ -73,7 +73,7 @@ impl Shared {
     }
 }
 
-/// What comes of one look at a future; whoever completes it need not tell.
+/// Polls a future once, without a waker.
 pub(super) fn polled<T>(future: &mut Pin<Box<dyn Future<Output = T> + Send>>) -> Option<T> {
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Some(answer),

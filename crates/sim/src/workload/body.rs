@@ -1,12 +1,11 @@
-//! Bodies that say where a message belongs, so that whatever comes back is known, though its put was never
-//! answered.
+//! Bodies that contain the address of their message, so that every message
+//! that comes back can be identified, even if its put was never answered.
 
 use dwell_testkit::Random;
 
 use crate::oracle::Address;
 
-/// The body of the message at this address: a head, and bytes that follow from its number. Some are text,
-/// some are not.
+/// The body of the message at this address: a header, and bytes derived from its number. Some bodies are text, some are not.
 pub(crate) fn make(address: Address) -> Vec<u8> {
     let mut rng = Random::of(0xb0d7, address.no);
     let key = address.key.map_or(String::from("-"), |key| key.to_string());
@@ -23,7 +22,7 @@ pub(crate) fn make(address: Address) -> Vec<u8> {
     body
 }
 
-/// The address in a body; nothing if it is not, byte for byte, a body of ours.
+/// The address in a body; `None` if it is not, byte for byte, a body of ours.
 pub(crate) fn read(body: &[u8]) -> Option<Address> {
     let end = body.iter().position(|byte| *byte == b'\n')?;
     let mut words = std::str::from_utf8(&body[..end]).ok()?.split(' ');

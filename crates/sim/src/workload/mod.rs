@@ -1,10 +1,10 @@
-//! Which command comes next, and with what: all commands, more often those that matter more.
+//! The choice of the next command and its arguments: all commands, weighted by importance.
 //!
 //! # Layout
-//! - this file: choices
-//! - `body`: bodies that say where a message belongs
+//! - this file: random choices
+//! - `body`: bodies that contain the address of their message
 //! - `pool`: messages that commands may be about
-//! - `words`: choices in the store's vocabulary
+//! - `words`: conversion between the oracle's and the store's types
 
 pub(crate) mod body;
 mod pool;
@@ -24,9 +24,9 @@ use crate::oracle::{Action, Address, Due, OnConflict, Spec, Sweep, Terms};
 
 pub(crate) use pool::Pool;
 
-/// How many queues there are.
+/// The number of queues.
 pub(crate) const QUEUES: u32 = 6;
-/// How many keys each queue has: few enough that puts meet.
+/// The number of keys per queue: few enough that puts conflict.
 const KEYS: u32 = 60;
 
 /// The name of a queue.
@@ -40,7 +40,7 @@ pub(crate) fn key_name(key: u32) -> Key {
     format!("ключ {key}/%2F").parse().expect("our keys are valid")
 }
 
-/// A command to come.
+/// A command to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     Put,
@@ -60,32 +60,32 @@ pub(crate) enum Choice {
     Sweep,
 }
 
-/// What a workload makes use of.
+/// The features that a workload uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Uses {
-    /// The plain commands, and settings by which no message is discarded, held back or kept waiting.
+    /// The plain commands, and settings by which no message is discarded, held back or delayed.
     Plain,
-    /// Beside them what operators do: retention, caps of queues, backoff after lapses, leases that are ended; holders, dead messages
-    /// looked up by key, and tokens that come again with something else.
+    /// Also what operators do: retention, caps of queues, backoff after lapses, ended leases; holders, dead messages
+    /// looked up by key, and tokens that are reused for something else.
     All,
 }
 
 impl Uses {
-    /// Those of a seed. So that they meet every other choice that follows from the seed.
+    /// The features of a seed, chosen so that they are combined with every other choice derived from the seed.
     pub(crate) fn of(seed: u64) -> Uses {
         if seed % 7 < 3 { Uses::Plain } else { Uses::All }
     }
 
-    /// So many of a hundred; none of a plain workload, which asks chance for nothing then.
+    /// True with a probability of `percent`; false for a plain workload, which draws no random number for it.
     pub(crate) fn percent(self, rng: &mut Random, percent: u64) -> bool {
         self == Uses::All && rng.percent(percent)
     }
 }
 
-/// Weights beside [`WEIGHTS`] of what operators do.
+/// Further weights, for what operators do.
 const OPERATING: [(u64, Choice); 2] = [(45, Choice::EndLease), (45, Choice::Retain)];
 
-/// Weights, of 1,000.
+/// Weights, in 1,000.
 const WEIGHTS: [(u64, Choice); 13] = [
     (330, Choice::Put),
     (190, Choice::Take),
@@ -102,7 +102,7 @@ const WEIGHTS: [(u64, Choice); 13] = [
     (8, Choice::Sweep),
 ];
 
-/// The next command.
+/// Chooses the next command.
 pub(crate) fn choose(rng: &mut Random, uses: Uses) -> Choice {
     let operating: &[(u64, Choice)] = if uses == Uses::All { &OPERATING } else { &[] };
     let weights = || WEIGHTS.iter().chain(operating).copied();
@@ -124,7 +124,7 @@ pub(crate) fn key(rng: &mut Random) -> u32 {
     rng.below(u64::from(KEYS)) as u32
 }
 
-/// Most within a second or at once, some within the run, few beyond it.
+/// A delay: mostly up to a second or none, sometimes within the run, rarely beyond it.
 pub(crate) fn delay_ms(rng: &mut Random) -> u64 {
     match rng.below(100) {
         0..40 => 0,
@@ -134,7 +134,7 @@ pub(crate) fn delay_ms(rng: &mut Random) -> u64 {
     }
 }
 
-/// A delay, or the instant that it leads to; past ones too.
+/// A delay or its instant, which may be past.
 pub(crate) fn due(rng: &mut Random, now: Timestamp) -> Due {
     let delay_ms = delay_ms(rng);
     match rng.below(10) {
@@ -152,23 +152,23 @@ pub(crate) fn priority(rng: &mut Random) -> u32 {
     *rng.pick(&[0, 10, 1_024, 1_024, 1_024, u32::MAX])
 }
 
-/// A new priority, now and then.
+/// Sometimes a new priority.
 pub(crate) fn new_priority(rng: &mut Random) -> Option<u32> {
     rng.percent(20).then(|| priority(rng))
 }
 
-/// Short leases run out in the run, long ones outlive a kill.
+/// A lease: short ones run out during the run, long ones outlive a kill.
 pub(crate) fn lease_ms(rng: &mut Random) -> u64 {
     *rng.pick(&[120, 1_000, 5_000, 60_000])
 }
 
-/// How a message is to be held: a plain workload names nobody.
+/// The terms of a lease: a plain workload names no holder.
 pub(crate) fn terms(rng: &mut Random, uses: Uses, lease_ms: u64, bound: bool) -> Terms {
     let holder = uses.percent(rng, 40).then(|| rng.below(5) as u32);
     Terms { lease_ms: lease_ms as i64, bound, holder }
 }
 
-/// The take that an operator means by its number, where a message was handed out as the `last` one when it was last heard of.
+/// The number of the take that an operator names, if `last` was the number of the last known take.
 pub(crate) fn meant_take(rng: &mut Random, last: u32) -> u32 {
     match rng.below(10) {
         0 => last.saturating_sub(1),
@@ -186,8 +186,8 @@ pub(crate) fn sweep(rng: &mut Random, now: Timestamp) -> Sweep {
     }
 }
 
-/// A setting. Those that would make the fate of a message depend on when it was read are left at their
-/// defaults: each put names its attempts, each take its lease, and tokens last for the run.
+/// A change of a setting. Settings that would make the fate of a message depend on when they were read keep their
+/// defaults: each put sets its attempts, each take its lease, and tokens last for the whole run.
 pub(crate) fn setting(rng: &mut Random, now: Timestamp) -> SettingChange {
     let setting = match rng.below(10) {
         0 => Setting::LeaseMs(rng.between(1_000, 90_000)),
@@ -206,7 +206,7 @@ pub(crate) fn setting(rng: &mut Random, now: Timestamp) -> SettingChange {
         8 => Setting::Pause(Pause::Indefinite),
         _ => return SettingChange::Reset(SettingName::Pause),
     };
-    // A queue that is paused for good most of the time would teach us little.
+    // A queue that is paused indefinitely most of the time would test little.
     match setting {
         Setting::Pause(Pause::Indefinite) if rng.percent(70) => SettingChange::Reset(SettingName::Pause),
         Setting::Pause(_) => SettingChange::Set(setting),
@@ -215,7 +215,7 @@ pub(crate) fn setting(rng: &mut Random, now: Timestamp) -> SettingChange {
     }
 }
 
-/// A setting by which messages are discarded, held back or kept waiting. Every other one is small enough to be met at once.
+/// A setting by which messages are discarded, held back or delayed. Every second value is small enough to take effect at once.
 pub(crate) fn retention(rng: &mut Random) -> SettingChange {
     let setting = match rng.below(6) {
         0 => Setting::DeadTtlMs(*rng.pick(&[1, 400, 5_000, 60_000, 86_400_000])),
@@ -233,11 +233,10 @@ pub(crate) fn retention(rng: &mut Random) -> SettingChange {
     if rng.percent(25) { SettingChange::Reset(setting.name()) } else { SettingChange::Set(setting) }
 }
 
-/// The longest that a retry without a delay of its own may wait, whatever the backoff was set to: the
-/// default cap.
+/// The longest delay of a retry that names none, whatever the backoff: the default cap.
 pub(crate) const BACKOFF_CAP_MS: i64 = 3_600_000;
 
-/// What to do with a message that is held, as the oracle and as the server is told.
+/// A settlement of a held message, in the types of the oracle and of the store.
 pub(crate) fn action(rng: &mut Random) -> (Action, store::Action) {
     match rng.below(100) {
         0..58 => (Action::Ack, store::Action::Ack),
@@ -269,14 +268,14 @@ pub(crate) fn action(rng: &mut Random) -> (Action, store::Action) {
     }
 }
 
-/// A put to come.
+/// A put to send.
 #[derive(Clone, Debug)]
 pub(crate) struct NewPut {
-    /// Where its message belongs.
+    /// The address of its message.
     pub(crate) address: Address,
-    /// What the oracle is told.
+    /// The put in the oracle's types.
     pub(crate) spec: Spec,
-    /// What the store is told.
+    /// The put in the store's types.
     pub(crate) put: store::Put,
 }
 
@@ -302,7 +301,7 @@ pub(crate) fn put_at(rng: &mut Random, address: Address, now: Timestamp) -> NewP
         due,
         priority: priority(rng),
         max_attempts: rng.between(0, 5) as u32,
-        // Well behind the latest instant that it may be due at, so that the put is never refused for it.
+        // Well after the latest instant at which it may be due, so that the put is never refused for its expiry.
         expires: rng.percent(20).then(|| expiry(rng, latest + 5_000)),
         token: rng.percent(50),
     };
@@ -321,8 +320,8 @@ pub(crate) fn put_at(rng: &mut Random, address: Address, now: Timestamp) -> NewP
     NewPut { address, spec, put }
 }
 
-/// A put under the token of another one, with another body or another key. No message is put by it: `no` is a number that no other
-/// put has, so that one that were would be found out.
+/// A put under the token of another one, with another body or another key. It must not create a message: `no` is a number
+/// that no other put has, so that such a message would be detected.
 pub(crate) fn mismatched(rng: &mut Random, first: &NewPut, no: u64) -> store::Put {
     let mut put = first.put.clone();
     let is_keyed = rng.percent(50);
@@ -335,7 +334,7 @@ pub(crate) fn mismatched(rng: &mut Random, first: &NewPut, no: u64) -> store::Pu
     put
 }
 
-/// The put again, with another instant and other headers, as callers repeat it who name a delay and trace what they do.
+/// A retry of the put with another due instant and other headers, as by callers that give a delay and add trace headers.
 pub(crate) fn again_otherwise(rng: &mut Random, first: &NewPut, now: Timestamp) -> NewPut {
     let due = due(rng, now);
     let mut again = first.clone();
@@ -346,7 +345,7 @@ pub(crate) fn again_otherwise(rng: &mut Random, first: &NewPut, now: Timestamp) 
     again
 }
 
-/// An expiry within five seconds or half a minute from `earliest` on; most share their instant with many others.
+/// An expiry within five seconds or half a minute after `earliest`; most share their instant with many others.
 fn expiry(rng: &mut Random, earliest: i64) -> i64 {
     const SHARED_MS: i64 = 30_000;
     if rng.percent(70) { (earliest / SHARED_MS + 1) * SHARED_MS } else { earliest + rng.below(5_000) as i64 }

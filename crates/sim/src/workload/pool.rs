@@ -1,14 +1,14 @@
-//! Messages that commands may be about: what answers have told of lately.
+//! The pool of messages that commands may name: those seen in recent answers.
 
 use dwell_model::MessageId;
 use dwell_testkit::Random;
 
 use crate::oracle::Address;
 
-/// How many of each kind are remembered.
+/// The most messages of each kind in the pool.
 const MOST: usize = 2_000;
 
-/// See the module.
+/// The pool; see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     known: Vec<(Address, MessageId)>,
@@ -17,28 +17,28 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A number for a new put.
+    /// The number for a new put.
     pub(crate) fn next_no(&mut self) -> u64 {
         self.last_no += 1;
         self.last_no
     }
 
-    /// A message was told of.
+    /// Adds a message that was seen.
     pub(crate) fn add(&mut self, rng: &mut Random, address: Address, id: MessageId) {
         remember(&mut self.known, rng, (address, id));
     }
 
-    /// A message is dead.
+    /// Adds a message that is dead.
     pub(crate) fn add_dead(&mut self, rng: &mut Random, address: Address, id: MessageId) {
         remember(&mut self.dead, rng, (address, id));
     }
 
-    /// Any message told of; it may be gone.
+    /// Any message of the pool; it may be gone.
     pub(crate) fn any(&self, rng: &mut Random) -> Option<(Address, MessageId)> {
         (!self.known.is_empty()).then(|| *rng.pick(&self.known))
     }
 
-    /// A message that was dead when last told of. Now and then it is given to two.
+    /// A message that was dead when last seen. Sometimes it is returned twice.
     pub(crate) fn dead(&mut self, rng: &mut Random) -> Option<(Address, MessageId)> {
         if self.dead.is_empty() {
             return None;
@@ -48,7 +48,7 @@ impl Pool {
     }
 }
 
-/// Adds, or takes the place of another.
+/// Adds an entry, or replaces a random one.
 fn remember(list: &mut Vec<(Address, MessageId)>, rng: &mut Random, entry: (Address, MessageId)) {
     if list.len() < MOST {
         list.push(entry);

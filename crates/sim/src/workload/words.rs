@@ -1,4 +1,4 @@
-//! The workload's words in the store's vocabulary, and the store's settings in the oracle's.
+//! Conversion of the workload's terms into the store's types, and of the store's settings into the oracle's.
 
 use std::num::NonZeroU32;
 
@@ -7,12 +7,12 @@ use dwell_store::When;
 
 use crate::oracle::{Due, PAUSED, paused_until};
 
-/// A limit of attempts, of which 0 is none.
+/// A limit of attempts, of which 0 means no limit.
 pub(crate) fn attempts(limit: u32) -> AttemptLimit {
     NonZeroU32::new(limit).map_or(AttemptLimit::Unlimited, AttemptLimit::At)
 }
 
-/// A change of a setting, in the oracle's words.
+/// A change of a setting, in the oracle's terms.
 pub(crate) fn change(change: &SettingChange) -> (&'static str, Option<String>) {
     match change {
         SettingChange::Set(setting) => (setting.name().as_str(), value(setting)),
@@ -40,7 +40,7 @@ pub(crate) fn value(setting: &Setting) -> Option<String> {
     }
 }
 
-/// When a message is due, as the store's vocabulary has it.
+/// A due instant in the store's types.
 pub(crate) fn when(due: Due) -> When {
     match due {
         Due::At(at) => When::At(instant(at)),
@@ -52,7 +52,7 @@ pub(crate) fn instant(ms: i64) -> Timestamp {
     Timestamp::from_ms(ms).expect("a workload stays between 1970 and 9999")
 }
 
-/// A backoff as the oracle reads it: base, factor, cap, jitter.
+/// A backoff as the oracle parses it: base, factor, cap, jitter.
 pub(crate) fn backoff(backoff: &Backoff) -> String {
     let Backoff { base_ms, factor_percent, cap_ms, jitter_percent } = backoff;
     format!("{base_ms} {factor_percent} {cap_ms} {jitter_percent}")
@@ -60,12 +60,12 @@ pub(crate) fn backoff(backoff: &Backoff) -> String {
 
 const HOLDER: &str = "машина ";
 
-/// A holder as the store knows it.
+/// A holder in the store's types.
 pub(crate) fn holder(holder: u32) -> Holder {
     Holder::new(&format!("{HOLDER}{holder}")).expect("it is short")
 }
 
-/// Who holds a message, as far as that is shown: nothing if it is nobody of ours.
+/// The holder of a message, as far as it is shown: `None` if the holder is not one of ours.
 pub(crate) fn held_by<B>(message: &Message<B>) -> Option<Option<u32>> {
     let Some(holder) = &message.standing.holder else { return Some(None) };
     holder.as_str().strip_prefix(HOLDER)?.parse().ok().map(Some)

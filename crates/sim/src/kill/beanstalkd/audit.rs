@@ -1,4 +1,4 @@
-//! The audit: every job that is known, and how many there are, after a restart and before anybody else speaks.
+//! The audit: checks every known job, and the number of jobs, after a restart and before any other connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,11 +8,10 @@ use super::ledger::{Job, Way};
 use super::wire::{Reply, Wire};
 use super::worker::TUBES;
 
-/// So many jobs are asked for at a time.
+/// The number of jobs that are requested at a time.
 const AT_ONCE: usize = 64;
 
-/// Asks for every job and compares it with what may be. Jobs that were found gone are asked for again in the
-/// `last` audit only.
+/// Requests every job and compares it with the ledger. Jobs that were found gone are requested again only in the `last` audit.
 ///
 /// # Errors
 /// If the server does not answer.
@@ -48,7 +47,7 @@ pub(super) fn audit(shared: &Shared, address: SocketAddr, last: bool) -> io::Res
     Ok(())
 }
 
-/// What was seen of a job, and when.
+/// The observed state of a job, and when it was observed.
 #[derive(Debug)]
 struct Seen {
     stats: Reply,
@@ -72,7 +71,7 @@ impl Seen {
             && self.stats.number("ttr") == Some(job.put.ttr_s.into())
     }
 
-    /// Whether it is ready from some instant between these two on.
+    /// Whether the job becomes ready at some instant between these two.
     fn waits(&self, (from_ms, to_ms): (i64, i64)) -> bool {
         match self.stats.field("state") {
             Some("ready") => from_ms <= self.after_ms,
@@ -87,7 +86,7 @@ impl Seen {
     }
 }
 
-/// How many jobs there are, in all tubes and states.
+/// The number of jobs, in all tubes and states.
 fn count(wire: &mut Wire) -> io::Result<i64> {
     let mut count = 0;
     for tube in TUBES {

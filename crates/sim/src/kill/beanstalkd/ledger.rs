@@ -1,15 +1,15 @@
-//! What was answered, and so what may be.
+//! The ledger: the answers so far, and the states of jobs that they allow.
 //!
-//! Before a command is sent, what it may bring about is entered beside what is; its reply leaves the one or the other.
-//! So a command whose reply never comes needs no care: both remain, until an audit or a reserve tells.
+//! Before a command is sent, its possible effect is entered beside the current state; its reply removes one of the two.
+//! So a command without a reply needs no special handling: both remain, until an audit or a reserve decides.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// One way in which a job may be.
+/// A possible state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Gone,
-    /// Ready from some instant between these two on, in milliseconds of the wall clock.
+    /// Ready at some instant between these two, in milliseconds of the wall clock.
     Waits {
         priority: u32,
         from_ms: (i64, i64),
@@ -19,7 +19,7 @@ pub(super) enum Way {
     },
 }
 
-/// What was put.
+/// A job as it was put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Put {
     pub(super) tube: &'static str,
@@ -31,29 +31,29 @@ pub(super) struct Put {
     pub(super) sent_ms: i64,
 }
 
-/// A job that is known by its id.
+/// A job whose id is known.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) put: Put,
     pub(super) ways: Vec<Way>,
 }
 
-/// Of how many jobs what was heard.
+/// Counters of the run.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) inserted: u64,
     pub(super) deleted: u64,
-    /// Commands whose reply never came.
+    /// Commands that never got a reply.
     pub(super) unknown: u64,
 }
 
-/// See the module.
+/// The ledger; see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) jobs: BTreeMap<u64, Job>,
-    /// Puts without a reply so far, by their bodies, which are all different.
+    /// Puts without a reply so far, by their bodies, which are all distinct.
     pub(super) pending: HashMap<Vec<u8>, Put>,
-    /// Who has reserved what.
+    /// The ids of reserved jobs.
     held: BTreeSet<u64>,
     pub(super) counts: Counts,
     pub(super) violations: Vec<String>,
@@ -64,17 +64,17 @@ impl Ledger {
         self.violations.push(text);
     }
 
-    /// The server is dead: nobody holds anything any more.
+    /// The server was killed: no job is reserved any more.
     pub(super) fn killed(&mut self) {
         self.held.clear();
     }
 
-    /// A put is about to be sent.
+    /// Records a put before it is sent.
     pub(super) fn put(&mut self, put: Put) {
         self.pending.insert(put.body.clone(), put);
     }
 
-    /// It was answered with this id.
+    /// Records that a put was answered with this id.
     pub(super) fn inserted(&mut self, id: u64, body: &[u8], now_ms: i64) {
         self.counts.inserted += 1;
         if let Some(put) = self.pending.remove(body) {
@@ -86,7 +86,7 @@ impl Ledger {
         }
     }
 
-    /// A put that had no reply yet has happened, before now.
+    /// Records that a put without a reply took effect, before now.
     fn found(&mut self, id: u64, put: Put, now_ms: i64) {
         let delay_ms = i64::from(put.delay_s) * 1_000;
         let from_ms = (put.sent_ms + delay_ms, now_ms + delay_ms);
@@ -96,7 +96,7 @@ impl Ledger {
         }
     }
 
-    /// A job was reserved between these two instants.
+    /// Records that a job was reserved between these two instants.
     pub(super) fn reserved(&mut self, id: u64, body: &[u8], now_ms: i64) {
         if let Some(put) = self.pending.remove(body) {
             self.found(id, put, now_ms);
@@ -119,7 +119,7 @@ impl Ledger {
         }
     }
 
-    /// A command is about to be sent that may leave the job so.
+    /// Records a possible new state of a job, before the command is sent.
     pub(super) fn may_become(&mut self, id: u64, way: Way) {
         self.held.remove(&id);
         if let Some(job) = self.jobs.get_mut(&id) {
@@ -127,8 +127,8 @@ impl Ledger {
         }
     }
 
-    /// It was answered: what the job `might` become it did, as is known `exactly` now. What was entered since is
-    /// another worker's, who had it from there.
+    /// Records the reply to a command: the job has become what it `might`, which is now known `exactly`. States entered
+    /// since belong to another worker that reserved the job afterwards.
     pub(super) fn became(&mut self, id: u64, might: Way, exactly: Way) {
         if exactly == Way::Gone {
             self.counts.deleted += 1;

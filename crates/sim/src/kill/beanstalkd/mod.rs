@@ -1,13 +1,13 @@
 //! `kill --protocol beanstalkd`: rounds of `kill -9` of the real server under load over beanstalkd's protocol.
 //!
-//! Every job that was `INSERTED` is there after the restart, with its id, tube, priority, delay, TTR and body; every one
-//! that was `DELETED` is not. Commands without a reply may have happened or not.
+//! Every job that was `INSERTED` exists after the restart, with its id, tube, priority, delay, TTR and body; every job
+//! that was `DELETED` does not. A command without a reply may or may not have taken effect.
 //!
 //! # Layout
 //! - `wire`: the protocol's lines
-//! - `ledger`: what was answered, and so what may be
-//! - `worker`: one connection that sends commands and tells the ledger
-//! - `audit`: all that is in the server after a restart
+//! - `ledger`: the answers so far, and the states of jobs that they allow
+//! - `worker`: one connection that sends commands and reports to the ledger
+//! - `audit`: checks all jobs of the server after a restart
 
 mod audit;
 mod ledger;
@@ -28,21 +28,21 @@ use self::worker::Worker;
 use super::{ROUND, Wish, pause_ms};
 use crate::server::Server;
 
-/// Connections that send commands.
+/// The number of connections that send commands.
 const WORKERS: u64 = 6;
 
-/// What all threads share.
+/// The state shared by all threads.
 #[derive(Debug)]
 struct Shared {
     ledger: Mutex<Ledger>,
     clock: SystemClock,
-    /// From here on connections end because we end the server.
+    /// Whether connections end because the server is being killed.
     killing: AtomicBool,
 }
 
 impl Shared {
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        // A thread that panicked fails the run by itself.
+        // A thread that panicked fails the run anyway.
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,10 +51,10 @@ impl Shared {
     }
 }
 
-/// Runs the rounds. True if nothing was violated.
+/// Runs the rounds. Returns true if nothing was violated.
 ///
 /// # Errors
-/// If something other than dwell's promises broke.
+/// If something other than a promise of dwell fails.
 pub(super) fn run(wish: &Wish) -> io::Result<bool> {
     println!(
         "seed {}; the same choices again, though threads never meet twice in the same way: dwell-sim kill --protocol \
@@ -107,7 +107,7 @@ fn address(server: &Server) -> io::Result<SocketAddr> {
         .ok_or_else(|| io::Error::other("the server does not say where it speaks beanstalkd's protocol"))
 }
 
-/// One round: a load, and a kill in the midst of it.
+/// One round: load, and a kill at a random moment.
 fn round(shared: &Shared, seed: u64, round: u32, rng: &mut Random, server: Server) -> io::Result<()> {
     let address = address(&server)?;
     let enough = rng.between(20, 1_500);

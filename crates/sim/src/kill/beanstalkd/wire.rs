@@ -1,17 +1,17 @@
-//! The protocol's lines, as a client sees them.
+//! The protocol's lines, from the client's side.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long a reply may take.
+/// The timeout of a reply.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Wire(BufReader<TcpStream>);
 
-/// A reply: its words, and the bytes behind them if it has any.
+/// A reply: its words, and its data if there is any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) line: String,
@@ -26,7 +26,7 @@ impl Wire {
         Ok(Wire(BufReader::new(stream)))
     }
 
-    /// Sends commands as they are, several at a time.
+    /// Sends raw commands, several at a time.
     pub(super) fn send(&mut self, commands: &[u8]) -> io::Result<()> {
         self.0.get_mut().write_all(commands)
     }
@@ -55,24 +55,24 @@ impl Wire {
 }
 
 impl Reply {
-    /// The first word.
+    /// The first word of the reply.
     pub(super) fn word(&self) -> &str {
         self.line.split(' ').next().unwrap_or_default()
     }
 
-    /// The job's id, in a reply that names one first.
+    /// The job's id, if it is the first argument of the reply.
     pub(super) fn id(&self) -> Option<u64> {
         self.line.split(' ').nth(1)?.parse().ok()
     }
 
-    /// A field of the YAML behind `OK`, without quotes.
+    /// A field of the YAML data after `OK`, without quotes.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         let text = std::str::from_utf8(&self.body).ok()?;
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))?;
         Some(value.trim_matches('"'))
     }
 
-    /// The same as a number.
+    /// A field as a number.
     pub(super) fn number(&self, name: &str) -> Option<i64> {
         self.field(name)?.parse().ok()
     }

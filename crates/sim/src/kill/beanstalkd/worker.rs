@@ -1,7 +1,7 @@
-//! One connection that sends commands, several at a time, and tells the ledger before and after.
+//! One connection that sends pipelined commands, and reports to the ledger before and after.
 //!
-//! Ground rule: a job is one worker's at a time, so that its commands have an order. Whoever has reserved it, or,
-//! while it is buried or delayed for longer than any run, whoever left it so.
+//! Ground rule: a job belongs to one worker at a time, so that its commands are ordered: to the worker that has reserved
+//! it, or, while it is buried or delayed for longer than any run, to the worker that left it so.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,25 +14,25 @@ use super::Shared;
 use super::ledger::{Put, Way};
 use super::wire::{Reply, Wire};
 
-/// The tubes.
+/// The names of the tubes.
 pub(super) const TUBES: [&str; 4] = ["mails", "orders", "a/b:c", "default"];
-/// No run lasts so long.
+/// A delay longer than any run, in seconds.
 const FAR_S: u32 = 100_000;
-/// Leases outlast every run too: what comes back comes back because of a kill.
+/// TTRs also longer than any run: a job is ready again only because of a kill.
 const TTRS_S: [u32; 3] = [100_000, 1_234_567, u32::MAX];
 
-/// See the module.
+/// A worker; see the [module](self).
 pub(super) struct Worker<'a> {
     shared: &'a Shared,
     rng: Random,
     number: u64,
     wire: Wire,
     answered: Sender<u64>,
-    /// Bodies so far, so that each is another.
+    /// The number of bodies so far, so that each is distinct.
     bodies: u64,
-    /// Far jobs of its own.
+    /// Jobs that this worker has put with the far delay.
     far: Vec<u64>,
-    /// Buried jobs of its own, with their priorities.
+    /// Jobs that this worker has buried, with their priorities.
     buried: Vec<(u64, u32)>,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Worker<'a> {
         Ok(Worker { shared, rng, number, wire, answered, bodies: 0, far: Vec::new(), buried: Vec::new() })
     }
 
-    /// Sends commands until the server is gone.
+    /// Sends commands until the connection breaks.
     pub(super) fn run(mut self) {
         while !self.shared.killing.load(Ordering::SeqCst) {
             let Err(error) = self.step() else { continue };
@@ -71,7 +71,7 @@ impl<'a> Worker<'a> {
             8 => self.delete_far(),
             _ => self.kick_buried(),
         }?;
-        // Nobody listens any more if the round is over.
+        // The receiver is gone once the round is over.
         let _ = self.answered.send(count);
         Ok(())
     }
@@ -144,7 +144,7 @@ impl<'a> Worker<'a> {
                 0..6 => (format!("delete {id}\r\n"), "DELETED", Way::Gone),
                 6..8 => (format!("release {id} {priority} {delay_s}\r\n"), "RELEASED", released),
                 8 => (format!("bury {id} {priority}\r\n"), "BURIED", Way::Buried { priority }),
-                // It stays reserved, and comes back when its connection ends.
+                // It stays reserved, and is ready again when the connection ends.
                 _ => (format!("touch {id}\r\n"), "TOUCHED", Way::Gone),
             };
             commands.push_str(&command);
@@ -195,7 +195,7 @@ impl<'a> Worker<'a> {
         Ok(1)
     }
 
-    /// Reads a reply that must begin with `word`.
+    /// Reads a reply, which must begin with `word`.
     fn expect(&mut self, word: &str) -> io::Result<Reply> {
         let reply = self.wire.reply()?;
         if reply.word() != word {

@@ -1,4 +1,4 @@
-//! What is known of each line, and what may not happen to it. A few dozen bytes a line, whatever its body.
+//! The ledger: the state of each line, and the checks on it. It takes a few dozen bytes per line, whatever the body.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -8,36 +8,36 @@ use dwell_model::Timestamp;
 use super::order::Order;
 use crate::jsonl::Line;
 
-/// How far the end of a lease may lie from where it was announced: leases run on the monotonic clock, which
-/// NTP does not slew, and are announced and carried across restarts by the wall clock.
+/// How far the end of a lease may deviate from the reported one, in ms: leases run on the monotonic clock, which NTP does
+/// not slew, but are reported and carried across restarts by the wall clock.
 const LEASE_TOLERANCE_MS: i64 = 25;
 
-/// What is known of one line.
+/// The state of one line.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// Its message's id, once heard; 0 before.
+    /// The id of its message; 0 before it is known.
     id: u128,
-    /// When its answer was read, in milliseconds of the monotonic clock, less one: so 0 is "not yet".
+    /// When its answer was read, in milliseconds of the monotonic clock plus one, so that 0 is "not yet".
     answered_ms: u64,
-    /// It was handed out.
+    /// Whether it was delivered.
     delivered: bool,
-    /// Its ack was answered.
+    /// Whether its ack was answered.
     acked: bool,
-    /// It was found in the server at the end.
+    /// Whether it was found in the server at the end.
     left: bool,
 }
 
-/// A lease that a consumer has, or had and does not know the end of.
+/// A lease that a consumer holds, or held with an unknown end.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     lease_until: Timestamp,
-    /// How often the server had been killed when it was granted.
+    /// The number of kills before it was granted.
     kills: u32,
-    /// An ack was sent whose outcome is unknown.
+    /// Whether an ack of unknown outcome was sent.
     maybe_acked: bool,
 }
 
-/// A message as a consumer got it, or as the inventory found it.
+/// A message as a consumer received it, or as the inventory found it.
 #[derive(Clone, Debug)]
 pub(in crate::load) struct Seen<'a> {
     pub(in crate::load) id: u128,
@@ -49,7 +49,7 @@ pub(in crate::load) struct Seen<'a> {
     pub(in crate::load) attempt: u32,
 }
 
-/// What a take adds to it.
+/// The additional data of a delivery.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::load) struct Taken {
     pub(in crate::load) begun_ms: u64,
@@ -57,24 +57,24 @@ pub(in crate::load) struct Taken {
     pub(in crate::load) lease_until: Timestamp,
 }
 
-/// What was counted.
+/// The counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Lines that were answered.
     pub(crate) answered: u64,
-    /// Messages handed out, each time counted.
+    /// Deliveries, including repeated ones.
     pub(crate) delivered: u64,
-    /// Lines handed out.
+    /// Lines that were delivered.
     pub(crate) delivered_lines: u64,
-    /// Deliveries of what had been handed out before a kill and not acked.
+    /// Deliveries of lines that were delivered before a kill and not acked.
     pub(crate) redelivered: u64,
-    /// Deliveries of what a consumer had held for too long.
+    /// Deliveries of lines whose lease had run out.
     pub(crate) lapsed: u64,
     /// Messages left in the server at the end.
     pub(crate) left: u64,
 }
 
-/// See the module.
+/// The ledger; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Ledger {
     seed: u64,
@@ -84,14 +84,14 @@ pub(crate) struct Ledger {
     kills: u32,
     /// Queues of which a take was lost in a kill.
     lost_takes: BTreeMap<String, u32>,
-    /// For each consumer, the begin of its last take that brought less than it could have.
+    /// For each consumer, the begin of its last take that returned less than its maximum.
     caught_up: BTreeMap<u32, u64>,
     counts: Counts,
     violations: Vec<String>,
 }
 
 impl Ledger {
-    /// A ledger for so many lines of `seed`.
+    /// A ledger for `lines` lines of `seed`.
     pub(in crate::load) fn new(seed: u64, lines: u64) -> Ledger {
         Ledger {
             seed,
@@ -109,34 +109,34 @@ impl Ledger {
         }
     }
 
-    /// What was counted.
+    /// The counters so far.
     pub(in crate::load) fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// What may not have happened.
+    /// The violations so far.
     pub(in crate::load) fn violations(&self) -> &[String] {
         &self.violations
     }
 
-    /// Something may not have happened.
+    /// Records a violation.
     pub(in crate::load) fn accuse(&mut self, text: impl fmt::Display) {
         self.violations.push(text.to_string());
     }
 
-    /// The server was killed.
+    /// Records that the server was killed.
     pub(in crate::load) fn killed(&mut self) {
         self.kills += 1;
     }
 
-    /// A take from these queues broke with its server.
+    /// Records that a take from these queues was lost with its server.
     pub(in crate::load) fn lost_take<'a>(&mut self, queues: impl Iterator<Item = &'a str>) {
         for queue in queues {
             *self.lost_takes.entry(queue.to_owned()).or_default() += 1;
         }
     }
 
-    /// A consumer's take, begun then, brought all that was due.
+    /// Records that a consumer's take, begun at `begun_ms`, returned all that was due.
     pub(in crate::load) fn caught_up(&mut self, consumer: u32, begun_ms: u64) {
         self.caught_up.insert(consumer, begun_ms);
     }
@@ -146,7 +146,7 @@ impl Ledger {
         (0..consumers).all(|consumer| self.caught_up.get(&consumer).is_some_and(|begun| *begun > since_ms))
     }
 
-    /// The answer to a line was read: it is stored, as this.
+    /// Records the answer to a line: it is stored, with this id.
     pub(in crate::load) fn answered(&mut self, number: u64, id: u128, now_ms: u64) {
         let Some(entry) = self.entry(number) else { return };
         if entry.answered_ms > 0 {
@@ -157,12 +157,12 @@ impl Ledger {
         self.identify(number, id);
     }
 
-    /// A line was refused: none may be.
+    /// Records the refusal of a line, which is always a violation.
     pub(in crate::load) fn refused(&mut self, number: u64, code: &str) {
         self.accuse(format!("line {number} was refused: {code}"));
     }
 
-    /// A message was handed out. Says which line it is; nothing if it is none.
+    /// Records a delivery. Returns the line; `None` if the message is not one of the file.
     pub(in crate::load) fn delivered(&mut self, seen: &Seen<'_>, taken: Taken) -> Option<u64> {
         self.counts.delivered += 1;
         let number = self.recognise(seen)?;
@@ -193,7 +193,7 @@ impl Ledger {
         Some(number)
     }
 
-    /// Whether it may come again, and why it does.
+    /// Checks whether a repeated delivery is allowed, and counts it by its reason.
     fn count_again(&mut self, number: u64, entry: Entry, seen: &Seen<'_>, taken: Taken) {
         match self.held.get(&number).copied() {
             Some(held) if held.lease_until.as_ms() > taken.taken_at.as_ms() + LEASE_TOLERANCE_MS => {
@@ -217,7 +217,7 @@ impl Ledger {
         }
     }
 
-    /// A take brought these from a queue.
+    /// Records the deliveries of a take from one queue.
     pub(in crate::load) fn took(
         &mut self,
         queue: &str,
@@ -228,20 +228,20 @@ impl Ledger {
         order.took(taken.begun_ms, taken.taken_at.as_ms(), places);
     }
 
-    /// The ack of a line was answered: it is gone.
+    /// Records that the ack of a line was answered: it is gone.
     pub(in crate::load) fn acked(&mut self, number: u64) {
         self.entries[number as usize].acked = true;
         self.held.remove(&number);
     }
 
-    /// An ack was sent, and nobody knows whether it was done.
+    /// Records that an ack was sent and has an unknown outcome.
     pub(in crate::load) fn ack_unknown(&mut self, number: u64) {
         if let Some(held) = self.held.get_mut(&number) {
             held.maybe_acked = true;
         }
     }
 
-    /// An ack was refused because the lease is lost: right if it had run out, or if an earlier ack was done.
+    /// Records that an ack was refused because the lease is lost: right if it had run out, or if an earlier ack took effect.
     pub(in crate::load) fn ack_lost(&mut self, number: u64, now: Timestamp) {
         let Some(held) = self.held.get(&number) else { return };
         if !held.maybe_acked && held.lease_until > now {
@@ -250,7 +250,7 @@ impl Ledger {
         }
     }
 
-    /// A message was found in the server at the end.
+    /// Records that a message was found in the server at the end.
     pub(in crate::load) fn found(&mut self, seen: &Seen<'_>) {
         let Some(number) = self.recognise(seen) else { return };
         self.counts.left += 1;
@@ -265,7 +265,7 @@ impl Ledger {
         }
     }
 
-    /// The last look at every line: each was answered, and is gone by an ack or still there, and not both.
+    /// The final check of every line: each was answered, and is either gone by an ack or still there.
     pub(in crate::load) fn finish(&mut self) {
         for number in 0..self.entries.len() as u64 {
             let entry = self.entries[number as usize];
@@ -279,7 +279,7 @@ impl Ledger {
         }
     }
 
-    /// The line that a message is, if it is that with all its bytes.
+    /// The line of a message, if all its bytes match.
     fn recognise(&mut self, seen: &Seen<'_>) -> Option<u64> {
         let number = Line::number_in(seen.body).filter(|number| *number < self.entries.len() as u64);
         let Some(number) = number else {
@@ -298,7 +298,7 @@ impl Ledger {
         Some(number)
     }
 
-    /// A line is stored once, so all that is heard of it has one id.
+    /// Checks the id: a line is stored once, so all reports of it have the same id.
     fn identify(&mut self, number: u64, id: u128) {
         let Some(entry) = self.entry(number) else { return };
         if entry.id == 0 {

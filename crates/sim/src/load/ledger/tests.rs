@@ -1,4 +1,4 @@
-//! The ledger on trial: honest lines pass, and what may not happen is told.
+//! Tests of the ledger: correct histories pass, and violations are reported.
 
 use super::*;
 
@@ -29,7 +29,7 @@ impl Trial {
         Seen { id: 77, queue: &self.queue, key, body: &self.line.body, due, created, attempt: 1 }
     }
 
-    /// Handed out `late_ms` after its instant, held for a second.
+    /// Delivers it `late_ms` after its instant, with a lease of one second.
     fn taken(mut self, late_ms: i64, attempt: u32) -> Trial {
         let mut ledger = std::mem::replace(&mut self.ledger, Ledger::new(0, 0));
         let seen = Seen { attempt, ..self.seen() };

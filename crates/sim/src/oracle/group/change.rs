@@ -1,4 +1,4 @@
-//! Cancel and reschedule: what may be done to a message that nobody holds.
+//! Cancel and reschedule: commands on messages that are not leased.
 
 use super::{At, Due, Phase, State, Target};
 
@@ -7,7 +7,7 @@ use super::{At, Due, Phase, State, Target};
 pub(crate) enum Changed {
     /// It was scheduled or ready, and is gone.
     Cancelled(u128),
-    /// Refused: somebody holds it.
+    /// Refused: it is leased.
     Leased,
     /// Refused: it is dead.
     Dead,
@@ -20,7 +20,7 @@ pub(crate) enum Changed {
 pub(crate) enum Move {
     /// It is due then.
     Moved { id: u128, due: i64 },
-    /// Refused: somebody holds it.
+    /// Refused: it is leased.
     Leased,
     /// Refused: it is dead.
     Dead,

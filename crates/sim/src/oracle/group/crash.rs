@@ -1,10 +1,10 @@
-//! What a crash does to a group, and what closing and opening the store does.
+//! The effects of a crash on a group, and of closing and opening the store.
 
 use std::collections::BTreeSet;
 
 use super::{At, Message, Reading, Seq, State};
 
-/// The log may have lost what no sync has covered: all of it, or all from some point on.
+/// Power loss: the log may have lost everything that was not synced, or all of it from some point on.
 pub(super) fn power_loss(state: &State, durable: Seq, at: At<'_>) -> Vec<State> {
     let mut left = BTreeSet::new();
     for state in each(state, |message| noticed_or_not(message, at)) {
@@ -18,14 +18,14 @@ pub(super) fn power_loss(state: &State, durable: Seq, at: At<'_>) -> Vec<State> 
     left.into_iter().collect()
 }
 
-/// Bound leases end, and others go on.
+/// The store was opened: bound leases end, and others continue.
 pub(super) fn reopened(state: &State, now: Reading, at: At<'_>) -> Vec<State> {
     each(state, |message| {
         noticed_or_not(message, at).iter().flat_map(|message| message.reopened(now, at)).collect()
     })
 }
 
-/// An opening has failed: it may have ended bound leases by then, and have written that down.
+/// An open has failed: it may have ended bound leases, and have written that down.
 pub(super) fn tried_to_open(state: &State, now: Reading, at: At<'_>) -> Vec<State> {
     each(state, |message| {
         let mut versions = vec![message.clone()];
@@ -36,8 +36,8 @@ pub(super) fn tried_to_open(state: &State, now: Reading, at: At<'_>) -> Vec<Stat
     })
 }
 
-/// What time has brought about, whether or not the process that died had written it down. It matters where
-/// the wall clock was stepped back: a lease that had run out goes on then, if nobody noticed.
+/// The changes by time alone, whether or not the process that died had written them down. This matters if the wall clock
+/// was stepped back: a lease that had run out continues if the process had not noticed.
 fn noticed_or_not(message: &Message, at: At<'_>) -> Vec<Message> {
     let mut versions = message.versions(at, false);
     if !versions.contains(message) {
@@ -46,7 +46,7 @@ fn noticed_or_not(message: &Message, at: At<'_>) -> Vec<Message> {
     versions
 }
 
-/// All combinations of what may have become of each message.
+/// All combinations of the possible versions of each message.
 fn each(state: &State, versions: impl Fn(&Message) -> Vec<Message>) -> Vec<State> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {
@@ -63,7 +63,7 @@ fn each(state: &State, versions: impl Fn(&Message) -> Vec<Message>) -> Vec<State
     states
 }
 
-/// Bound leases are released. Whatever time had brought about before is so.
+/// The store was closed: bound leases are released. Changes by time before that are final.
 pub(super) fn closed(state: &State, at: At<'_>) -> Vec<State> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {

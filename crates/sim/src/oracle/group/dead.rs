@@ -1,4 +1,4 @@
-//! Revive and discard: what may be done to a dead message.
+//! Revive and discard: commands on dead messages.
 
 use super::{At, Due, Phase, State};
 
@@ -13,7 +13,7 @@ pub(crate) enum Raised {
     KeyTaken { id: u128 },
     /// There is no such message.
     NotFound,
-    /// Refused for a reason that lies outside the group.
+    /// Refused for a reason outside the group.
     Refused,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn discard(state: &State, no: u64, heard: Option<Raised>, at: At<'_>)
     })
 }
 
-/// Does `act` to each version in which the message is dead.
+/// Applies `act` to each version in which the message is dead.
 fn each_version(
     state: &State,
     no: u64,
@@ -57,7 +57,7 @@ fn each_version(
         let possible = matches!(heard, None | Some(Raised::NotFound));
         return if possible { vec![state.clone()] } else { Vec::new() };
     };
-    // A dead message takes its key back, so time has to have its say on whoever has it now.
+    // A dead message takes its key back, so time has to be applied to the current owner of the key first.
     let found = state.found(place, at).into_iter();
     let versions =
         found.flat_map(|(state, found)| state.key_versions(at).into_iter().map(move |state| (state, found)));

@@ -1,15 +1,15 @@
-//! The end of a lease by an operator's word: as if it had run out just then.
+//! The end of a lease by an operator: as if it had run out at that moment.
 
 use super::{At, Phase, SettleHeard, State, settle};
 
-/// The answer to it.
+/// The answer to the end of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// Done, and this has become of the message.
+    /// Done, and the message is in this state.
     Done(SettleHeard),
-    /// Refused: nobody holds it.
+    /// Refused: it is not leased.
     NotLeased,
-    /// Refused: it is held by the take of this number.
+    /// Refused: it is leased by the take with this number.
     Changed { takes: u32 },
     /// There is no such message.
     NotFound,
@@ -43,7 +43,7 @@ pub(super) fn after(state: &State, (no, takes): (u64, u32), heard: Option<Ended>
     super::or_nothing(heard.is_some(), state, done)
 }
 
-/// All that the end of its lease may make of a message.
+/// All possible results of ending the lease of a message.
 fn ended(state: State, place: usize, at: At<'_>) -> Vec<State> {
     let standings = state.messages[place].after_lapse(at.window.wall, at.begin, at);
     let ended = standings.into_iter().flat_map(|after| {

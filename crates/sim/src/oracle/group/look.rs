@@ -1,8 +1,8 @@
-//! Get and list: what a reader was shown, or not shown.
+//! Get and list: the messages shown to a reader, or found missing.
 
 use super::{At, Message, Phase, State, Target};
 
-/// A message as a reader was shown it.
+/// A message as it was shown to a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sight {
     /// The number of its put.
@@ -13,35 +13,35 @@ pub(crate) struct Sight {
     pub(crate) due: i64,
     /// Its priority.
     pub(crate) priority: u32,
-    /// The attempt under way, or how many are spent.
+    /// The attempt under way, or the number of attempts spent.
     pub(crate) attempt: u32,
-    /// How often it was handed out.
+    /// The number of deliveries.
     pub(crate) takes: u32,
     /// Whether it has the key of its group.
     pub(crate) keyed: bool,
-    /// Who holds it, as far as that was said.
+    /// Its holder, if one was shown.
     pub(crate) holder: Option<u32>,
     /// Its state.
     pub(crate) shown: Shown,
 }
 
-/// The state that a reader was shown.
+/// The state shown to a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// Waiting for its instant.
+    /// Scheduled.
     Scheduled,
-    /// Due.
+    /// Ready.
     Ready,
-    /// Held until this instant of the wall clock.
+    /// Leased until this instant of the wall clock.
     Leased(i64),
-    /// Set aside at this instant of the wall clock.
+    /// Dead since this instant of the wall clock.
     Dead(i64),
 }
 
 /// The answer to a get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// This.
+    /// This message.
     Message(Sight),
     /// There is no such message.
     Nothing,
@@ -74,12 +74,12 @@ pub(super) fn got(state: &State, target: Target, dead: bool, found: &Found, at: 
     }
 }
 
-/// Whether it is dead and had its group's key until then.
+/// Whether it is dead and had the key of its group when it died.
 fn had_key(message: &Message) -> bool {
     message.keyed && message.death().is_some()
 }
 
-/// Whether retention may have taken a dead message away by now.
+/// Whether retention may have discarded a dead message by now.
 fn may_be_missed(message: &Message, at: At<'_>) -> bool {
     message.may_be_missed(at) || message.death().is_some_and(|death| message.may_be_discarded(death, at))
 }
@@ -114,7 +114,7 @@ pub(super) fn seen(state: &State, sight: &Sight, at: At<'_>, lenient: bool) -> V
             && message.standing.priority == sight.priority
             && message.standing.attempts + under_way == sight.attempt
             && message.standing.takes == sight.takes
-            // A dead message whose key has a new owner may be shown with or without it.
+            // A dead message whose key has a new owner may be shown with or without the key.
             && (message.keyed == sight.keyed || message.death().is_some())
             && message.may_be_found(at)
             && sight.holder == held_by(message)
@@ -129,7 +129,7 @@ pub(super) fn seen(state: &State, sight: &Sight, at: At<'_>, lenient: bool) -> V
     versions
 }
 
-/// Who holds it, as far as that was said.
+/// Its holder, as far as it is known.
 fn held_by(message: &Message) -> Option<u32> {
     match message.standing.phase {
         Phase::Leased(lease) => lease.holder,

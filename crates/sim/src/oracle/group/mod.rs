@@ -1,10 +1,10 @@
-//! A group: the messages whose fates are tied together, which are all that were ever put under one key of a
-//! queue, or one message without a key. What each command makes of a group is a file each; this is the index.
+//! A group: messages whose states depend on each other, that is, all messages ever put under one key of a queue, or one
+//! message without a key. The effects of each command are in a file each; this file is the index.
 //!
 //! Ground rules:
-//! 1. Written from the documentation, not from the store's code: it shares no line with `dwell_model::apply`.
-//! 2. A function gives every state that is possible, and what was heard picks among them. What was not heard
-//!    picks nothing, and adds the state in which nothing happened.
+//! 1. It is written from the documentation, not from the store's code: it shares no line with `dwell_model::apply`.
+//! 2. A function returns every possible state, and the answer selects among them. A command without an answer selects
+//!    nothing, and adds the state in which it had no effect.
 
 mod change;
 mod crash;
@@ -31,32 +31,32 @@ pub(crate) use settle::{Action, SettleHeard};
 pub(crate) use sweep::Sweep;
 pub(crate) use take::{Attempt, Delivered, TakenById, Terms};
 
-/// All that is known of a group, in one of the ways in which it may be.
+/// One possible state of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct State {
-    /// Its messages that are not gone for good, in the order of their puts.
+    /// Its messages, except those that are gone for good, in the order of their puts.
     pub(crate) messages: Vec<Message>,
-    /// What was answered under the tokens of puts that may be repeated, by the number of the put.
+    /// The answers under the tokens of puts that may be retried, by the number of the put.
     pub(crate) answered: BTreeMap<u64, Answered>,
 }
 
-/// A message, as commands name it.
+/// A message as commands name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// By id: the message of this put.
     Message(u64),
-    /// By key: whichever live message has the key of the group.
+    /// By key: the live message that has the key of the group.
     Key,
 }
 
-/// When a message becomes due, as a command says it.
+/// When a message becomes due, as a command specifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// At this instant, or at once if it is past.
     At(i64),
-    /// So many milliseconds from now.
+    /// This many milliseconds from now.
     After(i64),
-    /// After some delay up to this many milliseconds: the backoff of the queue.
+    /// After a delay of up to this many milliseconds: the backoff of the queue.
     Within(i64),
 }
 
@@ -71,53 +71,53 @@ impl Due {
     }
 }
 
-/// A command, and what was heard of it: nothing, if its outcome is unknown.
+/// A command with its answer: `None` if the outcome is unknown.
 #[derive(Clone, Debug)]
 pub(crate) enum What {
-    /// A put, here or a repetition of it under its token.
+    /// A put, or its retry under the same token.
     Put(Spec, Option<PutHeard>),
-    /// A take that handed this over.
+    /// A take that delivered this message.
     Taken(Delivered),
-    /// A take of which nothing was heard: it may have leased anything that was ready, on these terms.
+    /// A take without an answer: it may have leased any ready message, on these terms.
     LostTake(Terms),
-    /// A take that could not read all that it leased: it may have leased anything that was ready, on these terms.
+    /// A take that could not read all that it leased: it may have leased any ready message, on these terms.
     UnreadTake(Terms),
-    /// What such a take could not read has been seen to: where it counts as tried it is due then. Not known to have happened
-    /// unless `heard`.
+    /// The messages that such a take could not read have been processed: if the attempt counts, the message is due then.
+    /// Not known to have happened unless `heard`.
     SentBack { due: Due, attempt: Attempt, heard: bool },
-    /// What a take of which nothing was heard had leased may have gone back.
+    /// The leases of a take without an answer may have been released.
     GaveBack,
-    /// All that such takes had leased has gone back by now.
+    /// The leases of all such takes have been released by now.
     AllGaveBack,
     /// A take by id.
     TakeById { no: u64, terms: Terms, heard: Option<TakenById> },
     /// A settlement with the receipt of this token.
     Settle { no: u64, token: u128, action: Action, heard: Option<SettleHeard> },
-    /// The end of the lease that a message was given as the take of this number.
+    /// The end of the lease that the take with this number granted.
     EndLease { no: u64, takes: u32, heard: Option<Ended> },
-    /// A put of something else under the token of the put `no`, which was answered.
+    /// A put of something else under the token of put `no`, which was answered.
     Mismatch { no: u64, heard: PutHeard },
     /// A cancel.
     Cancel { target: Target, heard: Option<Changed> },
     /// A reschedule.
     Reschedule { target: Target, due: Due, heard: Option<Move> },
-    /// A get that was answered; by key it looks for a dead message where none is live, if `dead`.
+    /// A get that was answered; by key it also finds a dead message if none is live and `dead` is set.
     Got { target: Target, dead: bool, found: Found },
-    /// A message that a list showed.
+    /// A message that was shown in a list.
     Listed(Sight),
     /// A revive of one dead message.
     Revive { no: u64, due: Due, heard: Option<Raised> },
     /// A discard of one dead message.
     Discard { no: u64, heard: Option<Raised> },
-    /// Something done to all messages of the queue; not known to have happened unless `heard`.
+    /// A bulk operation on the queue; not known to have happened unless `heard`.
     Sweep { sweep: Sweep, heard: bool },
-    /// What a revive of all dead messages made of this one; not known to have happened unless `heard`.
+    /// The effect of a revive of all on this message; not known to have happened unless `heard`.
     RevivedWithAll { no: u64, due: Due, heard: bool },
-    /// The power failed; whatever had ended before `durable` was synced.
+    /// The power failed; everything that had ended before `durable` was synced.
     PowerLoss { durable: Seq },
     /// The store was closed.
     Closed,
-    /// The store was to be opened again, at this reading of the clocks, and could not be.
+    /// An attempt to open the store at this reading of the clocks failed.
     TriedToOpen(Reading),
     /// The store was opened again, at this reading of the clocks.
     Reopened(Reading),
@@ -172,7 +172,7 @@ impl What {
         }
     }
 
-    /// The message that it may have met dead, and have let live or go.
+    /// The message that it may have found dead, and have revived or removed.
     pub(crate) fn may_meet_dead(&self) -> Option<u64> {
         match self {
             What::TakeById { no, .. }
@@ -185,24 +185,24 @@ impl What {
 }
 
 impl State {
-    /// This without those messages that are gone, where only what was not synced when `durable` began may be undone.
+    /// The state without messages that are gone, where only what was not synced when `durable` began can be undone.
     pub(super) fn pruned(mut self, durable: Seq) -> State {
         let is_synced = |message: &Message| message.undo.iter().all(|(changed, _)| *changed < durable);
         self.messages.retain(|message| !(message.is_gone() && is_synced(message)));
         self
     }
 
-    /// Where the message of this put is.
+    /// The index of the message of this put.
     fn place(&self, no: u64) -> Option<usize> {
         self.messages.iter().position(|message| message.no == no)
     }
 
-    /// The live message that has the key.
+    /// The index of the live message that has the key.
     fn owner(&self) -> Option<usize> {
         self.messages.iter().position(Message::owns_key)
     }
 
-    /// This, with all that time may have made of the message at `place`.
+    /// All versions of the state that time may have made of the message at `place`.
     fn versions(&self, place: usize, at: At<'_>, lenient: bool) -> Vec<State> {
         let with = |message| {
             let mut state = self.clone();
@@ -212,7 +212,7 @@ impl State {
         self.messages[place].versions(at, lenient).into_iter().map(with).collect()
     }
 
-    /// This, with all that time may have made of every message that may have the key.
+    /// All versions that time may have made of every message that may have the key.
     fn key_versions(&self, at: At<'_>) -> Vec<State> {
         let mut states = vec![self.clone()];
         for place in (0..self.messages.len()).filter(|place| self.messages[*place].owns_key()) {
@@ -221,8 +221,8 @@ impl State {
         states
     }
 
-    /// All ways in which the message at `place` may stand, and where a command finds it that names its id: nowhere if it is gone,
-    /// or its time is over.
+    /// All versions of the message at `place`, each with the index at which a
+    /// command by id finds it: `None` if it is gone or its time is over.
     fn found(&self, place: usize, at: At<'_>) -> Vec<(State, Option<usize>)> {
         let mut found = Vec::new();
         for state in self.versions(place, at, false) {
@@ -236,7 +236,7 @@ impl State {
         found
     }
 
-    /// All ways in which the target may stand, and where it is.
+    /// All versions of the target, each with its index.
     fn resolve(&self, target: Target, at: At<'_>) -> Vec<(State, Option<usize>)> {
         match target {
             Target::Message(no) => match self.place(no) {
@@ -253,7 +253,7 @@ impl State {
         }
     }
 
-    /// This with the message at `place` brought back from the dead.
+    /// The state with the message at `place` revived.
     fn revived(&self, place: usize, due: Span, at: At<'_>) -> Vec<State> {
         let with = |after: Standing| {
             let mut state = self.clone();
@@ -263,13 +263,13 @@ impl State {
         Message::revived(&self.messages[place].standing, due, at).into_iter().map(with).collect()
     }
 
-    /// This without the message at `place`.
+    /// The state without the message at `place`.
     fn without(mut self, place: usize) -> State {
         self.messages.remove(place);
         self
     }
 
-    /// All that time makes at once of the message at `place` that was just given back: an expired one is dead, or gone.
+    /// The immediate effect of time on the message at `place`, which was just given back: an expired one is dead, or gone.
     fn settled_by_time(self, place: usize, at: At<'_>) -> Vec<State> {
         let versions = self.messages[place].clone().settled_by_time(at, false);
         let with = |message| {
@@ -281,7 +281,7 @@ impl State {
     }
 }
 
-/// The states that a command of unknown outcome may have left: what it would have done, or nothing.
+/// The states after a command of unknown outcome: those with its effect, and the one without.
 fn or_nothing(heard: bool, state: &State, mut done: Vec<State>) -> Vec<State> {
     if !heard {
         done.push(state.clone());
@@ -294,7 +294,7 @@ fn granted(token: Option<u128>, terms: Terms, at: At<'_>) -> Phase {
     lease(token, terms, false, at)
 }
 
-/// A lease of a message that could not be read.
+/// The lease of a message that could not be read.
 fn granted_to_nobody(terms: Terms, at: At<'_>) -> Phase {
     lease(None, terms, true, at)
 }

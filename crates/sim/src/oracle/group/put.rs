@@ -1,4 +1,4 @@
-//! Put: a new message, or what its key or its token says instead.
+//! Put: creates a message, or is decided by its key or its token.
 
 use super::{At, Due, Message, Phase, Span, Standing, State};
 
@@ -9,14 +9,14 @@ pub(crate) enum OnConflict {
     Reject,
     /// The new message takes its place.
     Replace,
-    /// The standing one stays, at the earlier instant.
+    /// The existing message is kept, with the earlier instant.
     Keep,
 }
 
-/// What a put asks for.
+/// The arguments of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spec {
-    /// Its number, which its body carries. A repetition has the same.
+    /// Its number, which is in its body. A retry has the same number.
     pub(crate) no: u64,
     /// Whether it names the key of its group.
     pub(crate) keyed: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Spec {
     pub(crate) due: Due,
     /// Its priority.
     pub(crate) priority: u32,
-    /// Attempts that it is granted; 0 for no limit.
+    /// Its limit of attempts; 0 for no limit.
     pub(crate) max_attempts: u32,
     /// When it expires.
     pub(crate) expires: Option<i64>,
@@ -41,28 +41,28 @@ pub(crate) enum PutHeard {
     Created { id: u128, due: i64 },
     /// A new message, in place of `old`.
     Replaced { id: u128, due: i64, old: u128 },
-    /// The standing one was kept, due then.
+    /// The existing message was kept, due then.
     Kept { id: u128, due: i64 },
     /// Refused: this message has the key.
     KeyTaken { id: u128 },
     /// Refused: this message has the key and is leased.
     Leased { id: u128 },
-    /// Refused: the token stands for another put, which was answered with this message.
+    /// Refused: the token belongs to another put, which was answered with this message.
     Mismatch { id: u128 },
-    /// Refused for a reason that lies outside the group: a full queue, a full disk.
+    /// Refused for a reason outside the group: a full queue, a full disk.
     Refused,
 }
 
-/// What is remembered under a token: a put that was refused leaves it unused.
+/// What is stored under a token. A refused put leaves its token unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Answered {
-    /// This was heard.
+    /// The answer is known.
     Heard(PutHeard),
-    /// Nothing was heard of it, but it happened: a new message, due then.
+    /// The answer is unknown, but the put took effect: a new message, due then.
     Created(Span),
-    /// Likewise, in the place of this one.
+    /// Likewise, in place of this message.
     Replaced(Option<u128>, Span),
-    /// Likewise: the standing message was kept.
+    /// Likewise: the existing message was kept.
     Kept(Span),
 }
 
@@ -79,7 +79,7 @@ pub(super) fn after(state: &State, spec: &Spec, heard: Option<PutHeard>, at: At<
     super::or_nothing(heard.is_some(), state, done)
 }
 
-/// A put of something else under the token of the put `no` changes nothing: it is refused, as long as the token is remembered.
+/// A put of something else under the token of put `no` changes nothing: it is refused as long as the token is stored.
 pub(super) fn mismatched(state: &State, no: u64, heard: PutHeard) -> Vec<State> {
     let fits = match (state.answered.get(&no), heard) {
         (_, PutHeard::Refused) => true,
@@ -90,7 +90,7 @@ pub(super) fn mismatched(state: &State, no: u64, heard: PutHeard) -> Vec<State> 
 }
 
 impl Answered {
-    /// The message that it names, as far as that is known.
+    /// The id in the answer, as far as it is known.
     fn id(self) -> Option<u128> {
         match self {
             Answered::Heard(
@@ -101,7 +101,7 @@ impl Answered {
     }
 }
 
-/// The answer to a put that had happened already: the one that it got, or would have got, the first time.
+/// A retry of a put that took effect: it gets the answer that the first attempt got, or would have got.
 fn repeated(mut state: State, no: u64, answered: Answered, heard: PutHeard) -> Option<State> {
     let (id, due, span) = match (answered, heard) {
         (Answered::Heard(first), heard) => return (first == heard).then_some(state),
@@ -130,7 +130,7 @@ fn repeated(mut state: State, no: u64, answered: Answered, heard: PutHeard) -> O
     Some(state)
 }
 
-/// What the put does where time has done its work already; nothing if that is not what was heard.
+/// Applies a put after time has been applied; `None` if that contradicts the answer.
 fn put(mut state: State, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Option<State> {
     let owner = if spec.keyed { state.owner() } else { None };
     let Some(owner) = owner else {
@@ -167,12 +167,12 @@ fn put(mut state: State, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Op
     }
 }
 
-/// The standing message stays, at the earlier of the two instants.
+/// The existing message is kept, with the earlier of the two instants.
 fn keep(mut state: State, owner: usize, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Option<State> {
     let message = &mut state.messages[owner];
     let kept = message.standing.due.earlier(spec.due.span(&at.window));
     if kept != message.standing.due {
-        // Ready stays ready, so what the clock has shown before counts still.
+        // A ready message stays ready, so earlier readings of the clock still count.
         message.change(|standing| standing.due = kept);
     }
     match heard {
@@ -184,7 +184,7 @@ fn keep(mut state: State, owner: usize, spec: &Spec, heard: Option<PutHeard>, at
     }
 }
 
-/// With a new message, in place of the one that has the key: that one is gone, or keyless if somebody holds it.
+/// The state with a new message. The message that had the key is gone, or loses the key if it is leased.
 fn created(mut state: State, spec: &Spec, replaced: Option<usize>, at: At<'_>) -> State {
     if let Some(old) = replaced {
         if matches!(state.messages[old].standing.phase, Phase::Leased(_)) {
@@ -213,14 +213,14 @@ fn created(mut state: State, spec: &Spec, replaced: Option<usize>, at: At<'_>) -
     state
 }
 
-/// With what the answer says of the new message.
+/// The state with the data of the answer about the new message.
 fn answered(mut state: State, spec: &Spec, heard: Option<PutHeard>, id: u128, due: i64) -> Option<State> {
     let message = state.messages.last_mut().expect("it was just put");
     let possible = message.is_id(id) && message.is_due(due);
     heard.filter(|_| possible).map(|heard| remembering(state, spec, Answered::Heard(heard)))
 }
 
-/// What is answered under a token is answered so again.
+/// The state in which the token of the put stands for this answer.
 fn remembering(mut state: State, spec: &Spec, answer: Answered) -> State {
     if spec.token {
         state.answered.insert(spec.no, answer);

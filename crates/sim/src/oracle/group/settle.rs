@@ -1,19 +1,19 @@
-//! Settle: the holder ends, or extends, its lease.
+//! Settle: the holder ends or extends its lease.
 
 use super::{At, Death, Due, Phase, State, Terms, granted};
 
-/// What the holder does.
+/// The action of the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Done.
+    /// The work is done.
     Ack,
-    /// Failed: again after this.
+    /// The work failed: due again then.
     Retry { due: Due, priority: Option<u32> },
-    /// Given back, due after this or as it was.
+    /// Given back, due then, or as before.
     Release { due: Option<Due>, priority: Option<u32> },
-    /// Set aside.
+    /// Buried.
     Bury { priority: Option<u32> },
-    /// Held longer.
+    /// The lease is extended.
     Extend { lease_ms: i64 },
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum SettleHeard {
     Dead,
     /// It is held until this instant of the store's wall clock.
     Leased(i64),
-    /// The receipt proves nothing any more; nothing has changed.
+    /// The receipt proves no lease any more; nothing has changed.
     LeaseLost,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn after(
     super::or_nothing(heard.is_some(), state, done)
 }
 
-/// What the action makes of the message.
+/// The result of the action on the message.
 fn act(mut state: State, place: usize, action: &Action, terms: Terms, at: At<'_>) -> Vec<State> {
     let message = &mut state.messages[place];
     let death = Death { at: at.window.wall, since: at.begin };
@@ -74,7 +74,7 @@ fn act(mut state: State, place: usize, action: &Action, terms: Terms, at: At<'_>
         Action::Retry { due, priority } => {
             after.priority = priority.unwrap_or(after.priority);
             message.spend_attempt(&mut after, death);
-            // A dead message has no next instant.
+            // A dead message has no due instant to compare.
             if after.phase == Phase::Pending {
                 after.due = due.span(&at.window);
                 after.since = at.begin;
@@ -101,7 +101,7 @@ fn act(mut state: State, place: usize, action: &Action, terms: Terms, at: At<'_>
             after.phase = granted(token, Terms { lease_ms, ..terms }, at);
         }
     }
-    // An extension is part of a lease: written before it is answered, and synced with what comes next.
+    // An extension is part of a lease: it is written before it is answered, and synced with the next batch.
     if matches!(action, Action::Extend { .. }) {
         message.change_unsynced(at, |standing| *standing = after);
     } else {
@@ -110,7 +110,7 @@ fn act(mut state: State, place: usize, action: &Action, terms: Terms, at: At<'_>
     state.settled_by_time(place, at)
 }
 
-/// The state, if the answer agrees with it.
+/// The state, if it agrees with the answer.
 pub(super) fn hear(
     mut state: State,
     place: usize,
@@ -122,14 +122,14 @@ pub(super) fn hear(
     let message = state.messages.get_mut(place).filter(|message| message.no == no);
     let Some(message) = message else { return (heard == SettleHeard::Gone).then_some(state) };
     let agrees = match (message.standing.phase, heard) {
-        // It had expired, and its queue drops what does. Its end is synced by then.
+        // It had expired, and its queue drops expired messages. Its end is synced by then.
         (Phase::Gone(None), SettleHeard::Gone) => {
             message.undo.clear();
             true
         }
         (Phase::Pending, SettleHeard::Scheduled(due)) => message.is_due(due),
         (Phase::Pending, SettleHeard::Ready) => true,
-        // Its queue's retention may have taken it away since.
+        // Retention may have discarded it since.
         (Phase::Dead(_) | Phase::Gone(Some(_)), SettleHeard::Dead) => true,
         (Phase::Leased(_), SettleHeard::Leased(until)) => message.is_leased_until(until, at),
         _ => false,

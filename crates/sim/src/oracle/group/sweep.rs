@@ -1,16 +1,16 @@
-//! What is done to a whole queue at once: purge, delete, revive all, discard all.
+//! Bulk operations: purge, delete, revive all, discard all.
 
 use super::{At, Due, Message, Phase, State};
 
-/// Which of them.
+/// The kind of bulk operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sweep {
     /// All scheduled and ready messages are gone.
     Purge,
     /// All messages but the leased are gone.
     DeleteQueue,
-    /// All dead messages are due then, oldest first, but for those whose key has a new owner: one after the other, and
-    /// other commands may come in between.
+    /// All dead messages are revived, oldest death first, except those whose key has a new owner: one after the other,
+    /// and other commands may run in between.
     ReviveAll(Due),
     /// All dead messages are gone.
     DiscardAll,
@@ -40,8 +40,8 @@ fn swept(mut state: State, sweep: Sweep) -> State {
     state
 }
 
-/// What a revive of all makes of the message `no`, when its turn comes: nothing, if it is not dead, its key has an owner, or
-/// its time is over. Which of two that had one key comes first was not observed.
+/// The effect of a revive of all on message `no` in its turn: none, if it is not dead, its key has an owner, or its time
+/// is over. The order of two messages that had one key was not observed.
 pub(super) fn revived(state: &State, no: u64, due: Due, heard: bool, at: At<'_>) -> Vec<State> {
     let Some(place) = state.place(no) else { return vec![state.clone()] };
     let versions = state.versions(place, at, false).into_iter().flat_map(|state| state.key_versions(at));

@@ -1,19 +1,19 @@
-//! Take: a message is handed out, and somebody may have it who never heard of it.
+//! Take: a message is delivered, or leased by a take whose answer was lost.
 
 use super::{At, Death, Due, Lease, Message, Phase, Span, Standing, State, granted, granted_to_nobody};
 
-/// How a take holds what it is handed.
+/// The terms of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// For how long, in milliseconds.
+    /// The length in milliseconds.
     pub(crate) lease_ms: i64,
     /// Whether the lease ends with the process.
     pub(crate) bound: bool,
-    /// Who holds it, if the take says so.
+    /// The holder, if the take names one.
     pub(crate) holder: Option<u32>,
 }
 
-/// What a take handed over.
+/// A delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Delivered {
     /// The number of its put.
@@ -24,7 +24,7 @@ pub(crate) struct Delivered {
     pub(crate) due: i64,
     /// Its priority.
     pub(crate) priority: u32,
-    /// Which attempt this is.
+    /// The number of the attempt.
     pub(crate) attempt: u32,
     /// Whether it has the key of its group.
     pub(crate) keyed: bool,
@@ -32,39 +32,39 @@ pub(crate) struct Delivered {
     pub(crate) token: u128,
     /// When it was taken, by the store's wall clock.
     pub(crate) taken_at: i64,
-    /// How it is held.
+    /// The terms of the lease.
     pub(crate) terms: Terms,
-    /// How often it was handed out, this time too.
+    /// The number of takes, including this one.
     pub(crate) takes: u32,
-    /// How often a lease of it has run out so far.
+    /// The number of lapses so far.
     pub(crate) lapses: u32,
 }
 
-/// Whether an attempt is spent on a message that could not be read.
+/// Whether a message that could not be read has spent an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// It is: the medium is to blame.
+    /// It has: the medium has failed.
     Spent,
-    /// It is not: the process was short of something.
+    /// It has not: the process lacked a resource.
     Unspent,
-    /// Either may have been the case.
+    /// Either is possible.
     Unknown,
 }
 
 /// The answer to a take by id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TakenById {
-    /// Handed over.
+    /// Delivered.
     Delivered(Delivered),
-    /// Refused: somebody holds it.
+    /// Refused: it is leased.
     Leased,
     /// Refused: it is dead and its key has a new owner.
     KeyTaken { id: u128 },
     /// There is no such message.
     NotFound,
-    /// Leased, and then it could not be read: nobody was handed it.
+    /// Leased, and then it could not be read: it was not delivered.
     Unread,
-    /// Refused for a reason that lies outside the group.
+    /// Refused for a reason outside the group.
     Refused,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn taken(state: &State, delivered: &Delivered, at: At<'_>) -> Vec<Sta
     fitting.collect()
 }
 
-/// The store itself says when it was.
+/// Narrows the time to the `taken_at` that the store reports.
 fn at_the_take<'a>(delivered: &Delivered, mut at: At<'a>) -> At<'a> {
     at.window.wall = Span::exact(delivered.taken_at);
     if at.rules.one_clock {
@@ -93,7 +93,7 @@ fn at_the_take<'a>(delivered: &Delivered, mut at: At<'a>) -> At<'a> {
     at
 }
 
-/// Whether what was handed over is this message.
+/// Whether the delivery can be this message.
 fn fits(message: &mut Message, delivered: &Delivered) -> bool {
     message.is_id(delivered.id)
         && message.is_due(delivered.due)
@@ -114,7 +114,7 @@ impl Standing {
         self.takes += 1;
     }
 
-    /// As if it had not been taken.
+    /// Restores the state before the take.
     fn give_back(&mut self) {
         self.phase = Phase::Pending;
         self.takes = self.takes.saturating_sub(1);
@@ -136,7 +136,7 @@ pub(super) fn lost(state: &State, phase: Phase, at: At<'_>) -> Vec<State> {
     states
 }
 
-/// Nobody was there to receive what a take had leased, and it went back without spending an attempt.
+/// The caller of a take was dropped, and what it had leased was released without spending an attempt.
 pub(super) fn gave_back(state: &State, at: At<'_>) -> Vec<State> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {
@@ -151,7 +151,7 @@ pub(super) fn gave_back(state: &State, at: At<'_>) -> Vec<State> {
     states
 }
 
-/// Whatever nobody has heard of has gone back, or its lease has run out.
+/// Every lease of a lost take has been released or has run out.
 pub(super) fn all_gave_back(state: &State, at: At<'_>) -> Vec<State> {
     let is_with_nobody = |message: &Message| matches!(message.standing.phase, Phase::Leased(lease) if lease.token.is_none() && !lease.unread);
     let mut states = vec![state.clone()];
@@ -162,7 +162,7 @@ pub(super) fn all_gave_back(state: &State, at: At<'_>) -> Vec<State> {
     states
 }
 
-/// What could not be read has had its attempt, or has been given back without one, unless its lease was over by then.
+/// A message that could not be read has spent an attempt or was released without one, unless its lease was over by then.
 pub(super) fn sent_back(state: &State, due: Due, attempt: Attempt, heard: bool, at: At<'_>) -> Vec<State> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {
@@ -185,12 +185,12 @@ pub(super) fn sent_back(state: &State, due: Due, attempt: Attempt, heard: bool, 
                 let message = &mut version.messages[place];
                 let mut after = message.standing.clone();
                 message.spend_attempt(&mut after, Death { at: at.window.wall, since: at.begin });
-                // A dead message has no next instant.
+                // A dead message has no due instant.
                 if after.phase == Phase::Pending {
                     after.due = due.span(&at.window);
                     after.since = at.begin;
                 }
-                // No answer says so: the power may fail before it is written.
+                // No answer reports it: the power may fail before it is written.
                 message.change_unsynced(at, |standing| *standing = after);
                 version.settled_by_time(place, at)
             });
@@ -200,7 +200,7 @@ pub(super) fn sent_back(state: &State, due: Due, attempt: Attempt, heard: bool, 
         states = versions.flat_map(sent_back).collect();
     }
     if !heard {
-        // The process that was to see to it is gone: whatever was leased stays so.
+        // The process that was to process it is gone: the leases stay.
         let mut left = state.clone();
         for message in &mut left.messages {
             if let Phase::Leased(lease) = &mut message.standing.phase {
@@ -230,7 +230,7 @@ pub(super) fn by_id(
         Some(TakenById::Delivered(delivered)) => at_the_take(delivered, at),
         _ => at,
     };
-    // A dead message takes its key back, so time has to have its say on whoever has it now.
+    // A dead message takes its key back, so time has to be applied to the current owner of the key first.
     let found = state.found(place, at).into_iter();
     let versions =
         found.flat_map(|(state, found)| state.key_versions(at).into_iter().map(move |state| (state, found)));
