@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs other people's beanstalkd clients, unchanged, against `dwell serve`.
+# Runs third-party beanstalkd clients, unmodified, against `dwell serve`.
 #
 #     interop/beanstalkd/clients.sh target/debug/dwell
 set -euo pipefail
@@ -17,7 +17,7 @@ trap finish EXIT
 python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir --target "$work/python" greenstalk==2.1.1
 (cd gobeanstalk && go build -o "$work/gobeanstalk" .)
 npm install --silent --no-audit --no-fund --no-update-notifier --prefix "$work" jackd@2.2.2
-# Beside what built the server, so that it is built once.
+# Next to the server's own build, so that it is built only once.
 built=$(dirname "$dwell")/../interop
 cargo build --quiet --locked --manifest-path beanstalkc/Cargo.toml --target-dir "$built"
 

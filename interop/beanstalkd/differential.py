@@ -3,27 +3,27 @@
 
     interop/beanstalkd/differential.py --dwell target/debug/dwell [--sequences 200] [--seed 1] [--only SEQUENCE]
 
-A sequence has tubes and connections of its own, so that many run side by side on one pair of servers. Every put and
-release has a priority of its own, so that the order in which jobs come is fixed. One sequence of 25 is also played on
-a pair of servers of its own, and then the values of stats are compared too.
+A sequence has its own tubes and connections, so that many run concurrently on one pair of servers. Every put and
+release has a distinct priority, so that the order of the jobs is fixed. One sequence of 25 is also played on
+its own pair of servers, and then the values of stats are compared too.
 
-What is not compared, because it differs on purpose (docs/beanstalkd.md says why):
-- ids: jobs are named by the order of their puts
+Not compared, because they differ on purpose (docs/beanstalkd.md says why):
+- ids: jobs are identified by the order of their puts
 - the order of list-tubes
-- stats: where sequences share a server, values; the fields' names and order are compared, but for those that begin with
-  dwell-. On servers of its own: pid, version but for its form, uptime, rusage, id, binlog; cmd-put where the line of a put has something behind its size (not sent there)
+- stats: values, if sequences share a server; the names and order of the fields are compared, except those that begin with
+  dwell-. On its own servers: pid, version but for its form, uptime, rusage, id, binlog; cmd-put if the line of a put continues after the size (not sent there)
 - stats-job: age, file; time-left by more than a second; delay of a job that was released; kicks of a job that was
   kicked while delayed, or reserved by its id; releases once a connection has closed
 - quotes around a tube's name: 1.12 writes none, 1.13 and dwell do
 - stats-tube: pause-time-left by more than a second
 - jobs buried, or released with a delay, within one millisecond of each other: the player lets two pass
-- lines that only 1.12 takes: kick -1, kick 5x, quit foo, reserve-with-timeout x or 5x, tubes named . and ..
+- lines that only 1.12 accepts: kick -1, kick 5x, quit foo, reserve-with-timeout x or 5x, tubes named . and ..
 
-Both servers read clocks of their own, and a machine that is busy keeps either waiting. So two kinds of difference are
-forgiven if they do not come again when the sequence is played by itself, and are printed:
-- seconds: fields that count seconds, and nothing else
+The two servers read their clocks independently, and a busy machine may delay either of them. So two kinds of differences
+are tolerated, and printed, if they do not recur when the sequence is played alone:
+- seconds: only fields that count seconds differ
 - moment: replies while the player lets time pass on purpose (a delay, a lease or a pause of a second or two)
-Whatever else differs, if only once, is a failure.
+Any other difference, even a single one, is a failure.
 """
 
 import argparse
@@ -42,7 +42,7 @@ import time
 PATIENCE_S = 30
 BODY_LIMIT = 65_535
 NO_JOB = 9_000_000_000
-# Of so many sequences one is also played on servers of its own.
+# One in this many sequences is also played on its own servers.
 ALONE_EVERY = 25
 
 BAD_LINES = [
@@ -60,12 +60,12 @@ BAD_LINES = [
 ]
 
 
-# Something stands behind the size of a put: refused, and counted as a put all the same by beanstalkd alone.
+# Puts with extra text after the size: both servers refuse them, but beanstalkd counts them as puts.
 COUNTED_THOUGH_BAD = ("put 0 0 0 1 ", "put 0 0 0 0x")
 
 
 class Differs(Exception):
-    """Replies that are not the same, and the kind of the difference."""
+    """The replies differ; has the kind of the difference."""
 
     def __init__(self, kind, text):
         super().__init__(text)
@@ -73,9 +73,9 @@ class Differs(Exception):
 
 
 FORGIVEN_ONCE = ("seconds", "moment")
-# Of stats on servers of one's own; all that begins so.
+# Prefixes of the fields of stats that are not compared on own servers.
 OF_THE_PROCESS = ("pid", "version", "uptime", "rusage-", "id", "binlog-")
-# Two numbers, which clients read.
+# Two numbers, as clients parse them.
 VERSION = re.compile('"?[0-9]+[.][0-9]+"?')
 # Fields that beanstalkd does not have.
 OF_DWELL = "dwell-"
@@ -91,7 +91,7 @@ class Connection:
         self.socket.sendall(data)
 
     def reply(self):
-        """A line, and the body that it announces."""
+        """Reads a line, and the body whose length it states."""
         line = self.file.readline()
         if not line.endswith(b"\r\n"):
             raise ConnectionError(f"closed in the middle of a reply: {line!r}")
@@ -107,7 +107,7 @@ class Connection:
 
 
 class Side:
-    """One server, as a sequence sees it."""
+    """One server, from the view of a sequence."""
 
     def __init__(self, port, count):
         self.port = port
@@ -115,7 +115,7 @@ class Side:
         self.ids = []
 
     def ask(self, connection, line):
-        """A command to this side alone, whose reply nobody compares."""
+        """Sends a command to this side alone, and does not compare the reply."""
         self.connections[connection].send(line.encode() + b"\r\n")
         return self.connections[connection].reply()
 
@@ -130,7 +130,7 @@ class Side:
 
 
 class Sequence:
-    """One run of random commands. The choices depend on the seed alone, and on the replies they got."""
+    """One run of random commands. The choices depend only on the seed and the replies."""
 
     CONNECTIONS = 3
     TUBES = 3
@@ -158,7 +158,7 @@ class Sequence:
         return max(self.random.randrange(self.jobs), self.random.randrange(self.jobs))
 
     def send(self, connection, line, body=None):
-        """A command to both sides; `line` may name a job as {0}."""
+        """Sends a command to both sides; `line` may name a job as {0}."""
         for side in self.sides:
             text = line(side) if callable(line) else line
             data = text.encode() + b"\r\n" + (body if body is not None else b"")
@@ -167,7 +167,7 @@ class Sequence:
         self.log.append(f"{connection}> {shown[:120]}{' + body' if body is not None else ''}")
 
     def read(self, connection):
-        """The replies of both sides, which must be the same; the second one's, made comparable."""
+        """Reads the replies of both sides, which must be equal; returns the normalized reply of the second."""
         raw = [side.connections[connection].reply() for side in self.sides]
         if all(line.startswith("INSERTED ") for line, _ in raw):
             for side, (line, _) in zip(self.sides, raw):
@@ -198,7 +198,7 @@ class Sequence:
         return "fields", [tuple(field.split(": ", 1)) for field in lines[1:] if field]
 
     def difference(self, theirs, ours):
-        """None, or of which kind the difference is."""
+        """Returns the kind of the difference, or None."""
         if theirs[0] != ours[0]:
             return "reply"
         if theirs[0] == "names":
@@ -231,7 +231,7 @@ class Sequence:
         return kind
 
     def server_difference(self, left, right):
-        """The same for `stats`, whose values are this sequence's where it has the servers for itself."""
+        """The same for `stats`, whose values are compared only if the sequence has its own servers."""
         if not all(VERSION.fullmatch(side["version"]) for side in (left, right)):
             return f"version {left['version']} {right['version']}"
         if not self.alone:
@@ -261,7 +261,7 @@ class Sequence:
         elif kind == "put oddly":
             self.put(connection, 0, 60, "put  00{0}   {1} 0{2}  {3}")
         elif kind == "put without time":
-            # Gone before its second is over, or the clocks of the two would be compared.
+            # Deleted within a second: otherwise the clocks of the two servers would be compared.
             self.put(connection, 0, 0)
             self.ask(connection, lambda side: f"stats-job {side.id(self.jobs - 1)}")
             self.ask(connection, lambda side: f"delete {side.id(self.jobs - 1)}")
@@ -329,7 +329,7 @@ class Sequence:
     }  # fmt: skip
 
     def is_something_ready(self, connection):
-        """Whether a reserve without a timeout has its job at once."""
+        """Whether a reserve without a timeout returns a job at once."""
         for name in self.ask(connection, "list-tubes-watched")[1]:
             stats = dict(self.ask(connection, f"stats-tube {name[2:].strip(chr(34))}")[1])
             if stats["current-jobs-ready"] != "0" and stats["pause"] == "0":
@@ -337,7 +337,7 @@ class Sequence:
         return False
 
     def finish(self, connection):
-        """Reserves, and does one of the things that a holder may do."""
+        """Reserves a job, and sends one of the commands of its holder."""
         reply = self.ask(connection, "reserve-with-timeout 0")
         if not reply[0].startswith("RESERVED"):
             return
@@ -367,7 +367,7 @@ class Sequence:
             self.read(connection)
 
     def reconnect(self, connection):
-        """Closes a connection; its jobs are ready again before anything else is asked."""
+        """Closes a connection; its jobs are ready again before the next command is sent."""
         used = self.ask(connection, "list-tube-used")[0].split(" ")[1]
         watched = [name[2:].strip('"') for name in self.ask(connection, "list-tubes-watched")[1]]
         tied = sum(name.startswith(self.prefix) for name in [used, *watched])
@@ -390,7 +390,7 @@ class Sequence:
         self.begin(connection)
 
     def begin(self, connection):
-        """The tube that a new connection has belongs to all sequences."""
+        """Leaves the default tube, which all sequences share."""
         self.ask(connection, "list-tube-used")
         self.ask(connection, "list-tubes-watched")
         self.ask(connection, f"use {self.tube()}")
@@ -398,7 +398,7 @@ class Sequence:
         self.ask(connection, "ignore default")
 
     def wait(self):
-        """One of the things that take time; margins are 0.3 s and more."""
+        """One of the steps that take time; margins are 0.3 s and more."""
         worker, other = self.random.sample(range(self.CONNECTIONS), 2)
         tube = self.prefix + "w"
         self.ask(worker, f"watch {tube}")
@@ -424,7 +424,7 @@ class Sequence:
             self.put(other, ttr=1)
             self.ask(worker, "reserve-with-timeout 0")
             time.sleep(1.4)
-            # beanstalkd may miss the deadline until it hears from the holder.
+            # beanstalkd may not notice the deadline until the holder sends a command.
             self.ask(worker, "list-tube-used")
             time.sleep(0.1)
             self.ask(worker, lambda side: f"touch {side.id(self.jobs - 1)}")
@@ -447,7 +447,7 @@ class Sequence:
     def play(self):
         keeper = self.CONNECTIONS
         try:
-            # What a tube has counted goes with it: the keeper keeps them all.
+            # A tube's counters are lost with the tube, so the keeper watches all of them.
             for name in "abcw":
                 self.ask(keeper, f"watch {self.prefix}{name}")
             for connection in range(self.CONNECTIONS):
@@ -462,7 +462,7 @@ class Sequence:
             for job in range(self.jobs):
                 self.ask(keeper, lambda side, job=job: f"stats-job {side.id(job)}")
             if self.alone:
-                # Leases that ran out under a connection are counted when it is heard of.
+                # Leases of a connection that ran out are counted at its next command.
                 for connection in range(self.CONNECTIONS):
                     self.ask(connection, "list-tube-used")
                 self.ask(keeper, "stats")
@@ -508,7 +508,7 @@ def start_dwell(binary, folder):
 
 
 def play(seed, number, ports, alone=False):
-    """None, or the kind of the difference and how the replies of a sequence differed."""
+    """Plays a sequence; returns the kind and the text of the difference, or None."""
     sequence = None
     try:
         sequence = Sequence(seed, number, ports, alone)
@@ -523,13 +523,13 @@ def play(seed, number, ports, alone=False):
 
 @contextlib.contextmanager
 def servers(binary):
-    """The ports of a beanstalkd and of a dwell, fresh ones."""
+    """Starts a beanstalkd and a dwell, and yields their ports."""
     with tempfile.TemporaryDirectory() as folder:
         theirs, their_port = start_beanstalkd()
         try:
             ours, our_port = start_dwell(binary, folder)
             try:
-                # As start_beanstalkd does, so that both have had as many connections.
+                # As in start_beanstalkd, so that both have had the same number of connections.
                 Connection(our_port).close()
                 yield their_port, our_port
             finally:
@@ -546,7 +546,7 @@ def play_alone(binary, seed, number):
 
 
 def judge(first, again):
-    """Whether a difference counts, and what is told of it; `again` plays the sequence by itself."""
+    """Returns whether a difference is a failure, and its text; `again` plays the sequence alone."""
     kind, text = first
     if kind not in FORGIVEN_ONCE:
         return True, text

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a Python program does with greenstalk (PyPI), unchanged, against a running dwell.
+"""Runs the unmodified greenstalk (PyPI) against a running dwell.
 
     interop/beanstalkd/greenstalk_client.py 127.0.0.1:11300
 """
@@ -73,7 +73,7 @@ def main():
         job = client.reserve(timeout=10)
         assert job.id == job_id
 
-        # what a connection holds goes back when it closes
+        # the jobs reserved by a connection are released when it closes
         client.close()
     with greenstalk.Client(address, watch="greenstalk") as client:
         job = client.reserve(timeout=10)

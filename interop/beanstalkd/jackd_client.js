@@ -1,11 +1,11 @@
-// What a Node.js program does with jackd (npm), unchanged, against a running dwell, or beanstalkd:
+// Runs the unmodified jackd (npm) against a running dwell, or beanstalkd:
 //
 //     node interop/beanstalkd/jackd_client.js 127.0.0.1:11300
 //
-// jackd 2.2.2, the latest that npm has, sends pauseTube without the end of its line, so that no server ever answers it
-// (`pause-tube ${tube} ${delay || 0}` in its dist/index.js, where every other command has \r\n). Its delay goes out as it
-// was given: here it is a text that ends with the line's end.
-// Not tried: several commands at a time, whose replies it cuts wrongly; Buffers, which it puts as JSON.
+// jackd 2.2.2, the latest version on npm, sends pauseTube without a line end, so no server ever answers it
+// (`pause-tube ${tube} ${delay || 0}` in its dist/index.js, where every other command has \r\n). It sends the delay as
+// given, so the test passes a string that ends with the line end.
+// Not tested: pipelined commands, whose replies it splits wrongly; Buffers, which it puts as JSON.
 "use strict";
 const assert = require("assert");
 const Jackd = require("jackd");
@@ -56,7 +56,7 @@ async function main() {
     assert.equal((await client.peek(id)).payload.toString(), "later");
     await client.delete(id);
 
-    // pause: what is put stays until it is over
+    // pause: a job that was put is not handed out until the pause is over
     const paused = process.hrtime.bigint();
     await client.pauseTube("jackd", { delay: "1\r\n" });
     id = await client.put("paused");
@@ -69,14 +69,14 @@ async function main() {
     await client.delete(id);
     await refused("NOT_FOUND", client.pauseTube("nowhere", { delay: "1\r\n" }));
 
-    // stats: of the whole server, on which other clients may have left jobs
+    // stats: they cover the whole server, where other clients may have left jobs
     const stats = await client.stats();
     for (const field of [/^current-jobs-ready: \d+$/m, /^cmd-pause-tube: [1-9]/m, /^total-jobs: [1-9]/m, /^pid: [1-9]/m]) {
         assert.match(stats, field);
     }
     assert.match(await client.listTubes(), /- "?jackd"?/);
 
-    // a large body, with lines in it
+    // a large body that contains line ends
     const text = "grüße\r\n".repeat(6_000);
     id = await client.put(text);
     job = await client.reserveWithTimeout(0);
@@ -90,7 +90,7 @@ async function main() {
     const waiting = worker.reserveWithTimeout(30);
     id = await client.put("to the other");
     assert.equal((await waiting).id, id);
-    // Its connection ends with it, and the job is ready again.
+    // This closes its connection, and the job is ready again.
     await worker.quit();
     job = await client.reserveWithTimeout(10);
     assert.equal(job.id, id);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Holds a running `dwell serve` against its own OpenAPI document with schemathesis: requests that the document
-# allows and ones that it does not, from a fixed seed. Then Prometheus's own parser reads the metrics page.
+# Tests a running `dwell serve` against its own OpenAPI document with schemathesis: requests that the document
+# allows and requests that it does not, from a fixed seed. Then Prometheus's own parser reads the metrics page.
 #
 #     interop/openapi/run.sh target/debug/dwell path/to/venv/bin/python
 set -euo pipefail

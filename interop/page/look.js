@@ -1,5 +1,5 @@
 /**
- * Screenshots of every view, in two widths and two themes, into `shots/`; also where a view would have to be scrolled sideways.
+ * Writes screenshots of every view, in two widths and two themes, into `shots/`; reports views that would scroll horizontally.
  *
  * node look.js [VIEW ...]
  */

@@ -1,6 +1,6 @@
 /**
- * A server that answers by `docs/http.md` and by the design of the page, from memory: to look at the page, and to try it, without
- * the real one. It keeps no promise of dwell's.
+ * A mock server that answers from memory, by `docs/http.md` and by the design of the page: to view and test the page without
+ * the real server. It keeps none of dwell's promises.
  *
  * node mock.js [PORT] serves it; `start` does the same for tests.
  */
@@ -18,7 +18,7 @@ const SPANS = { minute: [60, 1_000], hour: [60, 60_000], day: [24, 3_600_000], m
 const STATES = ["scheduled", "ready", "leased", "dead"];
 const EVERYTHING = ["put:*", "take:*", "manage:*", "look:*", "metrics"];
 
-/** Numbers that are the same in every run. */
+/** Pseudo-random numbers, the same in every run. */
 function random(seed) {
     let state = seed;
     return () => {
@@ -41,7 +41,7 @@ const uuid = (due, at) => {
     return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20, 32)}`;
 };
 
-/** Queues and messages, and what is done to them. */
+/** Queues and messages, and the operations on them. */
 export class World {
     constructor(now = Date.now()) {
         this.queues = new Map();
@@ -194,8 +194,8 @@ function files() {
 }
 
 /**
- * Serves a world. `tokens` are names that are secrets too, with scopes; without them nobody is asked. What happens is kept in
- * `log`, and `broken` answers everything with 503.
+ * Serves a world. `tokens` maps names, which are also the secrets, to scopes; without it no token is required. Requests are
+ * recorded in `log`, and `broken` answers every request with 503.
  */
 export async function start({ port = 0, tokens, world = new World() } = {}) {
     const log = [];

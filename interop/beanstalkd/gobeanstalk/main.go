@@ -1,4 +1,4 @@
-// What a Go program does with go-beanstalk, unchanged, against a running dwell: go run . 127.0.0.1:11300
+// Runs the unmodified go-beanstalk against a running dwell: go run . 127.0.0.1:11300
 package main
 
 import (

@@ -1,4 +1,4 @@
-/** The page in a browser, against the mock server: each view and action, bad input, tokens, a server that is away. */
+/** The page in a browser, against the mock server: each view and action, bad input, tokens, an unreachable server. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -16,7 +16,7 @@ before(async () => {
 after(() => chromium.close());
 
 /**
- * A server of its own, a page of it, and in the end no fault of the page.
+ * Runs a test with its own server and a page of it, and checks that the page had no fault.
  * @param {(on: any) => Promise<void>} body
  */
 const on = (body, { tokens, ...options } = {}) => async () => {
@@ -81,7 +81,7 @@ test("messages are cancelled, and refusals are listed with their codes", on(asyn
     await press("cancel…");
     const commands = await text("dialog");
     assert.ok(commands.includes("/v1/queues/orders/messages:cancel") && commands.includes(`dwell cancel orders "$id"`), commands);
-    // Somebody takes one of them while the dialog is open.
+    // A consumer takes one of them while the dialog is open.
     Object.assign(server.world.messages.get(ids[1]), { state: "leased", lease_until: Date.now() + 60_000 });
     await press("cancel 3 messages");
     await until(() => document.querySelector("dialog")?.textContent?.includes("2 done, 1 refused."));
@@ -100,7 +100,7 @@ test("leases are ended as they were listed, and a later one is not", on(async ({
     await press("end leases…");
     const commands = await text("dialog");
     assert.ok(commands.includes("/v1/queues/orders/leases:expire") && commands.includes(`dwell expire-lease orders ${first.id} --takes 1`), commands);
-    // Somebody else takes one of them while the dialog is open.
+    // Another consumer takes one of them while the dialog is open.
     second.counts.takes += 1;
     await press("end 2 leases");
     await until(() => document.querySelector("dialog")?.textContent?.includes("1 done, 1 refused."));
@@ -309,7 +309,7 @@ test("nothing is asked while the page is hidden", on(async ({ page, go, until, s
     });
     await page.waitForNetworkIdle({ idleTime: 500 });
     const asked = server.log.length;
-    // That nothing happens has no event: longer than it would have been until the next question.
+    // There is no event for the absence of a request: wait longer than the interval to the next one.
     await new Promise((resolve) => setTimeout(resolve, 2_600));
     assert.equal(server.log.length, asked);
     await page.evaluate(() => {

@@ -1,4 +1,4 @@
-/** What of the page is pure, without a browser. */
+/** Tests of the pure functions of the page, without a browser. */
 import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";

@@ -1,4 +1,4 @@
-//! What a Rust program does with the crate beanstalkc, unchanged, against a running dwell, or beanstalkd:
+//! Runs the unmodified crate beanstalkc against a running dwell, or beanstalkd:
 //!
 //!     beanstalkc-client 127.0.0.1:11300
 
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!((client.peek_ready()?.id(), client.peek(id)?.body()), (id, b"later".as_slice()));
     client.delete(id)?;
 
-    // a pause, and what the tubes say
+    // pause, stats-tube
     client.pause_tube("beanstalkc", Duration::from_secs(60))?;
     let id = client.put(b"paused", 1, NOW, TTR)?;
     assert!(client.reserve_with_timeout(NOW).is_err());
@@ -69,7 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!((stats["current-jobs-ready"].as_str(), stats["name"].as_str()), ("1", "beanstalkc"));
     assert!(client.tubes()?.contains(&"beanstalkc".to_owned()) && client.stats()?.contains_key("uptime"));
 
-    // What a connection holds is ready again when it ends.
+    // The jobs reserved by a connection are ready again when it closes.
     let mut other = connect(&address)?;
     other.watch("beanstalkc")?;
     assert_eq!(other.reserve_with_timeout(NOW)?.id(), id);

@@ -16,13 +16,13 @@ import org.redisson.client.codec.ByteArrayCodec;
 import org.redisson.config.Config;
 
 /**
- * Redisson's side of {@code dwell-bench redis}: a work a line on standard input, the nanoseconds that it took a line
- * on standard output. Each work has a client of its own, with Redisson's defaults, connected before the time runs.
+ * Redisson's side of {@code dwell-bench redis}: one task per line on standard input, its duration in nanoseconds per line
+ * on standard output. Each task has its own client with Redisson's defaults, connected before the measurement.
  *
  * <pre>
- * offer ADDRESS QUEUE COUNT TOGETHER   COUNT offers of 128 bytes, due within a day, TOGETHER of them under way at once
- * take ADDRESS QUEUE COUNT             from the making of the delayed queue, which moves what is due, until COUNT
- *                                      elements have come: one by a blocking take, then up to 100 by a poll
+ * offer ADDRESS QUEUE COUNT TOGETHER   COUNT offers of 128 bytes, due within a day, TOGETHER of them concurrently
+ * take ADDRESS QUEUE COUNT             from the creation of the delayed queue, which moves due elements, until COUNT
+ *                                      elements have arrived: one by a blocking take, then up to 100 by a poll
  * </pre>
  *
  * It ends when its standard input does.
@@ -59,7 +59,7 @@ public final class Bench {
         long[] delays = new long[count];
         for (int i = 0; i < count; i++) {
             random.nextBytes(bodies[i]);
-            // None is due before the end of the work.
+            // None is due before the end of the task.
             delays[i] = 600_000 + random.nextLong(DAY_MS);
         }
         List<CompletableFuture<Void>> underWay = new ArrayList<>(together);

@@ -13,7 +13,7 @@ import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 import org.redisson.config.SingleServerConfig;
 
-/** One Redisson client, and the delayed queues that it keeps open: each is a transfer task of Java's. */
+/** One Redisson client, and the delayed queues that it keeps open: each has a transfer task in Java. */
 final class Client {
     private final RedissonClient redisson;
     private final Map<String, RDelayedQueue<Object>> open = new ConcurrentHashMap<>();
@@ -30,7 +30,7 @@ final class Client {
         redisson = Redisson.create(config);
     }
 
-    /** A name mapper: the interface moved between packages, so it is found by its method. */
+    /** A name mapper. The interface has moved between packages, so it is found by its method. */
     private static void setPrefix(SingleServerConfig server, String prefix) throws Exception {
         for (Method method : SingleServerConfig.class.getMethods()) {
             if (method.getName().equals("setNameMapper")) {
@@ -51,7 +51,7 @@ final class Client {
         return redisson.getBlockingQueue(queue, codec);
     }
 
-    /** The delayed queue: made once, and with it a transfer task. */
+    /** The delayed queue: created once, with its transfer task. */
     RDelayedQueue<Object> delayed(String queue, Codec codec) {
         return open.computeIfAbsent(queue + " " + codec.getClass().getName(),
                 key -> redisson.getDelayedQueue(blocking(queue, codec)));

@@ -21,15 +21,15 @@ import org.redisson.api.RDelayedQueue;
 import org.redisson.client.codec.Codec;
 
 /**
- * Redisson, driven from outside: a request a line on standard input, an answer a line on standard output.
+ * Redisson under external control: one request per line on standard input, one answer per line on standard output.
  *
  * <pre>
  * request  {"id":1,"do":"offer","client":"a","queue":"orders","codec":"string","values":["x"],"delay_ms":1000}
  * answer   {"id":1,"ok":1}     or     {"id":1,"error":"java.lang.IllegalArgumentException: ..."}
  * </pre>
  *
- * Requests run beside each other, so that one may wait in a take while others go on. The program ends when its
- * standard input does.
+ * Requests run concurrently, so that one may wait in a take while others continue. The program ends with its
+ * standard input.
  */
 public final class Driver {
     private final ObjectMapper json = new ObjectMapper();
@@ -125,7 +125,7 @@ public final class Driver {
                 return offered;
             }
             case "debounce": {
-                // What applications do: take the pending one out, then offer it anew.
+                // As applications do: remove the pending element, then offer it again.
                 boolean removed = queue.remove(value);
                 queue.offer(value, request.get("delay_ms").asLong(), TimeUnit.MILLISECONDS);
                 return removed;
@@ -155,7 +155,7 @@ public final class Driver {
         return Values.shown(value);
     }
 
-    /** Takes until `count` have come, or none came for `idle_ms`. */
+    /** Takes until `count` elements have arrived, or none arrived for `idle_ms`. */
     private static Object collect(RBlockingQueue<Object> queue, JsonNode request) throws InterruptedException {
         int count = request.get("count").asInt();
         long idle = request.get("idle_ms").asLong();

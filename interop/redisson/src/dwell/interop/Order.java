@@ -1,6 +1,6 @@
 package dwell.interop;
 
-/** A message as an application writes it: what the JSON codecs are shown with. */
+/** A message as an application defines it, to test the JSON codecs. */
 public class Order {
     private String id;
     private int amount;

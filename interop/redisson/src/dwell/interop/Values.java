@@ -22,7 +22,7 @@ import org.redisson.client.handler.State;
 import org.redisson.codec.JsonJacksonCodec;
 import org.redisson.codec.TypedJsonJacksonCodec;
 
-/** Values as the line protocol writes them, and the codecs that they go through. */
+/** Values in the form of the line protocol, and the codecs that encode them. */
 final class Values {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Codec TYPED = new TypedJsonJacksonCodec(Order.class);
@@ -71,7 +71,7 @@ final class Values {
         }
     }
 
-    /** {"long":1}, {"map":{..}} and {"list":[..]} are what they say; any other object is an Order. */
+    /** {"long":1}, {"map":{..}} and {"list":[..]} are values of these types; any other object is an Order. */
     private static Object java(JsonNode node) {
         if (node.isTextual()) {
             return node.asText();
@@ -108,7 +108,7 @@ final class Values {
         }
     }
 
-    /** A value as an answer shows it: bytes in hexadecimal, all else as plain JSON. */
+    /** A value in the form of an answer: bytes in hexadecimal, all else as plain JSON. */
     static Object shown(Object value) {
         if (value instanceof byte[]) {
             return ByteBufUtil.hexDump((byte[]) value);
