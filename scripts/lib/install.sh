@@ -1,14 +1,14 @@
-# What the parts of `scripts/test` need beyond the Rust toolchain, and how it gets there.
+# The dependencies of the parts of `scripts/test` beyond the Rust toolchain, and their installation.
 # shellcheck shell=bash
 
-# A part's needs, each as command:package, where the package is Debian's.
+# The dependencies of a part, each as command:package, with the name of the Debian package.
 needs_of() {
     case $1 in
         fmt) echo shellcheck:shellcheck ;;
         lint) echo cc:build-essential make:build-essential ;;
         core) echo redis-server:redis-server ;;
         redis) echo redis-server:redis-server make:build-essential python3:python3 pip3:python3-pip ;;
-        # `initdb` and `postgres` are in no folder of the path; this comes with them.
+        # `initdb` and `postgres` are not on the path; this command is in the same package.
         postgres) echo pg_ctlcluster:postgresql-15 pgbouncer:pgbouncer python3:python3 pip3:python3-pip ;;
         e2e) echo make:build-essential curl:curl redis-server:redis-server ;;
         test) echo make:build-essential curl:curl redis-server:redis-server python3:python3 pip3:python3-pip ;;
@@ -19,7 +19,7 @@ needs_of() {
 }
 
 # install_missing yes|'' PART...
-# As root or in CI at once; otherwise it prints the list and asks before it uses sudo.
+# As root or in CI it installs at once; otherwise it prints the list and asks before it uses sudo.
 install_missing() {
     local install=$1 part need
     shift
@@ -48,7 +48,7 @@ install_missing() {
     stage "install ${missing[*]}" install_packages "${missing[@]}"
 }
 
-# Installs packages and starts none of their daemons.
+# Installs packages without starting their daemons.
 install_packages() {
     local sudo=() policy=/usr/sbin/policy-rc.d made= status=0
     [ "$(id -u)" = 0 ] || sudo=(sudo)
@@ -66,12 +66,12 @@ install_packages() {
 }
 
 # python_at FOLDER REQUIREMENTS
-# A Python of its own with what the file lists, which pins versions. Made anew where the list has changed.
+# A Python environment with the pinned packages of the file. It is created again when the list changes.
 python_at() {
     local folder=$1 requirements=$2
     cmp -s "$requirements" "$folder/requirements.txt" && return 0
     rm -rf "$folder"
-    # Debian's python3 has no pip in it for a new environment; the one beside it fills it.
+    # Debian's python3 cannot install pip into a new environment; the system's pip installs the packages.
     python3 -m venv --without-pip "$folder"
     python3 -m pip --quiet --disable-pip-version-check --python "$folder/bin/python" install -r "$requirements"
     cp "$requirements" "$folder/requirements.txt"

@@ -1,5 +1,5 @@
-# The longer sets of `scripts/test --long`. Most of them keep one processor busy, so that two lanes of them run beside each
-# other, when all that they need is built.
+# The longer sets of `scripts/test --long`. Most of them keep one processor busy, so two lanes of them run in parallel
+# once everything they need is built.
 # shellcheck shell=bash
 
 # long_sets PART...
@@ -23,7 +23,7 @@ long_sets() {
 }
 
 long_core() {
-    # A case of this one is a walk over thousands of numbers.
+    # A case of this test walks over thousands of numbers.
     local heavy=core::numbers::tests::finds_what_a_sorted_map_finds
     stage "long: timing queue and core" env PROPTEST_CASES=200000 \
         cargo test --locked "${workspace[@]}" --lib -- --skip "$heavy" timing_queue:: core::

@@ -1,16 +1,16 @@
-# What each part of `scripts/test` runs. Two build profiles in all: dev (optimised a little) for the tests,
-# release for the bench. A part that has longer sets is given 'yes' if they run behind it (`long.sh`), or ''.
+# The stages of each part of `scripts/test`. There are two build profiles: dev (slightly optimised) for the tests,
+# release for the bench. A part with longer sets gets 'yes' as its argument if they run after it (`long.sh`), else ''.
 # shellcheck shell=bash
 
-# Where cargo builds to.
+# The target folder of cargo.
 target=${CARGO_TARGET_DIR:-target}
 
-# Everything but the comparisons, whose peers would slow the build for everybody.
+# All packages except the benchmarks, whose peers would slow down every build.
 all=(--workspace --exclude dwell-bench)
-# The same without what has a part of its own, with servers of its own.
+# The same without the packages that have their own part and servers.
 workspace=("${all[@]}" --exclude dwell-postgres)
 
-# Packages whose tests start a server or a process of ours.
+# Packages whose tests start a dwell server or process.
 e2e_packages=(dwell-server dwell-cli)
 
 part_fmt() {
@@ -24,8 +24,8 @@ part_lint() {
     stage "docs" env RUSTDOCFLAGS="-D warnings" cargo doc --locked "${all[@]}" --no-deps --all-features
     stage "bench with peers" cargo clippy --locked -p dwell-bench --all-targets -- -D warnings
     stage "bench without peers" cargo clippy --locked -p dwell-bench --no-default-features -- -D warnings
-    # A workspace of its own, whose dependencies are the ones that are built already. Its lock file follows the other
-    # one by itself: it is not held to what was committed.
+    # A separate workspace, whose dependencies are built already. Its lock file follows the main one, so `--locked`
+    # is not set.
     stage "fuzzers" cargo check --manifest-path fuzz/Cargo.toml --target-dir "$target" \
         --no-default-features --bins --examples
 }
@@ -53,7 +53,7 @@ part_redis() {
     other_redises -p dwell-redis
 }
 
-# The store on Debian's PostgreSQL 15, then through PgBouncer in transaction mode, and its SQL by itself.
+# The store on Debian's PostgreSQL 15, then through PgBouncer in transaction mode, and its SQL alone.
 part_postgres() {
     local python="$target/postgres-python" bin=${DWELL_POSTGRES_BIN:-/usr/lib/postgresql/15/bin}
     cargo_test "postgres" -p dwell-postgres
@@ -70,7 +70,7 @@ part_test() {
     model_check "$1"
 }
 
-# other_redises SELECTION...: the store on the oldest Redis that it takes, and on Valkey.
+# other_redises SELECTION...: the store on the oldest supported Redis, and on Valkey.
 other_redises() {
     local python="$target/redis-python" server
     stage "other Redis servers" python_at "$python" interop/redis/requirements.txt
@@ -79,7 +79,7 @@ other_redises() {
     done
 }
 
-# What tests have counted that a run without a failure would not show.
+# Prints what the tests have counted, which a successful run would not show.
 counted() {
     cat "$target"/tmp/counted/*
 }
@@ -103,7 +103,7 @@ cargo_test() {
     stage "$name: run" cargo test --locked "$@" --no-fail-fast
 }
 
-# What threads meet at, under a model checker: it is built with other locks, and so in a folder of its own.
+# Concurrency tests under a model checker. It needs a build with other locks, and so a separate target folder.
 model_check=(env "RUSTFLAGS=--cfg shuttle" cargo test --release --locked -p dwell-time -p dwell-engine
     --test delay_queue_shuttle --test shard_shuttle --target-dir "$target/shuttle")
 
@@ -141,8 +141,8 @@ part_bench() {
     stage "bench: engine-put" cargo run "${ours[@]}" -- engine-put --divide 100 --rounds 1 --dir "$target"
 }
 
-# build_all NAME: the binaries, and the tests although they are not run: dependencies then have the features that the
-# tests gave them, and nothing is built twice.
+# build_all NAME: builds the binaries, and also the tests although they are not run: the dependencies then have the
+# features that the tests enable, and nothing is built twice.
 build_all() {
     stage "$1" cargo build --locked "${workspace[@]}" --bins --tests
 }
@@ -165,7 +165,7 @@ differential() {
 
 part_redisson() {
     stage "redisson: Java side" mvn -q -B -f interop/redisson package
-    # Of the whole workspace, for the same reason as in build_all.
+    # For the whole workspace, for the same reason as in build_all.
     local java=(--locked "${workspace[@]}" --features dwell-redisson/java --test java)
     stage "redisson: build" cargo test "${java[@]}" --no-run
     stage "redisson: beside Java" cargo test "${java[@]}"

@@ -1,19 +1,19 @@
-# Runs one stage after the other, prints the seconds of each, and counts.
+# Runs stages one after another, prints the duration of each, and counts the results.
 # shellcheck shell=bash
 
 passed=0
 failed=()
-# What the stage printed that runs now; and the last lines of those that failed, for whoever sees the end of a log alone.
+# The output of the current stage, and the last lines of failed stages, which are repeated at the end of the log.
 stage_log=$(mktemp)
 failures_log=$(mktemp)
-# Lanes that run, each as its process and the folder of its output.
+# The running lanes, each with its process and the folder of its output.
 lanes=()
 lane_logs=$(mktemp -d)
 trap 'rm -rf "$stage_log" "$failures_log" "$lane_logs"' EXIT
 stage_seconds_max=$((45 * 60))
 
 # stage NAME COMMAND...
-# A stage that fails is noted, and the next one runs all the same.
+# A failed stage is recorded, and the next one still runs.
 stage() {
     local name=$1 start=$SECONDS status=0 log tee
     shift
@@ -26,7 +26,7 @@ stage() {
         timeout --kill-after=30 "$stage_seconds_max" "$@" </dev/null >&"$log" 2>&1 || status=$?
     fi
     exec {log}>&-
-    # The log is whole when tee ends; a process that was left behind would keep it going.
+    # The log is complete when tee ends, unless a process that was left behind holds the pipe open.
     timeout 10 tail --pid="$tee" -f /dev/null || true
     if [ "$status" = 0 ]; then
         passed=$((passed + 1))
@@ -39,7 +39,7 @@ stage() {
     fi
 }
 
-# lane FUNCTION...: runs functions that have stages, one after the other, beside what else is running. Its output comes when
+# lane FUNCTION...: runs functions with stages, one after another, in the background. Its output is printed when
 # it ends.
 lane() {
     [ $# -gt 0 ] || return 0
@@ -61,7 +61,7 @@ lane() {
     printf '\n== beside each other: %s\n' "$*"
 }
 
-# Waits for the lanes, and counts their stages as its own.
+# Waits for the lanes, and adds their counts.
 await_lanes() {
     local lane out name
     for lane in "${lanes[@]}"; do
@@ -77,7 +77,7 @@ await_lanes() {
     lanes=()
 }
 
-# The closing lines; fails if a stage did.
+# Prints the summary; fails if a stage has failed.
 finish() {
     printf '\n== all stages: %d s\n' "$SECONDS"
     cat "$failures_log"

@@ -1,7 +1,7 @@
 """Rewrites Rust sources so that many mutants are compiled into one binary, where a number switches one of them on.
 
-A mutant is what `cargo mutants --list --json` says of it, with an `id`. Marks in comments say which code belongs to which
-mutant, so that an error of the compiler leads to those that it cannot compile.
+A mutant is an entry of `cargo mutants --list --json`, with an `id`. Marks in comments say which code belongs to which
+mutant, so that a compiler error can be attributed to the mutants that do not compile.
 
 Needs tree-sitter and tree-sitter-rust: pip install tree-sitter tree-sitter-rust
 """
@@ -14,7 +14,7 @@ import tree_sitter_rust
 
 PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_rust.language()))
 
-# What a crate needs for its switches: at the end of its lib.rs.
+# The code that the switches of a crate need, appended to its lib.rs.
 SWITCH = '''
 /// Whether this mutant is switched on.
 pub(crate) fn mutant(id: u32) -> bool {
@@ -24,7 +24,7 @@ pub(crate) fn mutant(id: u32) -> bool {
 }
 '''
 
-# For each kind of mutant the nodes of the syntax tree that it may replace.
+# For each kind of mutant, the nodes of the syntax tree that it may replace.
 NODES = {
     "BinaryOperator": ("binary_expression", "compound_assignment_expr"),
     "UnaryOperator": ("unary_expression",),
@@ -58,7 +58,7 @@ class Source:
         return self.text[:self.root.start_byte] + self._emit(self.root).encode() + self.text[self.root.end_byte:]
 
     def _node(self, mutant, starts):
-        """The node that is replaced while the mutant is on; none if no switch can stand there."""
+        """The node that is replaced while the mutant is on; None if a switch is not possible there."""
         begin, end = (self._offset(mutant["span"][side], starts) for side in ("start", "end"))
         genre = mutant["genre"]
         node = self.root.descendant_for_byte_range(begin, begin + 1 if genre == "StructField" else end)
@@ -144,7 +144,7 @@ def marked(mutant, code):
 
 
 def blamed(messages, read):
-    """The mutants in whose code, or beside it, the compiler found errors. `read` gives a file as it was compiled."""
+    """The mutants in or next to whose code the compiler reported errors. `read` returns a file as it was compiled."""
     marks, found = {}, set()
     for message in messages:
         spans = [span for span in message["spans"] if span["is_primary"]] or message["spans"]
