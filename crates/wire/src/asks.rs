@@ -53,7 +53,7 @@ pub enum Asks {
 pub(crate) const MAY_PUT: &[Verb] = &[Verb::Put];
 pub(crate) const MAY_TAKE: &[Verb] = &[Verb::Take];
 pub(crate) const MAY_MANAGE: &[Verb] = &[Verb::Manage];
-/// Who may move messages. A put can replace a message by its key, so whoever may put may also cancel and reschedule.
+/// Who may move messages. A put can replace a message by its key, so a caller that may put may also cancel and reschedule.
 pub(crate) const MAY_MOVE: &[Verb] = &[Verb::Put, Verb::Manage];
 /// Who may look at messages. A take returns the bodies anyway.
 pub const MAY_LOOK: &[Verb] = &[Verb::Take, Verb::Manage, Verb::Look];

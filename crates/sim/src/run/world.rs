@@ -111,30 +111,30 @@ impl World {
                 None => Arc::new(disk.clone()),
             },
             seed: Some(rng.next()),
-            // So few that files are closed and reopened all the time.
+            // Few enough that files are closed and reopened all the time.
             open_files: if seed.is_multiple_of(2) { Options::MIN_OPEN_FILES } else { 256 },
-            // So little that a journal that cannot begin a new segment reaches its limit.
+            // Small enough that a journal that cannot begin a new segment reaches its limit.
             body_reach: if seed.is_multiple_of(3) { 96 * 1024 } else { u32::MAX },
-            // So few that other commands, time and crashes come between two slices of a revive of all.
+            // Few enough that other commands, time and crashes come between two slices of a revive of all.
             swept_a_call: *rng.pick(&[1, 1, 2, 3, 1_000]),
-            // So short that runs are split like those of very large stores.
+            // Short enough that runs are split like those of very large stores.
             run_bytes: [Options::MIN_RUN_BYTES, 1_024, Options::default().run_bytes][(seed % 3) as usize],
             // The disk loses what was answered within the interval; see `disaster`.
             durability: match seed % 5 {
                 4 => Durability::IntervalMs([1, 50, 2_000][(seed % 3) as usize]),
                 _ => Durability::Always,
             },
-            // So few that more messages expire at one instant than one turn
+            // Few enough that more messages expire at one instant than one turn
             // processes, and any command may come before the rest.
             expired_a_turn: *rng.pick(&[1, 2, 5, 16 * 1024]),
-            // So few that more leases run out at one instant than one slice processes, and takes wait for the rest.
+            // Few enough that more leases run out at one instant than one slice processes, and takes wait for the rest.
             lapsed_a_slice: [1, 1_000, 2, 3][(seed / 3 % 4) as usize],
             ..Options::default()
         };
         match climate {
-            // So little that a journal reaches its limit before files can be created again.
+            // Small enough that a journal reaches its limit before files can be created again.
             Climate::NoInodes => (options.segment_bytes, options.body_reach) = (4 * 1024, 8 * 1024),
-            // So little that puts wait for flushes, or so much that all messages stay in the journal.
+            // Small enough that puts wait for flushes, or large enough that all messages stay in the journal.
             Climate::BadSectors if seed.is_multiple_of(2) => {
                 options.memory_limit = Options::MIN_MEMORY_LIMIT;
             }
