@@ -5,7 +5,7 @@
 //! process has changed the queue, and at least every 250 ms, for changes by other processes. If
 //! messages are due, the waiting takes are served, those that have waited longest first.
 //!
-//! A take that may wait is listed from its first poll on. If it is the first one on its queues, it also polls once by itself.
+//! A take that may wait is listed from its first poll on. If it is the first one on its queues, it also tries once by itself.
 //!
 //! Ground rules:
 //! 1. A take is served by one task at a time: its ticket is busy meanwhile.

@@ -1,4 +1,4 @@
-"""PostgreSQL servers of the tests' own: on a socket in a temporary folder, gone when the test is."""
+"""PostgreSQL servers for the tests: on a socket in a temporary folder, removed with the test."""
 import os
 import pathlib
 import pwd

@@ -1,4 +1,4 @@
-"""The store's own calls from Python: what `crates/postgres` sends, with names instead of places."""
+"""The store's own calls from Python: as `crates/postgres` sends them, with names instead of positions."""
 import base64
 import struct
 import zlib
@@ -12,7 +12,7 @@ STATE = {1: "scheduled", 2: "ready", 3: "leased", 4: "dead", None: None}
 
 
 def receipt(taken):
-    """As `Receipt` of `dwell-model` prints it."""
+    """A receipt as `Receipt` of `dwell-model` prints it."""
     raw = b"\x01" + taken.id.bytes + taken.token.bytes + taken.queue.encode()
     return base64.urlsafe_b64encode(raw + struct.pack("<I", zlib.crc32(raw))).rstrip(b"=").decode()
 
@@ -27,7 +27,7 @@ class Store:
         return self.conn.execute(sql.replace("@", self.s + "."), args).fetchall()
 
     def inner(self, sql, *args):
-        """With the schema's own names, as its functions see them."""
+        """Runs SQL with the search path of the schema's functions."""
         with self.conn.transaction():
             self.conn.execute(f"SET LOCAL search_path = {self.s}, pg_temp")
             return self.conn.execute(sql, args).fetchall()
@@ -117,7 +117,7 @@ class Store:
         return self.one("SELECT * FROM @maintain_1(%s, NULL)", sealed)
 
     def check(self):
-        """Counts are what lies there, and every key's message is one that has it."""
+        """Checks that the counts match the rows, and that every key's message has that key."""
         rows = self.all("""
           WITH live AS (
             SELECT home, count(*) AS n FROM (SELECT home FROM @pend UNION ALL SELECT home FROM @standing WHERE part IN (3,4,5)) x

@@ -11,7 +11,7 @@ UTC = datetime.timezone.utc
 
 
 def refused(code, call, *args):
-    """The call is refused with this code, in a transaction that goes on."""
+    """Checks that the call is refused with this code, in a transaction that continues."""
     try:
         call(*args)
     except psycopg.Error as error:

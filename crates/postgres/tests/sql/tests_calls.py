@@ -1,4 +1,4 @@
-"""The store's calls, one after the other: order, keys, idempotency, states, refusals."""
+"""The store's calls, one after another: order, keys, idempotency, states, refusals."""
 import uuid
 
 T0 = 1_800_000_000_000

@@ -1,4 +1,4 @@
-"""Random calls, answer by answer beside a store that is a plain list: what `dwell_store::conformance` does, for the SQL alone."""
+"""Random calls, compared answer by answer with a model that is a plain list: as `dwell_store::conformance`, for the SQL alone."""
 import os
 import random
 
@@ -8,7 +8,7 @@ SPANS = [0, 1, 7, 500, 40_000, 700_000, 4_000_000, 90_000_000, 3_000_000_000]
 
 
 class Model:
-    """Messages as dicts: state is pending, leased or dead; scheduled and ready are told apart by the clock."""
+    """Messages as dicts: state is pending, leased or dead; the clock distinguishes scheduled from ready."""
 
     def __init__(self):
         self.messages, self.now = {}, T0

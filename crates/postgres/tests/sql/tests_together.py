@@ -1,4 +1,4 @@
-"""Many at a time: takes that meet, transactions that commit late, batches that cross, a snapshot held open, bad statistics."""
+"""Concurrent calls: takes, transactions that commit late, batches in opposite orders, a snapshot held open, bad statistics."""
 import builtins
 import random
 import threading
@@ -13,7 +13,7 @@ HOUR = 3_600_000
 
 
 def together(*jobs):
-    """Runs these at a time and passes on what the first of them raised."""
+    """Runs these concurrently, and raises the first exception of any of them."""
     errors = []
 
     def guarded(job):
@@ -41,13 +41,13 @@ def other(s, **options):
 
 
 class Floor:
-    """What a process keeps so that its takes begin where the last one ended."""
+    """The state with which a process begins its takes where the last one ended."""
 
     def __init__(self):
         self.seal, self.probe, self.floor = 0, None, 0
 
     def look(self, s):
-        """All that is due before the seal is visible to whoever looks from now on, or will never be."""
+        """Every message due before the seal is visible to all later readers, or never will be."""
         writers = s.one("SELECT * FROM @writers_1()")
         if self.probe is None or not set(self.probe.puts) & set(writers.puts):
             self.seal = max(self.seal, self.probe.now_ms if self.probe else 0)
@@ -87,7 +87,7 @@ def test_no_message_is_held_twice_and_none_is_left(s):
 
 
 def test_transactions_that_commit_late_are_not_passed_over(s):
-    """Producers keep their transactions open for a random while; a consumer goes on with floors all the time."""
+    """Producers keep their transactions open for a random while; a consumer uses floors all the time."""
     made, got, stop = [], [], threading.Event()
     lock = threading.Lock()
 
@@ -243,7 +243,7 @@ def test_a_purge_spares_puts_that_were_open(s):
 
 
 def test_a_snapshot_held_open_slows_no_take(s):
-    """Index entries of what was taken stay while somebody holds a snapshot; a floor spares the take all of them."""
+    """Index entries of taken messages remain while a snapshot is held; a floor lets the take skip all of them."""
     with other(s) as reader:
         reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         reader.execute("SELECT count(*) FROM pg_class")
@@ -258,7 +258,7 @@ def test_a_snapshot_held_open_slows_no_take(s):
         made, one = s.put("q").id, s.put("other").id
 
         def pages(queue, floor):
-            """Pages that a look at a queue's heads reads."""
+            """The number of pages that reading the heads of a queue needs."""
             plan = s.inner("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT (x).id FROM unnest(heads(ARRAY[home_of(%s, 0)], "
                            "%s::bigint[], clock_ms(), 5, NULL, slots_at(clock_ms()))) x", queue, [floor])[0][0][0]["Plan"]
             assert plan["Actual Rows"] == 1
@@ -272,7 +272,7 @@ def test_a_snapshot_held_open_slows_no_take(s):
 
 
 def test_plans_hold_without_statistics(s):
-    """On tables that are empty, were filled since, and were never analysed: no scan of a whole table anywhere."""
+    """On tables that were empty when planned, were filled since, and never analysed: no sequential scan anywhere."""
     with other(s, autocommit=True) as conn:
         mine = store(s)
         # Plans are made and cached while the tables are empty.

@@ -188,7 +188,7 @@ impl DiskFile for MutantFile {
         }
         match self.disk.fault {
             DiskFault::WriteFailureIgnored => {
-                // Part of the write may be missing, and no error is returned.
+                // The write may have failed, and no error is returned.
                 let _ = self.file.write_at(bytes, offset);
                 Ok(())
             }

@@ -105,12 +105,12 @@ impl Weather {
         self.blind == 0 && self.rotten == 0
     }
 
-    /// Whether reads have worked ever since a command was sent: its answer may have been delayed for a long time.
+    /// Whether the process may be at its limit of open files.
     pub(super) fn lacks_files(&self) -> bool {
         self.lacks_files
     }
 
-    /// Whether reads have worked ever since a command was asked: its answer may have waited for long.
+    /// Whether reads have worked ever since a command was sent: its answer may have been delayed for a long time.
     pub(super) fn has_let_read(&self, since: Op) -> bool {
         self.lets_read() && since > self.read_badly_to
     }
