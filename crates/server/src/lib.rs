@@ -23,6 +23,7 @@
 //! - `page/`: the web page's files, and how they are served
 //! - `openapi`: the document at `/openapi.json`
 //! - `admission`: how many bytes requests and answers may hold
+//! - `reserved`: the store as callers have it, whose reserved queues can only be read
 //! - `returns`: gives back messages whose taker has gone
 //!
 //! The interfaces for callers are written down in `docs/http.md` and `docs/beanstalkd.md`.
@@ -43,6 +44,7 @@ mod pace;
 mod page;
 mod present;
 mod query;
+mod reserved;
 mod returns;
 mod security;
 mod server;

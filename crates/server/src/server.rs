@@ -21,6 +21,7 @@ use crate::config::{Configured, QueueConfig, ServerConfig};
 use crate::http::{self, Ailment, App, Hosts, Walks};
 use crate::listener::{Admitted, BindError, Bound, Listeners, check_exposure};
 use crate::metrics::{Metered, Metrics, Samples};
+use crate::reserved::Guarded;
 use crate::returns::Returns;
 use crate::security::{Live, Tls, Tokens};
 
@@ -153,7 +154,8 @@ impl Server {
         let (drain, draining) = watch::channel(false);
         let metrics = Arc::new(Metrics::default());
         let memory = Memory::new(config.memory_bytes);
-        let store: Arc<dyn Store> = Arc::new(Metered::new(store, Arc::clone(&metrics), Arc::clone(&clock)));
+        let guarded = Arc::new(Guarded::new(store));
+        let store: Arc<dyn Store> = Arc::new(Metered::new(guarded, Arc::clone(&metrics), Arc::clone(&clock)));
         let (returns, returned) = Returns::start(Arc::clone(&store));
         let beanstalkd = listeners.beanstalkd.zip(config.beanstalkd).map(|(bound, config)| {
             let (store, returns) = (Arc::clone(&store), returns.clone());

@@ -37,6 +37,7 @@ pub const CODES: &[Code] = &[
     lasting(401, "token_required", "A token is required"),
     lasting(401, "token_unknown", "The token is not known"),
     lasting(403, "forbidden", "The token is not good for this"),
+    lasting(403, "queue_reserved", "The queue can only be read"),
     lasting(403, "foreign_host", "The request is meant for another host"),
     lasting(403, "foreign_origin", "The request comes from a foreign web page"),
     lasting(404, "unknown_route", "There is nothing at this path"),

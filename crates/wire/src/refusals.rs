@@ -16,7 +16,7 @@ pub(crate) const SCOPED: &[&str] = &["token_required", "forbidden"];
 /// Where a store is asked.
 pub(crate) const STORE: &[&str] = &["closed", "unavailable", "foreign_data"];
 /// Where something may change.
-pub(crate) const CHANGE: &[&str] = &["outcome_unknown", "disk_full"];
+pub(crate) const CHANGE: &[&str] = &["outcome_unknown", "disk_full", "queue_reserved"];
 pub(crate) const QUEUE: &[&str] = &["invalid_queue_name"];
 pub(crate) const ID: &[&str] = &["malformed_id"];
 pub(crate) const WITH_KEY: &[&str] = &["invalid_key"];

@@ -454,7 +454,7 @@ routes! {
     Ready "ready": GET "/health/ready", Nothing => {
         tag: "server",
         answers: &[(200, Answer::Json("Health"))],
-        errors: &[STORE, CHANGE, &["shutting_down"]],
+        errors: &[STORE, &["outcome_unknown", "disk_full", "shutting_down"]],
     }
     /// What the server counts, for Prometheus
     Metrics "metrics": GET "/metrics", Everywhere(&[Verb::Metrics, Verb::Manage]) => {

@@ -5,7 +5,7 @@ use dwell_store::Bytes;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use super::{Cron, Dialect, RESERVED, civil};
+use super::{Cron, Dialect, civil};
 use crate::error::excerpt;
 use crate::{Error, Result, jitter};
 
@@ -157,7 +157,7 @@ impl Schedule {
             return Err(Error::InvalidSchedule { name: excerpt(name), reason: invalid.to_string().into() });
         }
         let queue = QueueName::new(queue).map_err(dwell_store::Error::from)?;
-        if queue.as_str().starts_with(RESERVED) {
+        if queue.is_reserved() {
             return Err(Error::ReservedQueue { queue });
         }
         Ok(Schedule {

@@ -20,6 +20,7 @@ mod overview;
 mod page;
 mod put;
 mod queues;
+mod reserved;
 mod room;
 mod scopes;
 mod settle;
