@@ -29,6 +29,7 @@ use dwell_server::{
     BindError, Durability, Listeners, Loaded, Server, ServerConfig, StoreConfig, StoreKind, apply_queues,
 };
 use serde::Serialize;
+use tokio::sync::oneshot;
 
 use self::engine::Recovered;
 use self::notify::State;
@@ -60,7 +61,7 @@ option has a key in the file and a variable in the environment, too.
 An empty data directory takes 64 MiB of disk, set aside for the first segment of
 the journal; see --segment.
 
-SIGHUP reloads queues, tokens and certificates. SIGTERM or SIGINT (Ctrl-C) ends
+SIGHUP reloads queues, sinks, schedules, tokens and certificates. SIGTERM or SIGINT (Ctrl-C) ends
 it: it accepts nothing new, answers what is under way, gives waiting takes an
 empty answer, and closes the store. A second one ends it at once, which loses
 nothing that was answered.
@@ -151,6 +152,11 @@ impl Serve {
             .map_err(|refused| can_not_start(refused.error.code(), refused))?;
         let server = Server::new(Arc::clone(&opened.store), listeners, loaded.configuration.server.clone());
         server.control().keep_queues(&queues);
+        let sinks = std::mem::take(&mut loaded.configuration.sinks);
+        let schedules = std::mem::take(&mut loaded.configuration.schedules);
+        let delivery = server.delivery();
+        // Nothing is lost where the server does not start after all: schedules are the store's, and a sink that ends gives back.
+        delivery.start(sinks, schedules).await.map_err(|refused| can_not_start(refused.error.code(), refused))?;
         let redisson = loaded.configuration.redisson.as_ref();
         let movers = movers::start(redisson, context.output).await?;
         let _troubles = opened.engine.clone().map(troubles::Watch::begin);
@@ -165,18 +171,27 @@ impl Serve {
             store: Arc::clone(&opened.store),
             started: loaded,
             queues,
+            delivery: delivery.clone(),
             output: &context.output,
         };
         notify::tell(State::Ready);
         let mut signal = None;
+        let (begin, begun) = oneshot::channel();
         let shutdown = async {
             tokio::select! {
                 name = signals.first() => signal = Some(name),
                 () = reloader.run(hangups) => {}
             }
             notify::tell(State::Stopping);
+            // The other end waits for it as long as the server runs.
+            let _ = begin.send(());
         };
-        let drained = Box::pin(server.run(shutdown)).await;
+        // Sinks finish what they have in hand while connections do, and not after them.
+        let delivering = async {
+            let _ = begun.await;
+            delivery.stop().await;
+        };
+        let (drained, ()) = tokio::join!(Box::pin(server.run(shutdown)), delivering);
         if let Some(movers) = movers {
             movers.stop().await?;
         }

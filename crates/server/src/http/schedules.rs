@@ -102,7 +102,7 @@ pub(crate) async fn put(State(app): State<Arc<App>>, call: Call) -> Result<Respo
     })?;
     let (schedules, now) = (app.delivery.schedules().clone(), app.clock.now().wall);
     let define = async move { schedules.define(schedule, now).await };
-    let (status, outcome) = match managed(&caller, "put_schedule", &name, define).await? {
+    let (status, outcome) = match finish(&caller, "put_schedule", &name, define).await? {
         Defined::Created => (StatusCode::CREATED, ScheduleOutcome::Created),
         Defined::Changed => (StatusCode::OK, ScheduleOutcome::Changed),
         Defined::Unchanged => (StatusCode::OK, ScheduleOutcome::Unchanged),
@@ -115,7 +115,7 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, call: Call) -> Result<Re
     let (name, caller) = (name(&call), call.caller());
     call.fields::<NoFieldsIn>(&app).await?;
     let (schedules, of) = (app.delivery.schedules().clone(), name.clone());
-    managed(&caller, "delete_schedule", &name, async move { schedules.delete(&of).await }).await?;
+    finish(&caller, "delete_schedule", &name, async move { schedules.delete(&of).await }).await?;
     Ok(json(StatusCode::OK, &Removed { removed: 1 }))
 }
 
@@ -124,7 +124,7 @@ pub(crate) async fn run(State(app): State<Arc<App>>, call: Call) -> Result<Respo
     let (name, caller) = (name(&call), call.caller());
     call.fields::<NoFieldsIn>(&app).await?;
     let (schedules, of) = (app.delivery.schedules().clone(), name.clone());
-    let answer = managed(&caller, "run_schedule", &name, async move { schedules.run(&of).await }).await?;
+    let answer = finish(&caller, "run_schedule", &name, async move { schedules.run(&of).await }).await?;
     let answer = PutAnswer::from(answer);
     Ok(json(answer.status(), &answer))
 }
@@ -134,7 +134,7 @@ pub(crate) async fn pause(State(app): State<Arc<App>>, call: Call) -> Result<Res
     let (name, caller) = (name(&call), call.caller());
     call.fields::<NoFieldsIn>(&app).await?;
     let (schedules, of) = (app.delivery.schedules().clone(), name.clone());
-    managed(&caller, "pause_schedule", &name, async move { schedules.pause(&of).await }).await?;
+    finish(&caller, "pause_schedule", &name, async move { schedules.pause(&of).await }).await?;
     Ok(json(StatusCode::OK, &shown(&app.delivery.schedules().get(&name).await?)))
 }
 
@@ -143,13 +143,13 @@ pub(crate) async fn resume(State(app): State<Arc<App>>, call: Call) -> Result<Re
     let (name, caller) = (name(&call), call.caller());
     call.fields::<NoFieldsIn>(&app).await?;
     let (schedules, of) = (app.delivery.schedules().clone(), name.clone());
-    managed(&caller, "resume_schedule", &name, async move { schedules.resume(&of).await }).await?;
+    finish(&caller, "resume_schedule", &name, async move { schedules.resume(&of).await }).await?;
     Ok(json(StatusCode::OK, &shown(&app.delivery.schedules().get(&name).await?)))
 }
 
 /// Does it to its end and says so in the log. A client that goes in between leaves no schedule in hand, which would be busy until the
 /// lease is over.
-async fn managed<T: Send + 'static>(
+async fn finish<T: Send + 'static>(
     caller: &Caller,
     what: &'static str,
     name: &str,
