@@ -157,7 +157,8 @@ impl Server {
         let memory = Memory::new(config.memory_bytes);
         let metered = |store: Arc<dyn Store>| Arc::new(Metered::new(store, Arc::clone(&metrics), Arc::clone(&clock)));
         let drain_limit = Duration::from_millis(config.drain_ms);
-        let delivery = Delivery::new(metered(Arc::clone(&store)), Arc::clone(&clock), drain_limit);
+        let counted = metered(Arc::clone(&store));
+        let delivery = Delivery::new(counted, Arc::clone(&store), Arc::clone(&clock), drain_limit);
         let store: Arc<dyn Store> = metered(Arc::new(Guarded::new(store)));
         let (returns, returned) = Returns::start(Arc::clone(&store));
         let beanstalkd = listeners.beanstalkd.zip(config.beanstalkd).map(|(bound, config)| {

@@ -152,11 +152,6 @@ impl Serve {
             .map_err(|refused| can_not_start(refused.error.code(), refused))?;
         let server = Server::new(Arc::clone(&opened.store), listeners, loaded.configuration.server.clone());
         server.control().keep_queues(&queues);
-        let sinks = std::mem::take(&mut loaded.configuration.sinks);
-        let schedules = std::mem::take(&mut loaded.configuration.schedules);
-        let delivery = server.delivery();
-        // Nothing is lost where the server does not start after all: schedules are the store's, and a sink that ends gives back.
-        delivery.start(sinks, schedules).await.map_err(|refused| can_not_start(refused.error.code(), refused))?;
         let redisson = loaded.configuration.redisson.as_ref();
         let movers = movers::start(redisson, context.output).await?;
         let _troubles = opened.engine.clone().map(troubles::Watch::begin);
@@ -164,6 +159,10 @@ impl Serve {
             server.show_samples(Arc::new(move || samples::of(&engine)));
         }
         let _door = open_door(context, opened, &loaded);
+        let sinks = std::mem::take(&mut loaded.configuration.sinks);
+        let schedules = std::mem::take(&mut loaded.configuration.schedules);
+        let delivery = server.delivery();
+        delivery.start(sinks, schedules).await.map_err(|refused| can_not_start(refused.error.code(), refused))?;
         announce(&context.output, &server, opened, &loaded);
         let reloader = Reloader {
             options: self.options,

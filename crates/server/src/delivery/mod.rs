@@ -16,11 +16,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dwell_delivery::Error;
-use dwell_delivery::schedule::{Defined, Runner, Runs, Schedule, Schedules};
+use dwell_delivery::schedule::{Defined, QUEUE, Runner, Runs, Schedule, Schedules};
+use dwell_model::QueueName;
 use dwell_store::Store;
 use dwell_time::Clock;
 use thiserror::Error as ThisError;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 pub(crate) use self::definition::{Definition, Undefined, word};
@@ -30,7 +31,9 @@ use crate::config::SinkConfig;
 
 /// How often a schedule is looked for that a server is running at this moment.
 const TRIES: u32 = 20;
-/// How long to wait between two of these. A turn of a runner takes milliseconds.
+/// How often a server that knows of no schedule looks whether another one has defined some.
+const LOOK: Duration = Duration::from_secs(60);
+/// How long to wait between two tries. A turn of a runner takes milliseconds.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A sink or a schedule that cannot be brought into force.
@@ -57,10 +60,14 @@ pub struct DeliveryChanges {
 pub struct Delivery(Arc<Inner>);
 
 struct Inner {
+    /// The store as it is, for looking alone: what it refuses there is nobody's refusal.
+    beneath: Arc<dyn Store>,
     sinks: Sinks,
     schedules: Schedules,
     runner: Runner,
     clock: Arc<dyn Clock>,
+    /// There may be a schedule where there was none.
+    defined: Notify,
     /// The runner's task, and what ends it.
     running: Mutex<Option<(watch::Sender<bool>, JoinHandle<()>)>>,
     /// Those that the configuration in force has. Held over a change, so that two do not mix.
@@ -74,13 +81,21 @@ impl fmt::Debug for Delivery {
 }
 
 impl Delivery {
-    /// Over this store, with nothing that runs. A sink that stops has `drain` for what it has in hand.
-    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, drain: Duration) -> Delivery {
+    /// Over this store, which counts what is done on the one beneath, with nothing that runs. A sink that stops has `drain` for what it has
+    /// in hand.
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        beneath: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        drain: Duration,
+    ) -> Delivery {
         Delivery(Arc::new(Inner {
+            beneath,
             sinks: Sinks::new(Arc::clone(&store), drain),
             schedules: Schedules::new(Arc::clone(&store)),
             runner: Runner::new(store, Arc::clone(&clock)),
             clock,
+            defined: Notify::new(),
             running: Mutex::default(),
             configured: tokio::sync::Mutex::default(),
         }))
@@ -101,15 +116,8 @@ impl Delivery {
         let changes = self.replace(sinks, schedules).await?;
         let mut running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
         if running.is_none() {
-            let (stop, mut stopped) = watch::channel(false);
-            let runner = self.0.runner.clone();
-            let task = tokio::spawn(async move {
-                let stop = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
-                if let Err(error) = runner.run_until(stop).await {
-                    tracing::error!(code = error.code(), %error, "schedules are run no more");
-                }
-            });
-            *running = Some((stop, task));
+            let (stop, stopped) = watch::channel(false);
+            *running = Some((stop, tokio::spawn(run(Arc::clone(&self.0), stopped))));
         }
         Ok(changes)
     }
@@ -158,7 +166,10 @@ impl Delivery {
         let name = schedule.name();
         let defined = busy(async || self.0.schedules.define(schedule.clone(), self.0.clock.now().wall).await).await;
         match defined {
-            Ok(defined) => Ok(defined != Defined::Unchanged),
+            Ok(defined) => {
+                self.look_again();
+                Ok(defined != Defined::Unchanged)
+            }
             // It was right when it was written, and has had its last run.
             Err(Error::CronNeverFires { .. }) => {
                 tracing::warn!(schedule = name, "the schedule is over: its last instant has passed");
@@ -166,6 +177,11 @@ impl Delivery {
             }
             Err(error) => Err(DeliveryError { what: format!("schedule '{name}'"), error }),
         }
+    }
+
+    /// There may be a schedule where there was none: the runner begins, if it waits for that.
+    pub(crate) fn look_again(&self) {
+        self.0.defined.notify_one();
     }
 
     /// Whether there was one.
@@ -195,6 +211,24 @@ impl Delivery {
     /// The sink of this name.
     pub(crate) fn sink(&self, name: &str) -> Option<Arc<Sink>> {
         self.0.sinks.get(name)
+    }
+}
+
+/// Runs schedules, from when there are any. A runner waits on their queue, which would be listed for ever if each server did so that never
+/// had one. What others define, over the same store, is noticed within [`LOOK`].
+async fn run(of: Arc<Inner>, mut stopped: watch::Receiver<bool>) {
+    let queue: QueueName = QUEUE.parse().expect("it is a name, and a constant");
+    // A store that does not answer now is asked again.
+    while of.beneath.stats(queue.clone()).await.is_err() {
+        tokio::select! {
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+            () = of.defined.notified() => {}
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+    let stop = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
+    if let Err(error) = of.runner.run_until(stop).await {
+        tracing::error!(code = error.code(), %error, "schedules are run no more");
     }
 }
 

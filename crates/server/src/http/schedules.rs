@@ -102,7 +102,9 @@ pub(crate) async fn put(State(app): State<Arc<App>>, call: Call) -> Result<Respo
     })?;
     let (schedules, now) = (app.delivery.schedules().clone(), app.clock.now().wall);
     let define = async move { schedules.define(schedule, now).await };
-    let (status, outcome) = match finish(&caller, "put_schedule", &name, define).await? {
+    let defined = finish(&caller, "put_schedule", &name, define).await?;
+    app.delivery.look_again();
+    let (status, outcome) = match defined {
         Defined::Created => (StatusCode::CREATED, ScheduleOutcome::Created),
         Defined::Changed => (StatusCode::OK, ScheduleOutcome::Changed),
         Defined::Unchanged => (StatusCode::OK, ScheduleOutcome::Unchanged),

@@ -27,7 +27,7 @@ pub(super) fn app() -> App {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
     let (returns, _) = Returns::start(Arc::clone(&store));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let delivery = Delivery::new(Arc::clone(&store), Arc::clone(&clock), Duration::ZERO);
+    let delivery = Delivery::new(Arc::clone(&store), Arc::clone(&store), Arc::clone(&clock), Duration::ZERO);
     App {
         store,
         config: HttpConfig::default(),

@@ -7,6 +7,7 @@ mod batch;
 mod bind;
 mod concurrent;
 mod dead;
+mod delivery;
 mod foreign;
 mod gone;
 mod health;
