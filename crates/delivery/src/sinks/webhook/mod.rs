@@ -288,9 +288,9 @@ impl Webhook {
             let retry_after = answer.retry_after.as_deref();
             (answer.status, verdict(answer.status, retry_after, &answer.body, now.wall.as_ms()))
         });
-        // Until it was handed out by the store's clock; from then on by this one.
-        let since_take = now.wall.ms_since(delivery.taken_at);
-        meter.met(&met, delivery.lateness_ms.saturating_add(since_take));
+        // Until it was handed out by the store's clock, which may be another machine's; from then on by this one.
+        let taken_ms = now.mono_ms.saturating_sub(began.mono_ms);
+        meter.met(&met, delivery.lateness_ms.saturating_add(taken_ms));
         met.map(|(_, verdict)| verdict)
     }
 }
