@@ -59,7 +59,9 @@ fn serve(file: &Path) -> Server {
 }
 
 fn sink(to: SocketAddr, more: &str) -> String {
-    format!("[[sinks]]\nname = \"shop\"\nqueues = [\"ticks\"]\nkind = \"webhook\"\nurl = \"http://{to}/hush\"\n{more}\n")
+    format!(
+        "[[sinks]]\nname = \"shop\"\nqueues = [\"ticks\"]\nkind = \"webhook\"\nurl = \"http://{to}/hush\"\n{more}\n"
+    )
 }
 
 const TICK: &str = "[[schedules]]\nname = \"tick\"\nqueue = \"ticks\"\nevery = \"1s\"\nbody = \"tock\"\n";
@@ -76,7 +78,10 @@ fn sinks_and_schedules_of_the_file_run_and_a_hangup_changes_them() {
     assert_eq!((&listed["name"], &listed["state"]), (&json!("shop"), &json!("running")), "{listed}");
     assert!(!listed.to_string().contains("hush"), "{listed}");
     let listed = server.dwell(&["schedules", "list"]).ok().json();
-    assert_eq!((&listed["name"], &listed["every"], &listed["body"]), (&json!("tick"), &json!("1s"), &json!("tock")));
+    assert_eq!(
+        (&listed["name"], &listed["every"], &listed["body"]),
+        (&json!("tick"), &json!("1s"), &json!("tock"))
+    );
 
     // Nothing has changed.
     let changed = |sinks: u64, schedules: u64| {
@@ -109,9 +114,14 @@ fn sinks_and_schedules_of_the_file_run_and_a_hangup_changes_them() {
 #[test]
 fn a_schedule_is_put_looked_at_run_paused_and_deleted() {
     let server = serve_in_memory(&[]);
-    let put = |args: &[&str]| server.dwell(&[&["schedules", "put", "report", "--queue", "reports"], args].concat());
-    assert_eq!(put(&["--every", "1h", "--body", "x"]).ok().json(), json!({"name": "report", "outcome": "created"}));
-    let cron = ["--cron", "30 9 * * MON-FRI", "--zone", "Europe/Berlin", "--overlap", "allow", "--jitter", "1m"];
+    let put =
+        |args: &[&str]| server.dwell(&[&["schedules", "put", "report", "--queue", "reports"], args].concat());
+    assert_eq!(
+        put(&["--every", "1h", "--body", "x"]).ok().json(),
+        json!({"name": "report", "outcome": "created"})
+    );
+    let cron =
+        ["--cron", "30 9 * * MON-FRI", "--zone", "Europe/Berlin", "--overlap", "allow", "--jitter", "1m"];
     assert_eq!(put(&cron).ok().json()["outcome"], "changed");
     let listed = server.dwell(&["schedules", "list"]).ok().json();
     for (field, value) in [

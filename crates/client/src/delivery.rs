@@ -2,8 +2,8 @@
 
 use dwell_store::Result;
 use dwell_wire::{
-    Instants, Operation, Path, PutAnswer, Removed, Schedule, ScheduleDefined, ScheduleFields, Schedules, Sink,
-    SinkTested, Sinks,
+    Instants, Operation, Path, PutAnswer, Removed, Schedule, ScheduleDefined, ScheduleFields, Schedules,
+    Sink, SinkTested, Sinks,
 };
 use serde::de::DeserializeOwned;
 

@@ -58,8 +58,8 @@ const MOST_NAMES: usize = 1_024;
 pub use config::{
     ApplyError, BeanstalkdConfig, ConfigError, ConfigErrorKind, ConfigValue, Configuration, Durability,
     HttpConfig, LaneConfig, Layers, Loaded, LogConfig, LogFormat, LogLevel, Origin, QueueConfig,
-    RedissonConfig, ServerConfig, Shown, SinkConfig, SinkKind, StoreConfig, StoreKind, Warning, WebhookConfig,
-    WebhookGoal, apply_queues, check_value, config_keys,
+    RedissonConfig, ServerConfig, Shown, SinkConfig, SinkKind, StoreConfig, StoreKind, Warning,
+    WebhookConfig, WebhookGoal, apply_queues, check_value, config_keys,
 };
 pub use delivery::{Delivery, DeliveryChanges, DeliveryError};
 pub use dwell_wire::Verb;

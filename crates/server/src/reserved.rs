@@ -32,7 +32,11 @@ fn each<T>(items: usize, refusal: &Error) -> Vec<Result<T>> {
 }
 
 /// Does those items that are not refused in one call, and answers each in its place.
-async fn others<I, A, C>(items: Vec<I>, queue: fn(&I) -> &QueueName, call: impl FnOnce(Vec<I>) -> C) -> Vec<Result<A>>
+async fn others<I, A, C>(
+    items: Vec<I>,
+    queue: fn(&I) -> &QueueName,
+    call: impl FnOnce(Vec<I>) -> C,
+) -> Vec<Result<A>>
 where
     C: Future<Output = Vec<Result<A>>>,
 {
@@ -134,7 +138,8 @@ mod tests {
 
     #[tokio::test]
     async fn of_a_batch_the_reserved_items_alone_are_refused_and_each_answer_is_in_its_place() {
-        let memory: Arc<dyn Store> = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
+        let memory: Arc<dyn Store> =
+            Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
         let guarded = Guarded::new(Arc::clone(&memory));
         let put = |queue: &str| Put::new(queue.parse().unwrap(), queue.to_owned());
         let answers = guarded.put(vec![put("dwell:a"), put("b"), put("dwell:c"), put("d")]).await;
@@ -143,7 +148,8 @@ mod tests {
         assert_eq!(codes, [Some("queue_reserved"), None, Some("queue_reserved"), None]);
         let ids: Vec<MessageId> = answers.iter().flatten().map(|answer| answer.id).collect();
         for (queue, id) in [("b", ids[0]), ("d", ids[1])] {
-            let found = memory.get(queue.parse().unwrap(), vec![Target::Id(id)], false).await.remove(0).unwrap();
+            let found =
+                memory.get(queue.parse().unwrap(), vec![Target::Id(id)], false).await.remove(0).unwrap();
             assert_eq!(found.body, queue);
         }
         assert_eq!(memory.queues(None, 9).await.unwrap().len(), 2);

@@ -155,7 +155,8 @@ impl Server {
         let (drain, draining) = watch::channel(false);
         let metrics = Arc::new(Metrics::default());
         let memory = Memory::new(config.memory_bytes);
-        let metered = |store: Arc<dyn Store>| Arc::new(Metered::new(store, Arc::clone(&metrics), Arc::clone(&clock)));
+        let metered =
+            |store: Arc<dyn Store>| Arc::new(Metered::new(store, Arc::clone(&metrics), Arc::clone(&clock)));
         let drain_limit = Duration::from_millis(config.drain_ms);
         let counted = metered(Arc::clone(&store));
         let delivery = Delivery::new(counted, Arc::clone(&store), Arc::clone(&clock), drain_limit);

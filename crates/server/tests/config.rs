@@ -507,11 +507,7 @@ fn what_is_wrong_with_a_sink_has_its_code_and_a_way_out() {
         (name_no_more(&whole, "queues"), "config_incomplete", "'queues'"),
         (name_no_more(&whole, "kind"), "config_incomplete", "'kind'"),
         (name_no_more(&whole, "url"), "config_incomplete", "'url_header'"),
-        (
-            name_no_more(&sink(&["url_header = \"webhook-url\""]), "url ="),
-            "config_incomplete",
-            "'hosts'",
-        ),
+        (name_no_more(&sink(&["url_header = \"webhook-url\""]), "url ="), "config_incomplete", "'hosts'"),
         // What excludes each other.
         (sink(&["url_header = \"webhook-url\"", "hosts = [\"*\"]"]), "config_conflict", "not both"),
         (sink(&["hosts = [\"*\"]"]), "config_conflict", "'hosts'"),

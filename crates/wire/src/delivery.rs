@@ -161,7 +161,12 @@ pub struct Schedule<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<Cow<'a, str>>,
     /// The distance of its runs, if that is even.
-    #[serde(rename = "every", default, with = "text::option_duration", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "every",
+        default,
+        with = "text::option_duration",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
     pub every_ms: Option<u64>,
     /// The body of runs, where it is UTF-8.

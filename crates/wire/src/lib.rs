@@ -45,8 +45,8 @@ pub use change::{
 pub use codes::{CODES, Code, lookup};
 pub use deaths::{DeathCounts, Deaths, DiscardCounts, QueueDeaths};
 pub use delivery::{
-    Instants, Schedule, ScheduleDefined, ScheduleFields, ScheduleOutcome, Schedules, Sink, SinkQueue, SinkTested,
-    Sinks, shown_body,
+    Instants, Schedule, ScheduleDefined, ScheduleFields, ScheduleOutcome, Schedules, Sink, SinkQueue,
+    SinkTested, Sinks, shown_body,
 };
 pub use forecast::{Census, Forecast, Overview, Recent, Series, TopQueue};
 pub use message::{Counts, Delivery, Found, Message, Page, Taken, lease_until};

@@ -1,10 +1,12 @@
 //! `dwell schedules`
 
+use std::borrow::Cow;
 use std::io;
 
+use clap::builder::PossibleValue;
 use clap::{Args, Subcommand, ValueEnum};
 use dwell_model::{QueueName, Timestamp, format_duration_ms};
-use dwell_wire::{Base64, Schedule, ScheduleFields, ScheduleOutcome};
+use dwell_wire::{Schedule, ScheduleFields, ScheduleOutcome};
 use pollster::block_on;
 use serde::Serialize;
 
@@ -205,10 +207,10 @@ impl Define {
     }
 
     fn fields<'a>(&'a self, body: &'a [u8]) -> ScheduleFields<'a> {
-        let word = |value: Option<clap::builder::PossibleValue>| {
+        let word = |value: Option<PossibleValue>| -> Option<Cow<'a, str>> {
             value.map(|value| value.get_name().to_owned().into())
         };
-        let (body, body_base64): (_, Option<Base64<'a>>) = dwell_wire::shown_body(body);
+        let (body, body_base64) = dwell_wire::shown_body(body);
         ScheduleFields {
             queue: Some(self.queue.as_str().into()),
             cron: self.cron.as_deref().map(Into::into),

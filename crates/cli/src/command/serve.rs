@@ -162,7 +162,10 @@ impl Serve {
         let sinks = std::mem::take(&mut loaded.configuration.sinks);
         let schedules = std::mem::take(&mut loaded.configuration.schedules);
         let delivery = server.delivery();
-        delivery.start(sinks, schedules).await.map_err(|refused| can_not_start(refused.error.code(), refused))?;
+        delivery
+            .start(sinks, schedules)
+            .await
+            .map_err(|refused| can_not_start(refused.error.code(), refused))?;
         announce(&context.output, &server, opened, &loaded);
         let reloader = Reloader {
             options: self.options,

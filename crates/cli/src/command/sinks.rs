@@ -79,7 +79,7 @@ fn list(context: &Context, sinks: &[Sink]) -> Outcome {
 }
 
 fn row(sink: &Sink) -> Vec<Cell> {
-    let in_flight = sink.queues.iter().map(|queue| queue.in_flight).sum();
+    let in_flight: u64 = sink.queues.iter().map(|queue| queue.in_flight).sum();
     let is_open = sink.queues.iter().any(|queue| queue.breaker != "closed");
     let (style, state) = match &*sink.state {
         "running" if is_open => (WAITING, "waiting for its destination"),
@@ -111,7 +111,9 @@ fn detail(out: &mut dyn io::Write, sink: &Sink) -> io::Result<()> {
     ];
     rows.extend(sink.reason.as_ref().map(|reason| ("reason", reason.clone())));
     rows.extend(sink.failed.iter().map(|(code, count)| ("failed", format!("{code}: {count}"))));
-    rows.extend(sink.queues.iter().map(|queue| ("queue", format!("{}  breaker {}", queue.queue, queue.breaker))));
+    rows.extend(
+        sink.queues.iter().map(|queue| ("queue", format!("{}  breaker {}", queue.queue, queue.breaker))),
+    );
     pairs(out, &rows)
 }
 
@@ -121,7 +123,9 @@ fn test(context: &Context, name: &str, tested: dwell_wire::SinkTested) -> Outcom
     let shown = Tested { name, tested };
     context.output.show(&shown, |out| match (shown.tested.reached, &shown.tested.error) {
         (Some(true), _) => writeln!(out, "{STRONG}{name}{STRONG:#}  {GOOD}reached{GOOD:#}"),
-        (None, _) => writeln!(out, "{STRONG}{name}{STRONG:#}  {FAINT}each message names its own destination{FAINT:#}"),
+        (None, _) => {
+            writeln!(out, "{STRONG}{name}{STRONG:#}  {FAINT}each message names its own destination{FAINT:#}")
+        }
         (Some(false), error) => {
             let error = error.as_deref().unwrap_or("no reason is given");
             writeln!(out, "{STRONG}{name}{STRONG:#}  {BAD}not reached{BAD:#}: {error}")

@@ -386,8 +386,8 @@ impl Draft {
                 reloads: true,
             }));
         }
-        let delivered = self.sinks.iter().flat_map(SinkDraft::shown);
-        let delivered = delivered.chain(self.schedules.iter().flat_map(ScheduleDraft::shown));
+        let delivered = self.sinks.iter().flat_map(|draft| draft.shown());
+        let delivered = delivered.chain(self.schedules.iter().flat_map(|draft| draft.shown()));
         shown.extend(delivered.map(|(key, value, origin)| Shown { key, value, origin, reloads: true }));
         shown
     }
@@ -501,11 +501,7 @@ pub(crate) fn read_text(text: &str, file: &Path) -> Result<Loaded, Vec<ConfigErr
     load(Some(Document { file, text }), &Layers::default(), &untouched)
 }
 
-fn load(
-    document: Option<Document<'_>>,
-    layers: &Layers,
-    files: &Files,
-) -> Result<Loaded, Vec<ConfigError>> {
+fn load(document: Option<Document<'_>>, layers: &Layers, files: &Files) -> Result<Loaded, Vec<ConfigError>> {
     let mut draft = Draft::default();
     let mut errors = Vec::new();
     if let Some(document) = document {

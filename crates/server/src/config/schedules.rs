@@ -62,7 +62,7 @@ impl ScheduleDraft {
         values.push(("missed", text(schedule.on_missed().as_str())));
         values.push(("overlap", text(schedule.on_overlap().as_str())));
         values.push(("jitter", Value::Text(format_duration_ms(schedule.longest_jitter_ms()))));
-        values.into_iter().map(|(key, value)| {
+        values.into_iter().map(move |(key, value)| {
             (format!("schedules.\"{}\".{key}", schedule.name()), value, self.origin.clone())
         })
     }
@@ -82,8 +82,13 @@ pub(super) fn read(
     };
     for schedule in schedules.iter() {
         let DeValue::Table(table) = schedule.get_ref() else {
-            let error =
-                wrong_type(document, schedule.span(), "schedules", "tables [[schedules]]", schedule.get_ref());
+            let error = wrong_type(
+                document,
+                schedule.span(),
+                "schedules",
+                "tables [[schedules]]",
+                schedule.get_ref(),
+            );
             draft.refused("schedules");
             errors.push(error);
             continue;

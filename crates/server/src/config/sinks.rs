@@ -110,7 +110,9 @@ impl fmt::Debug for WebhookGoal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WebhookGoal::Url(url) => f.debug_tuple("Url").field(&without_path(url)).finish(),
-            WebhookGoal::Header { name, .. } => f.debug_struct("Header").field("name", name).finish_non_exhaustive(),
+            WebhookGoal::Header { name, .. } => {
+                f.debug_struct("Header").field("name", name).finish_non_exhaustive()
+            }
         }
     }
 }
@@ -274,7 +276,9 @@ impl SinkDraft {
     pub(super) fn shown(&self) -> impl Iterator<Item = (String, Value, Origin)> {
         let name = self.name.as_deref().unwrap_or_default();
         let others = self.said.iter().filter(|(key, ..)| *key != "name");
-        others.map(move |(key, value, origin)| (format!("sinks.\"{name}\".{key}"), value.clone(), origin.clone()))
+        others.map(move |(key, value, origin)| {
+            (format!("sinks.\"{name}\".{key}"), value.clone(), origin.clone())
+        })
     }
 
     fn set(&mut self, key: &str, given: &Given<'_>) -> Result<(), Refused> {
@@ -287,7 +291,8 @@ impl SinkDraft {
                 self.kind = match given.one() {
                     "webhook" => Some(Kind::Webhook),
                     other => {
-                        let detail = format!("there is no kind '{other:.40}'; this version knows \"webhook\"");
+                        let detail =
+                            format!("there is no kind '{other:.40}'; this version knows \"webhook\"");
                         return Err(detail.into());
                     }
                 }
@@ -296,7 +301,8 @@ impl SinkDraft {
             "url_header" => self.url_header = Some(given.one().to_owned()),
             "hosts" => self.hosts = given.texts.to_vec(),
             "allow" => {
-                self.allow = given.texts.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+                self.allow =
+                    given.texts.iter().map(|text| text.parse::<Network>()).collect::<Result<_, _>>()?;
             }
             "secrets" => self.secrets = given.texts.iter().map(|text| in_folder(text, given)).collect(),
             "ca" => self.ca = Some(values::path(given)?),
@@ -309,7 +315,8 @@ impl SinkDraft {
             }
             "rate" => {
                 let rate = values::count(given)?;
-                self.lane.rate = Some(u32::try_from(rate).map_err(|_| "this is at most 4294967295 a second")?);
+                self.lane.rate =
+                    Some(u32::try_from(rate).map_err(|_| "this is at most 4294967295 a second")?);
             }
             "bytes_in_flight" => {
                 let bytes = values::some_bytes(given)?;
@@ -343,7 +350,8 @@ impl SinkDraft {
         missing.extend(self.name.is_none().then_some("a 'name' to call it by"));
         missing.extend(self.queues.is_empty().then_some("the 'queues' that it takes from"));
         missing.extend(self.kind.is_none().then_some("its 'kind': \"webhook\""));
-        let mut add = |kind, key: &str, detail: String| wrong.push((kind, self.origin_of(key).clone(), detail));
+        let mut add =
+            |kind, key: &str, detail: String| wrong.push((kind, self.origin_of(key).clone(), detail));
         match (&self.url, &self.url_header) {
             (None, None) => missing.push("a 'url', or the 'url_header' that messages name theirs in"),
             (Some(_), Some(_)) => {
@@ -353,7 +361,8 @@ impl SinkDraft {
             (Some(_), None) => {
                 for (key, is_said) in [("hosts", !self.hosts.is_empty()), ("allow", !self.allow.is_empty())] {
                     if is_said {
-                        let detail = format!("'{key}' is for URLs that come with messages; 'url' may lead anywhere");
+                        let detail =
+                            format!("'{key}' is for URLs that come with messages; 'url' may lead anywhere");
                         add(ConfigErrorKind::Conflict, key, detail);
                     }
                 }
@@ -373,12 +382,13 @@ impl SinkDraft {
     /// The sink, with what it needs of files.
     fn config(&self, files: &Files) -> Result<SinkConfig, (Origin, Refused)> {
         let at = |key: &str| self.origin_of(key).clone();
-        let secret = |source: &String| (files.secret)(source).map_err(|error| (at("secrets"), error.into()));
+        let secret =
+            |source: &String| (files.secret)(source).map_err(|error| (at("secrets"), Refused::from(error)));
         let secrets = self.secrets.iter().map(secret).collect::<Result<_, (Origin, Refused)>>()?;
         let ca = match &self.ca {
             None => None,
             Some(path) => Some((files.pem)(path).map_err(|error| {
-                (at("ca"), format!("ca: {} cannot be read: {error}", path.display()).into())
+                (at("ca"), Refused::from(format!("ca: {} cannot be read: {error}", path.display())))
             })?),
         };
         let goal = match (&self.url, &self.url_header) {
@@ -392,7 +402,7 @@ impl SinkDraft {
         let webhook = WebhookConfig { goal, secrets, ca, timeout_ms: self.timeout_ms };
         let key = if self.url.is_some() { "url" } else { "url_header" };
         // Made anew when it starts. Here it shows that it can be.
-        webhook.build(&Switch::new()).map_err(|error| (at(key), error.into()))?;
+        webhook.build(&Switch::new()).map_err(|error| (at(key), Refused::from(error)))?;
         Ok(SinkConfig {
             name: self.name.clone().unwrap_or_default(),
             queues: self.queues.clone(),
@@ -432,9 +442,9 @@ fn shown(key: &str, form: Form, texts: &[String]) -> Value {
     let is_source = |text: &String| text.starts_with("file:") || text.starts_with("env:");
     match (key, form) {
         ("url", _) => Value::Text(without_path(&texts.concat())),
-        ("secrets", _) => {
-            Value::Texts(texts.iter().map(|text| if is_source(text) { text.clone() } else { "…".to_owned() }).collect())
-        }
+        ("secrets", _) => Value::Texts(
+            texts.iter().map(|text| if is_source(text) { text.clone() } else { "…".to_owned() }).collect(),
+        ),
         (_, Form::Texts) => Value::Texts(texts.to_vec()),
         (_, Form::Integer) => {
             let text = texts.concat();
@@ -506,7 +516,9 @@ pub(super) fn check(draft: &mut Draft, files: &Files, errors: &mut Vec<ConfigErr
     for sink in &draft.sinks {
         let halves = sink.halves();
         if !halves.is_empty() {
-            errors.extend(halves.into_iter().map(|(kind, origin, detail)| ConfigError::new(kind, &origin, detail)));
+            errors.extend(
+                halves.into_iter().map(|(kind, origin, detail)| ConfigError::new(kind, &origin, detail)),
+            );
             continue;
         }
         let name = sink.name.clone().unwrap_or_default();
@@ -514,14 +526,19 @@ pub(super) fn check(draft: &mut Draft, files: &Files, errors: &mut Vec<ConfigErr
             errors.push(ConfigError::new(ConfigErrorKind::Conflict, sink.origin_of(key), detail));
         };
         if let Some(first) = names.insert(name.clone(), sink.origin.clone()) {
-            conflict("name", format!("there is a sink '{name}' already, at {first}; give each a name of its own"));
+            conflict(
+                "name",
+                format!("there is a sink '{name}' already, at {first}; give each a name of its own"),
+            );
         }
         for queue in &sink.queues {
             if let Some(other) = queues.insert(queue.clone(), name.clone()) {
                 let detail = if other == name {
                     format!("queue '{queue}' is named twice")
                 } else {
-                    format!("sink '{other}' takes from queue '{queue}' already; a message goes to one of them, so name it in one")
+                    format!(
+                        "sink '{other}' takes from queue '{queue}' already; a message goes to one of them, so name it in one"
+                    )
                 };
                 conflict("queues", detail);
             }

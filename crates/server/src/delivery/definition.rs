@@ -52,19 +52,28 @@ impl Definition {
 
     /// The schedule of this name. Whether it can ever run is not looked at.
     pub(crate) fn schedule(self, name: &str) -> Result<Schedule, Undefined> {
-        let Definition { queue, cron, dialect, zone, every_ms, body, headers, missed, overlap, jitter_ms } = self;
-        let Some(queue) = queue else { return Err(Undefined::Missing("the 'queue' that its runs are put into")) };
+        let Definition { queue, cron, dialect, zone, every_ms, body, headers, missed, overlap, jitter_ms } =
+            self;
+        let Some(queue) = queue else {
+            return Err(Undefined::Missing("the 'queue' that its runs are put into"));
+        };
         let times = match (cron, every_ms) {
             (None, None) => return Err(Undefined::Missing("'cron' or 'every': when it runs")),
             (Some(_), Some(_)) => {
-                return Err(Undefined::Conflict("every", "either 'cron' or 'every' says when it runs; not both"));
+                return Err(Undefined::Conflict(
+                    "every",
+                    "either 'cron' or 'every' says when it runs; not both",
+                ));
             }
             (Some(cron), None) => Times::cron(&cron, dialect, zone.as_deref().unwrap_or("UTC"))?,
             (None, Some(_)) if dialect.is_some() => {
                 return Err(Undefined::Conflict("dialect", "'dialect' is for 'cron'; 'every' has none"));
             }
             (None, Some(_)) if zone.is_some() => {
-                return Err(Undefined::Conflict("zone", "'zone' is for 'cron'; 'every' counts from 1970 in UTC"));
+                return Err(Undefined::Conflict(
+                    "zone",
+                    "'zone' is for 'cron'; 'every' counts from 1970 in UTC",
+                ));
             }
             (None, Some(ms)) => Times::Every(Every::new(ms)?),
         };
@@ -106,8 +115,14 @@ mod tests {
         assert_eq!(refusal(Definition { every_ms: Some(5), ..of() }), "invalid_schedule");
         assert_eq!(refusal(cron("x")), "malformed_cron");
         assert_eq!(refusal(cron("0 0 9 ? * 2")), "ambiguous_dialect");
-        assert_eq!(refusal(Definition { zone: Some("Mars/Olympus".into()), ..cron("* * * * *") }), "unknown_zone");
-        assert_eq!(refusal(Definition { queue: Some("dwell:schedules".into()), ..every() }), "queue_reserved");
+        assert_eq!(
+            refusal(Definition { zone: Some("Mars/Olympus".into()), ..cron("* * * * *") }),
+            "unknown_zone"
+        );
+        assert_eq!(
+            refusal(Definition { queue: Some("dwell:schedules".into()), ..every() }),
+            "queue_reserved"
+        );
         assert!(every().schedule("s").is_ok() && cron("0 9 * * MON").schedule("s").is_ok());
     }
 

@@ -25,8 +25,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 pub(crate) use self::definition::{Definition, Undefined, word};
-use self::sinks::Sinks;
 pub(crate) use self::sinks::Sink;
+use self::sinks::Sinks;
 use crate::config::SinkConfig;
 
 /// How often a schedule is looked for that a server is running at this moment.
@@ -139,9 +139,11 @@ impl Delivery {
         for schedule in &schedules {
             changes.schedules += usize::from(self.define(schedule).await?);
         }
-        let is_left_out = |before: &&Schedule| !schedules.iter().any(|now| now.name() == before.name());
-        for schedule in configured.iter().filter(is_left_out) {
-            changes.schedules += usize::from(self.delete(schedule.name()).await?);
+        let stays = |name: &str| schedules.iter().any(|schedule| schedule.name() == name);
+        let before = configured.iter().map(|schedule| schedule.name().to_owned());
+        let left_out: Vec<String> = before.filter(|name| !stays(name)).collect();
+        for name in left_out {
+            changes.schedules += usize::from(self.delete(&name).await?);
         }
         *configured = schedules;
         changes.sinks = self.0.sinks.replace(sinks).await?;
@@ -163,19 +165,22 @@ impl Delivery {
 
     /// Whether something has changed.
     async fn define(&self, schedule: &Schedule) -> Result<bool, DeliveryError> {
-        let name = schedule.name();
-        let defined = busy(async || self.0.schedules.define(schedule.clone(), self.0.clock.now().wall).await).await;
-        match defined {
-            Ok(defined) => {
-                self.look_again();
-                Ok(defined != Defined::Unchanged)
+        let (name, mut tries) = (schedule.name(), TRIES);
+        loop {
+            match self.0.schedules.define(schedule.clone(), self.0.clock.now().wall).await {
+                Ok(defined) => {
+                    self.look_again();
+                    return Ok(defined != Defined::Unchanged);
+                }
+                Err(Error::ScheduleBusy { .. }) if tries > 1 => tries -= 1,
+                // It was right when it was written, and has had its last run.
+                Err(Error::CronNeverFires { .. }) => {
+                    tracing::warn!(schedule = name, "the schedule is over: its last instant has passed");
+                    return Ok(false);
+                }
+                Err(error) => return Err(DeliveryError { what: format!("schedule '{name}'"), error }),
             }
-            // It was right when it was written, and has had its last run.
-            Err(Error::CronNeverFires { .. }) => {
-                tracing::warn!(schedule = name, "the schedule is over: its last instant has passed");
-                Ok(false)
-            }
-            Err(error) => Err(DeliveryError { what: format!("schedule '{name}'"), error }),
+            tokio::time::sleep(PAUSE).await;
         }
     }
 
@@ -186,10 +191,15 @@ impl Delivery {
 
     /// Whether there was one.
     async fn delete(&self, name: &str) -> Result<bool, DeliveryError> {
-        match busy(async || self.0.schedules.delete(name).await).await {
-            Ok(()) => Ok(true),
-            Err(Error::UnknownSchedule { .. }) => Ok(false),
-            Err(error) => Err(DeliveryError { what: format!("schedule '{name}'"), error }),
+        let mut tries = TRIES;
+        loop {
+            match self.0.schedules.delete(name).await {
+                Ok(()) => return Ok(true),
+                Err(Error::UnknownSchedule { .. }) => return Ok(false),
+                Err(Error::ScheduleBusy { .. }) if tries > 1 => tries -= 1,
+                Err(error) => return Err(DeliveryError { what: format!("schedule '{name}'"), error }),
+            }
+            tokio::time::sleep(PAUSE).await;
         }
     }
 
@@ -221,24 +231,17 @@ async fn run(of: Arc<Inner>, mut stopped: watch::Receiver<bool>) {
     // A store that does not answer now is asked again.
     while of.beneath.stats(queue.clone()).await.is_err() {
         tokio::select! {
-            _ = stopped.wait_for(|stopped| *stopped) => return,
+            () = asked(&mut stopped) => return,
             () = of.defined.notified() => {}
             () = tokio::time::sleep(LOOK) => {}
         }
     }
-    let stop = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
-    if let Err(error) = of.runner.run_until(stop).await {
+    if let Err(error) = of.runner.run_until(asked(&mut stopped)).await {
         tracing::error!(code = error.code(), %error, "schedules are run no more");
     }
 }
 
-/// Makes a call again for a while that meets a schedule in a runner's hands.
-async fn busy<T>(call: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
-    for _ in 1..TRIES {
-        match call().await {
-            Err(Error::ScheduleBusy { .. }) => tokio::time::sleep(PAUSE).await,
-            answer => return answer,
-        }
-    }
-    call().await
+/// Waits until it is asked to end, or whoever could ask is gone.
+async fn asked(stopped: &mut watch::Receiver<bool>) {
+    drop(stopped.wait_for(|stopped| *stopped).await);
 }

@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::DeliveryError;
+use super::{DeliveryError, asked};
 use crate::config::{SinkConfig, SinkKind};
 
 /// The reason of a pause that somebody has asked for.
@@ -36,7 +36,7 @@ pub(crate) struct Sink {
     queues: Vec<(QueueName, Arc<Stats>)>,
     switch: Switch,
     stop: watch::Sender<bool>,
-    task: Mutex<Option<JoinHandle<()>>>,
+    task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
     /// Why its worker has ended by itself.
     ended: Arc<OnceLock<String>>,
 }
@@ -44,6 +44,12 @@ pub(crate) struct Sink {
 impl fmt::Debug for Sinks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.running().keys()).finish()
+    }
+}
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sink").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
@@ -75,7 +81,8 @@ impl Sinks {
         for sink in &old {
             self.running().remove(&sink.config.name);
         }
-        let mut touched = old.iter().filter(|sink| !configs.iter().any(|now| now.name == sink.config.name)).count();
+        let mut touched =
+            old.iter().filter(|sink| !configs.iter().any(|now| now.name == sink.config.name)).count();
         for config in configs {
             if self.get(&config.name).is_some() {
                 continue;
@@ -117,26 +124,28 @@ impl Sink {
         let ended = Arc::new(OnceLock::new());
         let (name, why) = (config.name.clone(), Arc::clone(&ended));
         let task = tokio::spawn(async move {
-            let stop = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
-            if let Err(error) = worker.run_until(stop).await {
+            if let Err(error) = worker.run_until(asked(&mut stopped)).await {
                 tracing::error!(sink = name, code = error.code(), %error, "the sink has ended");
                 let _ = why.set(error.to_string());
             }
         });
-        Ok(Sink { config, webhook, queues, switch, stop, task: Mutex::new(Some(task)), ended })
+        let task = tokio::sync::Mutex::new(Some(task));
+        Ok(Sink { config, webhook, queues, switch, stop, task, ended })
     }
 
     /// Ends its takes, and waits until what it has in hand is done or given back.
     async fn stop(&self) {
         self.stop.send_replace(true);
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(task) = task
-            && let Err(error) = task.await
+        // Left where it is until it has ended: whoever is dropped while it waits leaves it to the next one.
+        let mut task = self.task.lock().await;
+        let Some(ending) = task.as_mut() else { return };
+        if let Err(error) = ending.await
             && error.is_panic()
         {
             // Its leases end by themselves.
             tracing::error!(sink = self.config.name, "the sink has panicked");
         }
+        *task = None;
     }
 
     /// What it is called.

@@ -9,8 +9,8 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use dwell_wire::{Operation, ROUTES, Route};
 
 use super::{
-    App, access, dead, forecast, health, me, messages, metrics, overview, pages, put, queues, schedules, settle,
-    sinks, take,
+    App, access, dead, forecast, health, me, messages, metrics, overview, pages, put, queues, schedules,
+    settle, sinks, take,
 };
 
 /// Answers this method alone.

@@ -8,7 +8,9 @@ use axum::extract::State;
 use axum::http::{Response, StatusCode};
 use dwell_delivery::schedule::{Defined, Listed, Times};
 use dwell_store::Error;
-use dwell_wire::{Instants, PutAnswer, Removed, Schedule, ScheduleDefined, ScheduleOutcome, Schedules, shown_body};
+use dwell_wire::{
+    Instants, PutAnswer, Removed, Schedule, ScheduleDefined, ScheduleOutcome, Schedules, shown_body,
+};
 
 use super::call::Call;
 use super::managed;

@@ -19,7 +19,10 @@ use crate::json::NoFieldsIn;
 fn named(app: &App, call: &Call) -> Result<Arc<Sink>, Problem> {
     let name = call.param("name").expect("the route has this parameter");
     app.delivery.sink(name).ok_or_else(|| {
-        Problem::new(Refusal::UnknownSink, format!("this server runs no sink '{name:.200}'; look at /v1/sinks"))
+        Problem::new(
+            Refusal::UnknownSink,
+            format!("this server runs no sink '{name:.200}'; look at /v1/sinks"),
+        )
     })
 }
 

@@ -112,9 +112,8 @@ pub(crate) fn reschedule(item: RescheduleItem<'_>) -> Result<(Target, When), Pro
 
 /// What a schedule is to say.
 pub(crate) fn schedule(fields: ScheduleFields<'_>) -> Result<Definition, Problem> {
-    let invalid = |name: &str, detail: String| {
-        Problem::new(Refusal::InvalidField, format!("field '{name}': {detail}"))
-    };
+    let invalid =
+        |name: &str, detail: String| Problem::new(Refusal::InvalidField, format!("field '{name}': {detail}"));
     let body = match (fields.body, fields.body_base64) {
         (Some(text), None) => Bytes::from(text.into_owned()),
         (None, Some(bytes)) => Bytes::from(bytes.0.into_owned()),

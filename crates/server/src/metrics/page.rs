@@ -65,7 +65,11 @@ const NAMES: &[(&str, MetricType, &str)] = &[
     ),
     ("dwell_sink_paused", MetricType::Gauge, "1 while a sink is paused"),
     ("dwell_sink_in_flight", MetricType::Gauge, "Messages that a sink has in hand, by queue"),
-    ("dwell_sink_lost", MetricType::Counter, "Outcomes that came after the lease was over, by sink and queue"),
+    (
+        "dwell_sink_lost",
+        MetricType::Counter,
+        "Outcomes that came after the lease was over, by sink and queue",
+    ),
     ("dwell_sink_breaker", MetricType::Gauge, "1 for the state that a sink's breaker is in, by queue"),
     ("dwell_schedule_runs", MetricType::Counter, "Runs of schedules that this server has put"),
     ("dwell_schedule_missed", MetricType::Counter, "Instants of schedules that were missed and are not run"),

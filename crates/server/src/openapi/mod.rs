@@ -10,9 +10,9 @@ use dwell_model::{AttemptLimit, Holder, Key, MessageId, PutToken, QueueName, Rec
 use dwell_wire::{
     Answer, Cancelled, Deaths, Delivery, Forecast, Found, Instants, LeaseItem, Me, Message, Moved, Overview,
     PATH_PARAMETERS, Page, Parameter, Problem, PutAnswer, PutItem, QueuePage, QueueStats, ROUTES, Recent,
-    Removed, Request, RescheduleItem, ReviveFields, Route, Schedule, ScheduleDefined, ScheduleFields, Schedules,
-    SelectFields, ServerInfo, SettleItem, Settled, Sink, SinkTested, Sinks, Swept, Taken, TargetFields,
-    WhenFields, lookup, schema,
+    Removed, Request, RescheduleItem, ReviveFields, Route, Schedule, ScheduleDefined, ScheduleFields,
+    Schedules, SelectFields, ServerInfo, SettleItem, Settled, Sink, SinkTested, Sinks, Swept, Taken,
+    TargetFields, WhenFields, lookup, schema,
 };
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};

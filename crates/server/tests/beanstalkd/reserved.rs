@@ -30,8 +30,12 @@ async fn a_reserved_tube_is_looked_at_and_not_changed_by_any_command() {
         assert_eq!(client.job(&command).await, ("FOUND".to_owned(), number, body.to_owned()));
     }
     assert!(client.yaml("stats-tube dwell:test").await.contains("current-jobs-ready: 1"));
-    let mut changes =
-        vec!["put 0 0 60 1\r\nx".to_owned(), "watch dwell:test".into(), "kick 9".into(), "pause-tube dwell:test 9".into()];
+    let mut changes = vec![
+        "put 0 0 60 1\r\nx".to_owned(),
+        "watch dwell:test".into(),
+        "kick 9".into(),
+        "pause-tube dwell:test 9".into(),
+    ];
     for number in &numbers {
         changes.extend(["reserve-job", "delete"].map(|verb| format!("{verb} {number}")));
     }

@@ -23,7 +23,9 @@ fn sinks(text: &str) -> Vec<SinkConfig> {
 
 /// A webhook's table.
 fn webhook(name: &str, queue: &str, to: SocketAddr, more: &str) -> String {
-    format!("[[sinks]]\nname = \"{name}\"\nqueues = [\"{queue}\"]\nkind = \"webhook\"\nurl = \"http://{to}/hush\"\n{more}\n")
+    format!(
+        "[[sinks]]\nname = \"{name}\"\nqueues = [\"{queue}\"]\nkind = \"webhook\"\nurl = \"http://{to}/hush\"\n{more}\n"
+    )
 }
 
 /// Takes requests and answers each with `status`.
@@ -74,7 +76,10 @@ async fn answer(mut stream: TcpStream, status: Arc<AtomicU16>, got: Arc<AtomicUs
         bytes.drain(..end + length);
         got.fetch_add(1, Ordering::SeqCst);
         let status = status.load(Ordering::SeqCst);
-        let head = format!("HTTP/1.1 {status} X\r\n{}\r\n", if status == 204 { "" } else { "content-length: 0\r\n" });
+        let head = format!(
+            "HTTP/1.1 {status} X\r\n{}\r\n",
+            if status == 204 { "" } else { "content-length: 0\r\n" }
+        );
         if stream.write_all(head.as_bytes()).await.is_err() {
             return;
         }
@@ -107,7 +112,10 @@ async fn a_sink_delivers_and_is_paused_and_resumed() {
     put_into(&server, "orders").await;
     until("it is delivered", || async { shown(&server, "shop").await["queues"][0]["acked"] == 1 }).await;
     let sink = shown(&server, "shop").await;
-    assert_eq!((&sink["state"], &sink["delivered"], &sink["kind"]), (&json!("running"), &json!(1), &json!("webhook")));
+    assert_eq!(
+        (&sink["state"], &sink["delivered"], &sink["kind"]),
+        (&json!("running"), &json!(1), &json!("webhook"))
+    );
     assert_eq!(sink["destination"], receiver.address.to_string());
     assert_eq!(sink["queues"][0]["queue"], "orders");
     assert_eq!(server.get("/v1/sinks").await.json()["sinks"][0]["name"], "shop");
@@ -135,7 +143,8 @@ async fn a_sink_delivers_and_is_paused_and_resumed() {
         assert!(page.contains(line), "{line}: {page}");
     }
     for target in ["/v1/sinks/none", "/v1/sinks/none/test"] {
-        let answer = if target.ends_with("test") { server.post(target).await } else { server.get(target).await };
+        let answer =
+            if target.ends_with("test") { server.post(target).await } else { server.get(target).await };
         assert_eq!(answer.problem(), (404, "unknown_sink".to_owned()));
     }
     server.delivery.stop().await;
@@ -155,7 +164,8 @@ async fn a_destination_that_is_down_or_gone_leaves_the_server_ready() {
     server.delivery.start(sinks(&text), Vec::new()).await.unwrap();
     put_into(&server, "a").await;
     put_into(&server, "b").await;
-    until("the breaker opens", || async { shown(&server, "down").await["queues"][0]["breaker"] == "open" }).await;
+    until("the breaker opens", || async { shown(&server, "down").await["queues"][0]["breaker"] == "open" })
+        .await;
     until("410 pauses", || async { shown(&server, "gone").await["state"] == "paused" }).await;
     let down = shown(&server, "down").await;
     assert!(down["failed"]["refused"].as_u64() >= Some(1), "{down}");
@@ -178,7 +188,8 @@ async fn a_reload_restarts_what_changed_alone() {
     let server = start().await;
     let receiver = Receiver::start().await;
     let to = receiver.address;
-    let before = webhook("same", "a", to, "") + &webhook("other", "b", to, "") + &webhook("dropped", "c", to, "");
+    let before =
+        webhook("same", "a", to, "") + &webhook("other", "b", to, "") + &webhook("dropped", "c", to, "");
     server.delivery.start(sinks(&before), Vec::new()).await.unwrap();
     for (sink, queue) in [("same", "a"), ("other", "b")] {
         put_into(&server, queue).await;
@@ -236,7 +247,10 @@ async fn a_schedule_is_defined_looked_at_run_paused_and_deleted() {
     assert_eq!(server.get("/v1/schedules").await.json(), json!({"schedules": [expected]}));
     let next = server.get("/v1/schedules/report/next?count=3").await.json();
     let instants = next["instants"].as_array().unwrap();
-    assert!(instants.len() == 3 && instants.iter().all(|at| at.as_str().unwrap().contains(":30:00")), "{next}");
+    assert!(
+        instants.len() == 3 && instants.iter().all(|at| at.as_str().unwrap().contains(":30:00")),
+        "{next}"
+    );
 
     let run = server.post("/v1/schedules/report/run").await;
     assert_eq!((run.status, &run.json()["outcome"]), (201, &json!("created")));

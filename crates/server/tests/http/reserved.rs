@@ -72,7 +72,9 @@ async fn send(server: &Running, route: &Route, stage: &Stage) -> Answer {
     if body.is_null() {
         return server.send(route.method, &target, &[], b"").await;
     }
-    server.send(route.method, &target, &[("content-type", "application/json")], body.to_string().as_bytes()).await
+    server
+        .send(route.method, &target, &[("content-type", "application/json")], body.to_string().as_bytes())
+        .await
 }
 
 /// The code that the answer, or its only item, refuses with.
@@ -123,7 +125,10 @@ async fn in_a_batch_the_other_items_are_done() {
     let items = json!([{"queue": QUEUE, "body": "x"}, {"queue": "q", "body": "y"}]);
     let answers = server.post_json("/v1/messages:batch", &items).await.json();
     let error = &answers["answers"][0]["error"];
-    assert_eq!((&error["code"], &error["queue"], &error["retryable"]), (&json!("queue_reserved"), &json!(QUEUE), &json!(false)));
+    assert_eq!(
+        (&error["code"], &error["queue"], &error["retryable"]),
+        (&json!("queue_reserved"), &json!(QUEUE), &json!(false))
+    );
     assert_eq!(answers["answers"][1]["outcome"], "created");
     assert_eq!(server.count("ready").await, Some(1));
     server.stop().await;
