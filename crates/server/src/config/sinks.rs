@@ -388,7 +388,10 @@ impl SinkDraft {
         let ca = match &self.ca {
             None => None,
             Some(path) => Some((files.pem)(path).map_err(|error| {
-                (at("ca"), Refused::from(format!("ca: {} cannot be read: {error}", path.display())))
+                (
+                    at("ca"),
+                    Refused::from(format!("ca: {:.300} cannot be read: {error}", path.to_string_lossy())),
+                )
             })?),
         };
         let goal = match (&self.url, &self.url_header) {
