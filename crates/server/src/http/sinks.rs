@@ -15,14 +15,16 @@ use super::{App, Problem, Refusal};
 use crate::delivery::Sink;
 use crate::json::NoFieldsIn;
 
-/// The sink in the path.
-fn named(app: &App, call: &Call) -> Result<Arc<Sink>, Problem> {
-    let name = call.param("name").expect("the route has this parameter");
+/// The name in the path.
+fn name(call: &Call) -> String {
+    call.param("name").expect("the route has this parameter").to_owned()
+}
+
+/// The sink of this name.
+fn named(app: &App, name: &str) -> Result<Arc<Sink>, Problem> {
     app.delivery.sink(name).ok_or_else(|| {
-        Problem::new(
-            Refusal::UnknownSink,
-            format!("this server runs no sink '{name:.200}'; look at /v1/sinks"),
-        )
+        let detail = format!("this server runs no sink '{name:.200}'; look at /v1/sinks");
+        Problem::new(Refusal::UnknownSink, detail)
     })
 }
 
@@ -36,14 +38,14 @@ pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Resp
 /// `GET /v1/sinks/{name}`
 pub(crate) async fn one(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     call.no_query()?;
-    Ok(json(StatusCode::OK, &named(&app, &call)?.shown()))
+    Ok(json(StatusCode::OK, &named(&app, &name(&call))?.shown()))
 }
 
 /// `POST /v1/sinks/{name}/test`
 pub(crate) async fn test(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
-    let sink = named(&app, &call)?;
+    let name = name(&call);
     call.fields::<NoFieldsIn>(&app).await?;
-    let tested = match sink.test().await {
+    let tested = match named(&app, &name)?.test().await {
         Tried::Reached => SinkTested { reached: Some(true), error: None },
         Tried::Failed(error) => SinkTested { reached: Some(false), error: Some(error) },
         Tried::NoneToTry => SinkTested { reached: None, error: None },
@@ -67,8 +69,9 @@ async fn changed(
     what: &'static str,
     change: fn(&Sink),
 ) -> Result<Response<Body>, Problem> {
-    let (sink, caller) = (named(app, &call)?, call.caller());
+    let (name, caller) = (name(&call), call.caller());
     call.fields::<NoFieldsIn>(app).await?;
+    let sink = named(app, &name)?;
     change(&sink);
     managed::say_of(&caller, what, sink.name(), None);
     Ok(json(StatusCode::OK, &sink.shown()))
