@@ -19,7 +19,7 @@ use crate::table::{self, Cell};
 /// Define schedules, look at them, run them, pause them
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  dwell schedules put report --queue reports --cron '30 9 * * MON-FRI' --zone Europe/Berlin
+  dwell schedules put report --queue reports --cron '30 9 * * MON-FRI'
   dwell schedules put tick --queue ticks --every 5m --body tock
   dwell schedules list
   dwell schedules next report --count 3
