@@ -191,8 +191,8 @@ impl Snapshot {
             let seconds = |ms: u64| ms as f64 * 0.001;
             let bucket = |(bound, count): &(Option<u64>, u64)| (bound.map_or(f64::INFINITY, seconds), *count);
             let buckets: Vec<(f64, u64)> = lateness.buckets.iter().map(bucket).collect();
-            let mut metric = metric.encode_family(&[("sink", sink.name())])?;
-            histogram(&mut metric, &buckets, seconds(lateness.sum_ms))?;
+            let labels = [("sink", sink.name())];
+            histogram(&mut metric.encode_family(&labels)?, &buckets, seconds(lateness.sum_ms))?;
         }
         Ok(())
     }
