@@ -40,6 +40,7 @@
 //! # Layout
 //! - [`Client`], [`Builder`], [`OpenError`]: which server, and as whom
 //! - `store`: the calls of the contract, of which `put`, `take`, `change`, `look`, `queue` and `forecast` do a kind each
+//! - `delivery`: sinks and schedules that the server runs itself
 //! - `takes`: what happens to a take whose caller goes
 //! - `call`, `retry`: what a call sends, what an answer means, and what is sent twice
 //! - `transport`, `socket`, `tls`: connections
@@ -48,6 +49,7 @@
 mod call;
 mod change;
 mod client;
+mod delivery;
 mod error;
 mod forecast;
 mod look;

@@ -12,7 +12,7 @@
 //!   `refusals`: what the table is made of; [`Path`]: a route's path with its names filled in
 //! - [`Verb`], [`Asks`]: scopes
 //! - [`CODES`]: each code that a refusal may have, with its status; [`Problem`]: a refusal on its way
-//! - `message`, `put`, `settle`, `change`, `queue`, `forecast`, `deaths`, `server`: what is asked and answered in JSON, a kind of operations each;
+//! - `message`, `put`, `settle`, `change`, `queue`, `forecast`, `deaths`, `delivery`, `server`: what is asked and answered in JSON, a kind of operations each;
 //!   `text`: durations and bytes in it; [`Unreadable`]: an answer of which no value of a store can be made
 //! - `schema` (feature of that name): what all of that looks like, for OpenAPI
 
@@ -20,6 +20,7 @@ mod asks;
 mod change;
 mod codes;
 mod deaths;
+mod delivery;
 mod forecast;
 mod message;
 mod parameters;
@@ -43,6 +44,10 @@ pub use change::{
 };
 pub use codes::{CODES, Code, lookup};
 pub use deaths::{DeathCounts, Deaths, DiscardCounts, QueueDeaths};
+pub use delivery::{
+    Instants, Schedule, ScheduleDefined, ScheduleFields, ScheduleOutcome, Schedules, Sink, SinkQueue,
+    SinkTested, Sinks, shown_body,
+};
 pub use forecast::{Census, Forecast, Overview, Recent, Series, TopQueue};
 pub use message::{Counts, Delivery, Found, Message, Page, Taken, lease_until};
 pub use parameters::{PATH_PARAMETERS, Parameter};

@@ -29,6 +29,7 @@ use dwell_server::{
     BindError, Durability, Listeners, Loaded, Server, ServerConfig, StoreConfig, StoreKind, apply_queues,
 };
 use serde::Serialize;
+use tokio::sync::oneshot;
 
 use self::engine::Recovered;
 use self::notify::State;
@@ -60,7 +61,7 @@ option has a key in the file and a variable in the environment, too.
 An empty data directory takes 64 MiB of disk, set aside for the first segment of
 the journal; see --segment.
 
-SIGHUP reloads queues, tokens and certificates. SIGTERM or SIGINT (Ctrl-C) ends
+SIGHUP reloads queues, sinks, schedules, tokens and certificates. SIGTERM or SIGINT (Ctrl-C) ends
 it: it accepts nothing new, answers what is under way, gives waiting takes an
 empty answer, and closes the store. A second one ends it at once, which loses
 nothing that was answered.
@@ -158,6 +159,13 @@ impl Serve {
             server.show_samples(Arc::new(move || samples::of(&engine)));
         }
         let _door = open_door(context, opened, &loaded);
+        let sinks = std::mem::take(&mut loaded.configuration.sinks);
+        let schedules = std::mem::take(&mut loaded.configuration.schedules);
+        let delivery = server.delivery();
+        delivery
+            .start(sinks, schedules)
+            .await
+            .map_err(|refused| can_not_start(refused.error.code(), refused))?;
         announce(&context.output, &server, opened, &loaded);
         let reloader = Reloader {
             options: self.options,
@@ -165,18 +173,27 @@ impl Serve {
             store: Arc::clone(&opened.store),
             started: loaded,
             queues,
+            delivery: delivery.clone(),
             output: &context.output,
         };
         notify::tell(State::Ready);
         let mut signal = None;
+        let (begin, begun) = oneshot::channel();
         let shutdown = async {
             tokio::select! {
                 name = signals.first() => signal = Some(name),
                 () = reloader.run(hangups) => {}
             }
             notify::tell(State::Stopping);
+            // The other end waits for it as long as the server runs.
+            let _ = begin.send(());
         };
-        let drained = Box::pin(server.run(shutdown)).await;
+        // Sinks finish what they have in hand while connections do, and not after them.
+        let delivering = async {
+            let _ = begun.await;
+            delivery.stop().await;
+        };
+        let (drained, ()) = tokio::join!(Box::pin(server.run(shutdown)), delivering);
         if let Some(movers) = movers {
             movers.stop().await?;
         }

@@ -17,6 +17,9 @@ pub struct QueueName(Arc<str>);
 impl QueueName {
     /// The longest name, in bytes.
     pub const MAX_LEN: usize = 200;
+    /// What names of queues that are dwell's own begin with. Over the network those queues can only be read; a program that has the
+    /// store itself may do anything with them.
+    pub const RESERVED: &str = "dwell:";
 
     /// Checks `name`.
     ///
@@ -34,6 +37,11 @@ impl QueueName {
         } else {
             Err(Invalid::InvalidQueueName { name: excerpt(name) })
         }
+    }
+
+    /// Whether the queue is dwell's own.
+    pub fn is_reserved(&self) -> bool {
+        self.0.starts_with(QueueName::RESERVED)
     }
 
     /// The same name in memory of its own: clones of one and of the other, made and dropped on two processors at a time,

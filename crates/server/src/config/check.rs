@@ -3,22 +3,33 @@
 //! What is put together of parts that were refused themselves is not looked at: it would be wrong for the same reason.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 
+use dwell_delivery::sinks::webhook::Secret;
 use dwell_redisson::Keys;
 
 use super::error::{ConfigError, ConfigErrorKind, Origin};
 use super::layers::{Draft, RedissonDraft, StoreKind, Warning};
+use super::sinks;
 use crate::listener::is_loopback;
 use crate::security::{Tls, TlsError, TlsFiles, Token, Tokens};
 
-/// Refuses what can not be meant, and puts halves together: tokens and certificates.
-pub(super) fn check(
-    draft: &mut Draft,
-    load_tls: impl FnOnce(&TlsFiles) -> Result<Tls, TlsError>,
-    errors: &mut Vec<ConfigError>,
-) {
+/// How what a configuration names is read from elsewhere.
+#[derive(Clone, Copy)]
+pub(super) struct Files {
+    pub(super) tls: fn(&TlsFiles) -> Result<Tls, TlsError>,
+    /// A secret, from a file or the environment.
+    pub(super) secret: fn(&str) -> dwell_delivery::Result<Secret>,
+    /// Certificates to trust.
+    pub(super) pem: fn(&Path) -> io::Result<Vec<u8>>,
+}
+
+/// Refuses what can not be meant, and puts halves together: tokens, certificates and sinks.
+pub(super) fn check(draft: &mut Draft, files: &Files, errors: &mut Vec<ConfigError>) {
     tokens(draft, errors);
-    tls(draft, load_tls, errors);
+    tls(draft, files.tls, errors);
+    sinks::check(draft, files, errors);
     listeners(draft, errors);
     redisson(draft, errors);
 }
