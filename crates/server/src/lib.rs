@@ -61,7 +61,7 @@ pub use config::{
     RedissonConfig, ServerConfig, Shown, SinkConfig, SinkKind, StoreConfig, StoreKind, Warning,
     WebhookConfig, WebhookGoal, apply_queues, check_value, config_keys,
 };
-pub use delivery::{Delivery, DeliveryChanges, DeliveryError};
+pub use delivery::{Delivery, DeliveryError};
 pub use dwell_wire::Verb;
 pub use listener::{BindError, Listeners};
 pub use metrics::{Sample, SampleValue, Samples};

@@ -26,7 +26,7 @@ fn check(queue: &QueueName) -> Result<()> {
     if queue.is_reserved() { Err(Error::QueueReserved { queue: queue.clone() }) } else { Ok(()) }
 }
 
-/// The same answer for each of so many items.
+/// The same answer for each of `items` items.
 fn each<T>(items: usize, refusal: &Error) -> Vec<Result<T>> {
     (0..items).map(|_| Err(refusal.clone())).collect()
 }

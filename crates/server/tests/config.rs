@@ -515,7 +515,7 @@ fn what_is_wrong_with_a_sink_has_its_code_and_a_way_out() {
         (sink(&["queues = [\"q\", \"q\"]"]), "config_conflict", "twice"),
         (format!("{whole}{}", sink(&["name = \"b\""])), "config_conflict", "sink 'a' takes from queue 'q'"),
         (format!("{whole}{}", sink(&["queues = [\"r\"]"])), "config_conflict", "a sink 'a' already"),
-        // Values that can not be.
+        // Values that cannot be.
         (sink(&["kind = \"kafka\""]), "config_invalid_value", "\"webhook\""),
         (sink(&["name = \"two words\""]), "config_invalid_value", "A-Za-z0-9"),
         (sink(&["queues = [\"two words\"]"]), "config_invalid_value", "two words"),

@@ -70,7 +70,7 @@ pub const CODES: &[Code] = &[
     lasting(413, "body_too_large", "The message's body is too large"),
     lasting(413, "batch_too_large", "The batch has too many items"),
     lasting(431, "headers_too_large", "The message's headers are too large"),
-    lasting(400, "invalid_schedule", "This can not be a schedule"),
+    lasting(400, "invalid_schedule", "This cannot be a schedule"),
     lasting(400, "malformed_cron", "This is not a cron expression"),
     lasting(400, "ambiguous_dialect", "The cron expression means two things"),
     lasting(400, "cron_never_fires", "The schedule would never run"),

@@ -134,7 +134,7 @@ pub struct ScheduleFields<'a> {
         schemars(with = "Option<String>", extend("enum" = ["skip", "allow", "replace"]))
     )]
     pub overlap: Option<Cow<'a, str>>,
-    /// Moves each run back by up to so long.
+    /// Delays each run by up to this.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
     pub jitter: Option<Cow<'a, str>>,

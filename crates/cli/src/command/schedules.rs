@@ -98,7 +98,7 @@ struct Define {
     /// What becomes of a run while an earlier one is not done
     #[arg(long, value_enum, default_value_t = Overlap::Skip, value_name = "WHAT")]
     overlap: Overlap,
-    /// Move each run back by up to so long
+    /// Delay each run by up to this, a part of its own for each instant
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
     jitter: Option<u64>,
 }

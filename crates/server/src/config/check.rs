@@ -25,7 +25,7 @@ pub(super) struct Files {
     pub(super) pem: fn(&Path) -> io::Result<Vec<u8>>,
 }
 
-/// Refuses what can not be meant, and puts halves together: tokens, certificates and sinks.
+/// Refuses what cannot be meant, and puts halves together: tokens, certificates and sinks.
 pub(super) fn check(draft: &mut Draft, files: &Files, errors: &mut Vec<ConfigError>) {
     tokens(draft, errors);
     tls(draft, files.tls, errors);

@@ -29,11 +29,12 @@ pub(crate) use self::sinks::Sink;
 use self::sinks::Sinks;
 use crate::config::SinkConfig;
 
-/// How often a schedule is looked for that a server is running at this moment.
-const TRIES: u32 = 20;
+/// How often a schedule is tried again that a server has in hand at this moment. A turn of a runner takes milliseconds; one that died in
+/// it leaves a lease of 30 s behind, and its successor outwaits that rather than not start.
+const TRIES: u32 = 350;
 /// How often a server that knows of no schedule looks whether another one has defined some.
 const LOOK: Duration = Duration::from_secs(60);
-/// How long to wait between two tries. A turn of a runner takes milliseconds.
+/// How long to wait between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A sink or a schedule that cannot be brought into force.
@@ -44,15 +45,6 @@ pub struct DeliveryError {
     pub what: String,
     /// Why.
     pub error: Error,
-}
-
-/// How much has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct DeliveryChanges {
-    /// Sinks that were started, stopped, or both.
-    pub sinks: usize,
-    /// Schedules that were defined, changed or deleted.
-    pub schedules: usize,
 }
 
 /// The sinks and schedules of a server. Clones are the same.
@@ -104,7 +96,7 @@ impl Delivery {
     /// Begins to run the schedules that the store has, defines those of the configuration, and starts its sinks.
     ///
     /// # Errors
-    /// [`DeliveryError`] of the first schedule that the store refuses.
+    /// [`DeliveryError`] of the first schedule that the store refuses, or the first sink that cannot be started.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
@@ -112,42 +104,47 @@ impl Delivery {
         &self,
         sinks: Vec<SinkConfig>,
         schedules: Vec<Schedule>,
-    ) -> Result<DeliveryChanges, DeliveryError> {
-        let changes = self.replace(sinks, schedules).await?;
+    ) -> Result<(), DeliveryError> {
+        self.replace_schedules(schedules).await?;
+        self.replace_sinks(sinks).await?;
         let mut running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
         if running.is_none() {
             let (stop, stopped) = watch::channel(false);
             *running = Some((stop, tokio::spawn(run(Arc::clone(&self.0), stopped))));
         }
+        Ok(())
+    }
+
+    /// Defines these schedules, and deletes those of the configuration before that are not among them. Returns how many were defined,
+    /// changed or deleted; one that says the same goes on undisturbed.
+    ///
+    /// # Errors
+    /// [`DeliveryError`] of the first schedule that the store refuses. Those before it have changed.
+    pub async fn replace_schedules(&self, schedules: Vec<Schedule>) -> Result<usize, DeliveryError> {
+        let mut configured = self.0.configured.lock().await;
+        let mut changes = 0;
+        for schedule in &schedules {
+            changes += usize::from(self.define(schedule).await?);
+        }
+        let stays = |name: &str| schedules.iter().any(|schedule| schedule.name() == name);
+        for left_out in configured.iter().filter(|schedule| !stays(schedule.name())) {
+            changes += usize::from(self.delete(left_out.name()).await?);
+        }
+        *configured = schedules;
         Ok(changes)
     }
 
-    /// Puts these in force in place of those before. What has not changed goes on undisturbed; a sink that has is drained first.
+    /// Runs these sinks in place of those before. Returns how many were started, stopped, or both; one that has not changed goes on
+    /// undisturbed, and one that has is drained first.
     ///
     /// # Errors
-    /// [`DeliveryError`] of the first schedule that the store refuses. Sinks are as they were then; schedules before it have changed.
+    /// [`DeliveryError`] of the first sink that cannot be started. None that the configuration accepts is refused, but threads may be
+    /// short.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
-    pub async fn replace(
-        &self,
-        sinks: Vec<SinkConfig>,
-        schedules: Vec<Schedule>,
-    ) -> Result<DeliveryChanges, DeliveryError> {
-        let mut configured = self.0.configured.lock().await;
-        let mut changes = DeliveryChanges::default();
-        for schedule in &schedules {
-            changes.schedules += usize::from(self.define(schedule).await?);
-        }
-        let stays = |name: &str| schedules.iter().any(|schedule| schedule.name() == name);
-        let before = configured.iter().map(|schedule| schedule.name().to_owned());
-        let left_out: Vec<String> = before.filter(|name| !stays(name)).collect();
-        for name in left_out {
-            changes.schedules += usize::from(self.delete(&name).await?);
-        }
-        *configured = schedules;
-        changes.sinks = self.0.sinks.replace(sinks).await?;
-        Ok(changes)
+    pub async fn replace_sinks(&self, sinks: Vec<SinkConfig>) -> Result<usize, DeliveryError> {
+        self.0.sinks.replace(sinks).await
     }
 
     /// Stops all of it: what is in hand is finished or given back. A second call finds nothing.

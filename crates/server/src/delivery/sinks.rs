@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use dwell_delivery::{Error, Stats, Switch, Worker};
 use dwell_model::QueueName;
 use dwell_store::Store;
 use dwell_wire::SinkQueue;
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -88,8 +90,8 @@ impl Sinks {
                 continue;
             }
             touched += 1;
-            // Whoever has paused it did so by its name.
-            let before = old.iter().find(|sink| sink.config.name == config.name);
+            // Whoever has paused it did so by its name. What its destination had answered is no reason for what it is now.
+            let before = old.iter().find(|sink| sink.config.name == config.name && sink.was_asked_to_pause());
             let switch = before.map_or_else(Switch::new, |sink| sink.switch.clone());
             let name = config.name.clone();
             let sink = Sink::start(&self.store, self.drain, config, switch)
@@ -124,10 +126,20 @@ impl Sink {
         let ended = Arc::new(OnceLock::new());
         let (name, why) = (config.name.clone(), Arc::clone(&ended));
         let task = tokio::spawn(async move {
-            if let Err(error) = worker.run_until(asked(&mut stopped)).await {
-                tracing::error!(sink = name, code = error.code(), %error, "the sink has ended");
-                let _ = why.set(error.to_string());
-            }
+            // A panic of a message's is caught in the worker; one of the worker itself must not look like a sink that runs.
+            let ran = AssertUnwindSafe(worker.run_until(asked(&mut stopped))).catch_unwind().await;
+            let error = match ran {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => {
+                    tracing::error!(sink = name, code = error.code(), %error, "the sink has ended");
+                    error.to_string()
+                }
+                Err(_) => {
+                    tracing::error!(sink = name, "the sink has panicked");
+                    "it has panicked; the server's standard error says where".to_owned()
+                }
+            };
+            let _ = why.set(error);
         });
         let task = tokio::sync::Mutex::new(Some(task));
         Ok(Sink { config, webhook, queues, switch, stop, task, ended })
@@ -139,12 +151,8 @@ impl Sink {
         // Left where it is until it has ended: whoever is dropped while it waits leaves it to the next one.
         let mut task = self.task.lock().await;
         let Some(ending) = task.as_mut() else { return };
-        if let Err(error) = ending.await
-            && error.is_panic()
-        {
-            // Its leases end by themselves.
-            tracing::error!(sink = self.config.name, "the sink has panicked");
-        }
+        // Panics are caught inside; so it fails only where the runtime ends first, and then leases end by themselves.
+        let _ = ending.await;
         *task = None;
     }
 
@@ -166,6 +174,11 @@ impl Sink {
     /// Whether it takes nothing until it is resumed.
     pub(crate) fn is_paused(&self) -> bool {
         self.switch.paused().is_some()
+    }
+
+    /// Whether somebody has paused it, and not its destination.
+    fn was_asked_to_pause(&self) -> bool {
+        self.switch.paused().is_some_and(|reason| &*reason == ASKED)
     }
 
     /// Takes nothing more until it is resumed, or the server is started again. What it has in hand is finished.

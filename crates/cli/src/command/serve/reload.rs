@@ -1,13 +1,14 @@
 //! SIGHUP: reads the configuration anew and brings into force what can change under way.
 //!
 //! Ground rule: a configuration with a mistake changes nothing. What is loaded is whole; with what does not reload, as
-//! it is, it leaves no listener open to everybody; then the queues' settings go into the store, and then schedules: the store
-//! alone can refuse by now. Sinks that have changed are drained and started; then names, tokens and certificates.
+//! it is, it leaves no listener open to everybody; then the queues' settings go into the store, and then the schedules: the
+//! store alone can refuse by now. Then come names, tokens and certificates, and last the sinks: one that has changed is drained,
+//! which takes its time.
 
 use std::fmt::Display;
 use std::sync::Arc;
 
-use dwell_server::{Control, Delivery, Loaded, QueueConfig, apply_queues};
+use dwell_server::{Control, Delivery, DeliveryError, Loaded, QueueConfig, apply_queues};
 use dwell_store::Store;
 use serde::Serialize;
 
@@ -102,18 +103,17 @@ impl Reloader<'_> {
             .map_err(|refused| vec![Reason::new(refused.error.code(), refused)])?;
         self.queues.clone_from(queues);
         self.control.keep_queues(queues);
-        let (sinks, schedules) = (new.configuration.sinks.clone(), new.configuration.schedules.clone());
-        let delivered = self
-            .delivery
-            .replace(sinks, schedules)
-            .await
-            .map_err(|refused| vec![Reason::new(refused.error.code(), refused)])?;
+        let refused = |refused: DeliveryError| vec![Reason::new(refused.error.code(), refused)];
+        let schedules = new.configuration.schedules.clone();
+        let schedules_changed = self.delivery.replace_schedules(schedules).await.map_err(refused)?;
         self.control.replace(&http.hosts, http.tokens.clone(), http.tls.clone());
+        let sinks_changed =
+            self.delivery.replace_sinks(new.configuration.sinks.clone()).await.map_err(refused)?;
         Ok(Reloaded {
             event: "reloaded",
             queues_changed,
-            sinks_changed: delivered.sinks,
-            schedules_changed: delivered.schedules,
+            sinks_changed,
+            schedules_changed,
             needs_restart: new.held_back(&self.started),
         })
     }
