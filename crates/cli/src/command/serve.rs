@@ -61,10 +61,11 @@ option has a key in the file and a variable in the environment, too.
 An empty data directory takes 64 MiB of disk, set aside for the first segment of
 the journal; see --segment.
 
-SIGHUP reloads queues, sinks, schedules, tokens and certificates. SIGTERM or SIGINT (Ctrl-C) ends
-it: it accepts nothing new, answers what is under way, gives waiting takes an
-empty answer, and closes the store. A second one ends it at once, which loses
-nothing that was answered.
+SIGHUP reloads queues, sinks, schedules, tokens and certificates. SIGTERM or
+SIGINT (Ctrl-C) ends it: it accepts nothing new, answers what is under way, lets
+sinks finish what they have in hand, gives waiting takes an empty answer, and
+closes the store. A second one ends it at once, which loses nothing that was
+answered.
 A server that can not start ends with exit code 6 and says why.")]
 pub(crate) struct Serve {
     #[command(flatten)]

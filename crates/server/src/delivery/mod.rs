@@ -100,11 +100,7 @@ impl Delivery {
     ///
     /// # Panics
     /// Outside a Tokio runtime.
-    pub async fn start(
-        &self,
-        sinks: Vec<SinkConfig>,
-        schedules: Vec<Schedule>,
-    ) -> Result<(), DeliveryError> {
+    pub async fn start(&self, sinks: Vec<SinkConfig>, schedules: Vec<Schedule>) -> Result<(), DeliveryError> {
         self.replace_schedules(schedules).await?;
         self.replace_sinks(sinks).await?;
         let mut running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);

@@ -179,7 +179,8 @@ async fn a_destination_that_is_down_or_gone_leaves_the_server_ready() {
     assert_eq!(listed["messages"][0]["attempt"], 0, "{listed}");
     // Another destination is not the one that has answered 410.
     receiver.status.store(204, Ordering::SeqCst);
-    let moved = webhook("down", "a", nobody, "") + &webhook("gone", "b", receiver.address, "timeout = \"9s\"");
+    let moved =
+        webhook("down", "a", nobody, "") + &webhook("gone", "b", receiver.address, "timeout = \"9s\"");
     assert_eq!(server.delivery.replace_sinks(sinks(&moved)).await.unwrap(), 1);
     until("it is delivered now", || async { shown(&server, "gone").await["delivered"] == 1 }).await;
     // No attempt is spent, and nothing is lost.
