@@ -12,6 +12,7 @@ mod discard;
 mod engine;
 mod expire_lease;
 mod extend;
+mod forecast;
 mod get;
 mod list;
 mod man;
@@ -32,6 +33,7 @@ mod sinks;
 mod stats;
 mod take;
 mod token;
+mod top;
 mod work;
 
 use clap::Subcommand;
@@ -81,6 +83,8 @@ pub(crate) enum Command {
     List(list::List),
     Queues(queues::Queues),
     Stats(stats::Stats),
+    Forecast(forecast::Forecast),
+    Top(top::Top),
     Settings(settings::Settings),
     Configure(Box<configure::Configure>),
     Pause(pause::Pause),
@@ -121,6 +125,8 @@ impl Command {
             Command::List(it) => it.run(context),
             Command::Queues(it) => it.run(context),
             Command::Stats(it) => it.run(context),
+            Command::Forecast(it) => it.run(context),
+            Command::Top(it) => it.run(context),
             Command::Settings(it) => it.run(context),
             Command::Configure(it) => it.run(context),
             Command::Pause(it) => it.run(context),

@@ -2,14 +2,39 @@
 
 use dwell_model::{QueueName, Timestamp};
 use dwell_store::{Forecast, Result};
-use dwell_wire::{Operation, Path};
+use dwell_wire::{Operation, Overview, Path, Span};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 
+use crate::Client;
 use crate::call::Call;
 use crate::client::Inner;
 
 /// The number of queues that are asked about at the same time.
 const SIDE_BY_SIDE: usize = 16;
+
+impl Client {
+    /// All queues at a glance. The server counts them while somebody asks, so the first answer may be without.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn overview(&self) -> Result<Overview> {
+        let call = Call::read(Path::of(Operation::Overview, &[]));
+        self.inner.reactor.enter(self.inner.send(call)).await
+    }
+
+    /// What of a queue, or of all of them, falls due in the steps of a span, which begins now by the server's clock.
+    ///
+    /// # Errors
+    /// As [`forecast`](dwell_store::Store::forecast).
+    pub async fn forecast_span(&self, queue: Option<&QueueName>, span: Span) -> Result<dwell_wire::Forecast> {
+        let path = match queue {
+            Some(queue) => Path::of(Operation::Forecast, &[queue.as_str()]),
+            None => Path::of(Operation::ForecastAll, &[]),
+        };
+        let call = Call::read(path.query("span", span.as_str()));
+        self.inner.reactor.enter(self.inner.send(call)).await
+    }
+}
 
 impl Inner {
     pub(crate) async fn forecast(

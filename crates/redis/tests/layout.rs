@@ -200,6 +200,24 @@ fn dumped(server: &Server) -> String {
     text
 }
 
+/// The lengths of all names and values that lie under keys of a kind, the letter at their end, in the partitions that `of`
+/// chooses by their hash tags.
+fn lengths(dump: &str, of: impl Fn(&str) -> bool) -> BTreeMap<char, Vec<Vec<usize>>> {
+    let mut kinds: BTreeMap<char, Vec<Vec<usize>>> = BTreeMap::new();
+    for line in dump.lines() {
+        let words: Vec<Vec<u8>> =
+            line.split(' ').map(|word| percent_encoding::percent_decode_str(word).collect()).collect();
+        let key = String::from_utf8(words[1].clone()).unwrap();
+        let (tag, kind) = key.split_once("}:").unwrap();
+        if of(tag) {
+            let pairs = words[2..].chunks(2).map(|pair| pair.iter().map(Vec::len).collect());
+            kinds.entry(kind.chars().next().unwrap()).or_default().extend(pairs);
+        }
+    }
+    kinds.values_mut().for_each(|lengths| lengths.sort());
+    kinds
+}
+
 /// Makes a server hold what the lines say.
 fn replay(server: &Server, lines: &str) {
     let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
@@ -223,6 +241,31 @@ async fn the_fixture_of_layout_1_opens_and_is_good_for_everything() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_fixture_of_layout_2_opens_and_is_good_for_everything() {
     opens_and_is_good_for_everything("2").await;
+}
+
+/// Nothing of a message has grown where it uses nothing of what came later: retention, holders, keys of the dead, digests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_uses_none_of_what_came_later_has_not_one_byte_more() {
+    let before = folder().join("layout-3-without-retention.redis");
+    let before = std::fs::read_to_string(before).unwrap();
+    let server = Server::start();
+    let store = open_at(&server, MADE_MS).await;
+    fill(&store).await;
+    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:[aw]"])).unwrap();
+    for key in keys {
+        server.command(&["DEL", &key]);
+    }
+    // The directory has more queues, and the one that uses all of it was not there.
+    let was_there =
+        |tag: &str| tag != "{dwell" && before.contains(&tag.replace(':', "%3A").replace('{', "%7B"));
+    let (mut before, mut now) = (lengths(&before, was_there), lengths(&dumped(&server), was_there));
+    // Idempotency keys: each remembers what it stands for.
+    assert!(before.remove(&'t').is_some() && now.remove(&'t').is_some());
+    assert!(before.values().flatten().count() > 50);
+    for (kind, lengths) in &before {
+        assert_eq!(now.get(kind), Some(lengths), "{kind}");
+    }
+    assert_eq!(before.len(), now.len());
 }
 
 /// Retention, holders and digests are fields that a store may lack: the layout has the same number with them.

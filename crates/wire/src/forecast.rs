@@ -9,6 +9,47 @@ use serde::{Deserialize, Serialize};
 
 use crate::{StateCounts, pause_text, text};
 
+/// A span of time from now on, cut into steps of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Span {
+    /// 60 steps of a second.
+    Minute,
+    /// 60 steps of a minute.
+    Hour,
+    /// 24 steps of an hour.
+    Day,
+    /// 30 steps of a day.
+    Month,
+}
+
+impl Span {
+    /// All of them, with the names that the `span` parameter has for them.
+    pub const ALL: [(&'static str, Span); 4] =
+        [("minute", Span::Minute), ("hour", Span::Hour), ("day", Span::Day), ("month", Span::Month)];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        Span::ALL[self as usize].0
+    }
+
+    /// The number of steps, and the length of each in milliseconds.
+    pub fn steps(self) -> (u64, u64) {
+        match self {
+            Span::Minute => (60, 1_000),
+            Span::Hour => (60, 60_000),
+            Span::Day => (24, 3_600_000),
+            Span::Month => (30, 86_400_000),
+        }
+    }
+
+    /// The ends of the steps: whole steps of UTC, the first after `now`, so that a step keeps its place from one forecast to the next.
+    pub fn edges(self, now: Timestamp) -> Vec<Timestamp> {
+        let (count, step_ms) = self.steps();
+        let first = now.as_ms().unsigned_abs() / step_ms + 1;
+        (first..first + count).map(|step| Timestamp::MIN.saturating_after(step * step_ms)).collect()
+    }
+}
+
 /// How many scheduled messages are due by each of some instants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]

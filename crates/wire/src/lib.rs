@@ -48,7 +48,7 @@ pub use delivery::{
     Instants, Schedule, ScheduleDefined, ScheduleFields, ScheduleOutcome, Schedules, Sink, SinkQueue,
     SinkTested, Sinks, shown_body,
 };
-pub use forecast::{Census, Forecast, Overview, Recent, Series, TopQueue};
+pub use forecast::{Census, Forecast, Overview, Recent, Series, Span, TopQueue};
 pub use message::{Counts, Delivery, Found, Message, Page, Taken, lease_until};
 pub use parameters::{PATH_PARAMETERS, Parameter};
 pub use path::Path;

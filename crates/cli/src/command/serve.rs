@@ -49,12 +49,13 @@ use crate::output::Output;
   dwell serve --config /etc/dwell/dwell.toml
   dwell serve --listen 0.0.0.0:7411 --host dwell.example --insecure-http
   dwell serve --store redis://10.0.0.5/1
+  dwell serve --store postgres://10.0.0.6/shop
   dwell serve --store memory --listen 127.0.0.1:0 --beanstalkd off
 
 The first keeps its data in ./dwell-data, speaks HTTP on 127.0.0.1:7411 and
-beanstalkd's protocol on 127.0.0.1:11300. The last but one shares its queues
-with every server on that Redis; a password is better said by DWELL_STORE or in
-the file, since others see a command line. The last keeps nothing, on a free
+beanstalkd's protocol on 127.0.0.1:11300. Those on a Redis or a PostgreSQL share
+its queues with every server there; a password is better said by DWELL_STORE or
+in the file, since others see a command line. The last keeps nothing, on a free
 port. `dwell config show` prints what would hold and where it is from; each
 option has a key in the file and a variable in the environment, too.
 
@@ -83,6 +84,8 @@ struct Serving<'a> {
     store: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     redis: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    postgres: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -246,6 +249,7 @@ fn announce(output: &Output, server: &Server, opened: &Opened, loaded: &Loaded) 
         beanstalkd: server.beanstalkd_addr().map(|address| address.to_string()),
         store: kind.as_str(),
         redis: matches!(kind, StoreKind::Redis(_)).then(|| kind.shown()),
+        postgres: matches!(kind, StoreKind::Postgres(_)).then(|| kind.shown()),
         data: kept.then(|| data.display().to_string()),
         durability: kept.then(|| durability.to_string()),
         recovered: opened.recovered.as_ref(),
@@ -260,8 +264,8 @@ fn announce(output: &Output, server: &Server, opened: &Opened, loaded: &Loaded) 
         for warning in &serving.warnings {
             writeln!(out, "{WAITING}warning{WAITING:#} {warning}")?;
         }
-        if let Some(redis) = &serving.redis {
-            return pairs(out, &[("store", redis.clone())]);
+        if let Some(shared) = serving.redis.as_ref().or(serving.postgres.as_ref()) {
+            return pairs(out, &[("store", shared.clone())]);
         }
         let Some(recovered) = &opened.recovered else {
             return writeln!(out, "{FAINT}in memory: nothing is kept when it ends{FAINT:#}");

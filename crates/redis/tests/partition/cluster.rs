@@ -9,8 +9,8 @@ use std::time::Duration;
 use dwell_model::{Limits, MessageId, QueueName, Setting, SettingChange, Timestamp};
 use dwell_redis::RedisStore;
 use dwell_store::{Action, Error, Put, Settled, Store as _, Take};
-use dwell_testkit::redis::proxy::{Link, Proxy};
-use dwell_testkit::redis::{Cluster, count, text};
+use dwell_testkit::redis::proxy::Link;
+use dwell_testkit::redis::{Cluster, count};
 use dwell_time::{Clock, ManualClock};
 
 use super::{is_unavailable, is_unknown, message, open, put, queue, settle, within};
@@ -139,32 +139,12 @@ async fn a_slot_moves_of_a_queue_over(partitions: u16) {
     assert_eq!(besides > 0, partitions > 1);
 }
 
-/// A cluster whose nodes are reached through proxies: they tell clients so.
-async fn behind_proxies(cluster: &mut Cluster) -> Vec<Proxy> {
-    let mut proxies = Vec::new();
-    for node in cluster.nodes() {
-        let proxy = Proxy::to(node.port()).await;
-        node.command(&["CONFIG", "SET", "cluster-announce-port", &proxy.port().to_string()]);
-        proxies.push(proxy);
-    }
-    for node in cluster.nodes() {
-        within("the nodes' word", async {
-            let known = || text(node.command(&["CLUSTER", "NODES"]));
-            while !proxies.iter().all(|proxy| known().contains(&format!(":{}@", proxy.port()))) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await;
-    }
-    proxies
-}
-
 /// Nobody below the store repeats a call by itself, and what may have happened is not called undone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_reply_of_a_cluster_is_unknown_or_fetched_again_and_nothing_happens_twice() {
     let mut cluster = Cluster::start();
-    let proxies = behind_proxies(&mut cluster).await;
-    let url = cluster.url();
+    let proxies = cluster.behind_proxies().await;
+    let url = Cluster::url_through(&proxies);
     let once = Arc::new(open(&format!("{url}?connections=1&timeout_ms=2000&retry_ms=0")).await);
     let again = open(&format!("{url}?connections=1&timeout_ms=2000&retry_ms=30000")).await;
     put(&again, message("first").after_ms(600_000)).await.unwrap();
@@ -211,8 +191,8 @@ async fn a_lost_reply_of_a_cluster_is_unknown_or_fetched_again_and_nothing_happe
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_is_made_anew_for_a_node_that_does_not_answer_holds_up_nobody_elsewhere() {
     let mut cluster = Cluster::start();
-    let proxies = behind_proxies(&mut cluster).await;
-    let url = cluster.url() + "?connections=1&timeout_ms=6000&retry_ms=0";
+    let proxies = cluster.behind_proxies().await;
+    let url = Cluster::url_through(&proxies) + "?connections=1&timeout_ms=6000&retry_ms=0";
     let store = Arc::new(open(&url).await);
     // A queue on each of two nodes.
     let mut queues: Vec<(usize, QueueName)> = Vec::new();
@@ -392,9 +372,8 @@ async fn a_node_that_is_away_is_no_matter_to_lists_of_the_others_queues_and_to_r
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_begins_while_a_node_is_away_serves_the_queues_of_the_others() {
     let mut cluster = Cluster::start();
-    let proxies = behind_proxies(&mut cluster).await;
-    let nodes: Vec<_> = proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
-    let url = format!("redis-cluster://{}?retry_ms=1000&timeout_ms=1500", nodes.join(","));
+    let proxies = cluster.behind_proxies().await;
+    let url = Cluster::url_through(&proxies) + "?retry_ms=1000&timeout_ms=1500";
     let before = open(&url).await;
     let mut queues = std::collections::BTreeMap::new();
     for n in 0.. {

@@ -136,26 +136,14 @@ async fn a_slot_that_moves_under_offers_and_a_consumer_loses_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_offer_that_was_carried_out_by_a_node_that_goes_is_not_called_undone() {
     use dwell_redisson::Error;
-    use dwell_testkit::redis::proxy::{Link as State, Proxy};
-    use dwell_testkit::redis::text as read;
+    use dwell_testkit::redis::proxy::Link as State;
     use std::time::Duration;
 
     let mut cluster = Cluster::start();
-    let mut proxies = Vec::new();
-    for node in cluster.nodes() {
-        let proxy = Proxy::to(node.port()).await;
-        node.command(&["CONFIG", "SET", "cluster-announce-port", &proxy.port().to_string()]);
-        proxies.push(proxy);
-    }
-    for node in cluster.nodes() {
-        dwell_testkit::until("the nodes know of the proxies", || {
-            let known = read(node.command(&["CLUSTER", "NODES"]));
-            proxies.iter().all(|proxy| known.contains(&format!(":{}@", proxy.port())))
-        });
-    }
+    let proxies = cluster.behind_proxies().await;
     let node = cluster.place("orders").1;
     let keys = Keys::new("orders").unwrap();
-    let url = cluster.url() + "?connections=1&timeout_ms=3000";
+    let url = Cluster::url_through(&proxies) + "?connections=1&timeout_ms=3000";
     let timeouts = keys.timeouts();
     for round in 0..4 {
         let link = Link::open(url.parse().unwrap()).await.unwrap();

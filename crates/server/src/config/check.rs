@@ -202,9 +202,11 @@ pub(super) fn warnings(draft: &Draft) -> Vec<Warning> {
         StoreKind::Engine => None,
         StoreKind::Memory => Some("in memory"),
         StoreKind::Redis(_) => Some("in Redis, whose own configuration decides"),
+        StoreKind::Postgres(_) => Some("in PostgreSQL, whose own configuration decides"),
     };
     if let Some(elsewhere) = elsewhere {
-        let tokens = matches!(draft.store.kind, StoreKind::Redis(_)).then_some("limits.put_tokens");
+        let tokens = matches!(draft.store.kind, StoreKind::Redis(_) | StoreKind::Postgres(_))
+            .then_some("limits.put_tokens");
         let kept_nowhere = ["store.data", "store.durability", "store.segment", "store.memory_limit"];
         for path in kept_nowhere.into_iter().chain(tokens) {
             if draft.origin(path) != Origin::Default {

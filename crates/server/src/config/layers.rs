@@ -58,6 +58,8 @@ pub enum StoreKind {
     Memory,
     /// In a Redis, which servers may share.
     Redis(Box<Address>),
+    /// In a PostgreSQL, which servers may share.
+    Postgres(Box<dwell_postgres::Address>),
 }
 
 impl StoreKind {
@@ -67,6 +69,7 @@ impl StoreKind {
             StoreKind::Engine => "engine",
             StoreKind::Memory => "memory",
             StoreKind::Redis(_) => "redis",
+            StoreKind::Postgres(_) => "postgres",
         }
     }
 
@@ -74,6 +77,7 @@ impl StoreKind {
     pub fn shown(&self) -> String {
         match self {
             StoreKind::Redis(address) => address.shown(),
+            StoreKind::Postgres(address) => address.to_string(),
             named => named.as_str().to_owned(),
         }
     }

@@ -9,7 +9,7 @@ use axum::http::{Response, StatusCode};
 use dwell_model::Timestamp;
 use dwell_store::{Error, Store};
 use dwell_time::Clock;
-use dwell_wire::Forecast;
+use dwell_wire::{Forecast, Span};
 use tokio::time::timeout;
 
 use super::call::Call;
@@ -19,36 +19,6 @@ use crate::query::Query;
 
 /// Whoever asks for all queues waits so long for the first count, or for their turn.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// A span that is cut into steps: how many, and how long each is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Span {
-    Minute,
-    Hour,
-    Day,
-    Month,
-}
-
-impl Span {
-    const ALL: [(&str, Span); 4] =
-        [("minute", Span::Minute), ("hour", Span::Hour), ("day", Span::Day), ("month", Span::Month)];
-
-    fn steps(self) -> (u64, u64) {
-        match self {
-            Span::Minute => (60, 1_000),
-            Span::Hour => (60, 60_000),
-            Span::Day => (24, 3_600_000),
-            Span::Month => (30, 86_400_000),
-        }
-    }
-
-    /// Whole steps of UTC, the first after `now`: a bar keeps its place from one answer to the next.
-    pub(crate) fn edges(self, now: Timestamp) -> Vec<Timestamp> {
-        let (count, step_ms) = self.steps();
-        let first = now.as_ms().unsigned_abs() / step_ms + 1;
-        (first..first + count).map(|step| Timestamp::MIN.saturating_after(step * step_ms)).collect()
-    }
-}
 
 /// What a caller asks for.
 enum Wanted {

@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use dwell_store::Store;
 use dwell_time::Clock;
-use dwell_wire::{Census, Forecast};
+use dwell_wire::{Census, Forecast, Span};
 use tokio::sync::{Semaphore, watch};
 
 pub(crate) use batch::{Done, Refused};
@@ -51,7 +51,6 @@ pub(crate) use routes::router;
 #[cfg(feature = "fuzzing")]
 pub(crate) use {body::Timing, ndjson::Lines};
 
-use self::forecast::Span;
 pub(crate) use self::walks::Walks;
 use crate::MOST_NAMES;
 use crate::admission::{Held, Memory, NoRoom};

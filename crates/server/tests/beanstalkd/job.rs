@@ -1,9 +1,10 @@
 //! `delete`, `release`, `bury`, `touch`: what becomes of a job.
 
-use dwell_model::Number;
+use dwell_model::{Number, Timestamp};
 use dwell_store::{LeaseRef, Store, Target};
+use dwell_time::ManualClock;
 
-use crate::support::{Running, now_ms, start};
+use crate::support::{Running, now_ms, start, start_at};
 
 #[tokio::test]
 async fn a_job_is_deleted_by_its_holder_and_by_nobody_else() {
@@ -101,6 +102,27 @@ async fn touch_begins_the_lease_anew() {
         client.expect("reserve-with-timeout 5", "DEADLINE_SOON").await;
         client.expect(&format!("touch {id}"), "TOUCHED").await;
     }
+    client.expect(&format!("delete {id}"), "DELETED").await;
+    server.stop().await;
+}
+
+/// As on beanstalkd: no backoff, and no limit of attempts.
+#[tokio::test]
+async fn a_job_that_times_out_is_ready_each_time() {
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let server = start_at(clock.clone()).await;
+    let mut client = server.connect().await;
+    let id = client.put(0, 0, 60, "x").await;
+    for timeouts in 1..=3 {
+        assert_eq!(client.reserve().await, id);
+        clock.advance(59_999);
+        assert_eq!(client.map(&format!("stats-job {id}")).await["state"], "reserved");
+        clock.advance(1);
+        let stats = client.map(&format!("stats-job {id}")).await;
+        assert_eq!(stats["state"], "ready");
+        assert_eq!(stats["timeouts"], timeouts.to_string());
+    }
+    assert_eq!(client.reserve().await, id);
     client.expect(&format!("delete {id}"), "DELETED").await;
     server.stop().await;
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dwell_model::Limits;
 use dwell_server::{BeanstalkdConfig, Drained, Server, ServerConfig};
 use dwell_store::{MemoryStore, StateCounts, Store};
-use dwell_time::{Clock as _, SystemClock};
+use dwell_time::{Clock as _, ManualClock, SystemClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
@@ -59,6 +59,12 @@ pub(crate) async fn start() -> Running {
 
 pub(crate) async fn start_with(limits: Limits) -> Running {
     let store = Arc::new(MemoryStore::new(limits, Arc::new(SystemClock::new())));
+    start_on(Arc::clone(&store) as Arc<dyn Store>, store, 50).await
+}
+
+/// One whose store reads this clock.
+pub(crate) async fn start_at(clock: ManualClock) -> Running {
+    let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(clock)));
     start_on(Arc::clone(&store) as Arc<dyn Store>, store, 50).await
 }
 

@@ -232,7 +232,13 @@ impl Message {
         let since = self.standing.since;
         let mut versions = Vec::new();
         if expires <= at.rules.peak(since, at.end, &at.window) {
-            for drops in at.policy.drops(since, at.end, expires) {
+            // What cannot be read to be dropped dies.
+            let may_be_kept = at.rules.may_be_unread(since, at.end, expires);
+            let mut fates: Vec<bool> = at.policy.drops(since, at.end, expires).collect();
+            if may_be_kept && !fates.contains(&false) {
+                fates.push(false);
+            }
+            for drops in fates {
                 let phase = match drops {
                     true => Phase::Gone(None),
                     false => Phase::Dead(Death { at: Span::exact(expires), since }),

@@ -180,6 +180,12 @@ impl Oracle {
         self.rules.shown(at, wall);
     }
 
+    /// The store was shown this wall time while reads might fail: what is to be dropped may be dead instead.
+    pub(crate) fn could_not_read(&mut self, wall: i64) {
+        let at = self.tick();
+        self.rules.could_not_read(at, wall);
+    }
+
     /// How many commands wait for others before their effect on this group is explained; past some dozens
     /// a workload should leave it alone for a while.
     pub(crate) fn waiting(&self, group: GroupId) -> usize {

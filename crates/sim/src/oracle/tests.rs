@@ -721,6 +721,15 @@ fn what_expires_is_gone_or_dead_as_its_queue_says() {
     expired("dead").listed(1_000, 0, Shown::Dead(1_500)).honest();
     expired("drop").listed(1_000, 0, Shown::Dead(1_500)).lie(Kind::Contradiction);
     expired("drop").at(1_499).nothing_listed().lie(Kind::Lost);
+    // What cannot be read when its time has come is dead.
+    let unread_at = |wall: i64| {
+        let mut story = expired("drop");
+        story.oracle.could_not_read(wall);
+        story
+    };
+    unread_at(1_500).listed(1_000, 0, Shown::Dead(1_500)).honest();
+    unread_at(1_500).nothing_listed().honest();
+    unread_at(1_499).listed(1_000, 0, Shown::Dead(1_500)).lie(Kind::Contradiction);
     // What was dead stays so; what expires while it is held goes when it is given back.
     set(expired("dead").listed(1_000, 0, Shown::Dead(1_500)), ON_EXPIRY, "drop")
         .listed(1_000, 0, Shown::Dead(1_500))

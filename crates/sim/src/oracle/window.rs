@@ -75,6 +75,8 @@ pub(crate) struct Rules {
     pub(crate) power_loss: bool,
     /// Each wall time that the store was shown, in order, if the wall clock steps; else empty.
     pub(crate) readings: Vec<(Seq, i64)>,
+    /// The wall time of each turn of the store in which reads might fail, in order.
+    pub(crate) unreadable: Vec<(Seq, i64)>,
 }
 
 /// How long an expired message may still be listed as waiting, and a dead one be counted whose time is over.
@@ -84,6 +86,17 @@ impl Rules {
     /// The store was shown this wall time.
     pub(crate) fn shown(&mut self, at: Seq, wall: i64) {
         self.readings.push((at, wall));
+    }
+
+    /// Reads might fail in a turn at this wall time.
+    pub(crate) fn could_not_read(&mut self, at: Seq, wall: i64) {
+        self.unreadable.push((at, wall));
+    }
+
+    /// Whether what expires at an instant may have been noticed, from `since` to `until`, when it could not be read.
+    pub(crate) fn may_be_unread(&self, since: Seq, until: Seq, expires: i64) -> bool {
+        let from = self.unreadable.partition_point(|(at, _)| *at < since);
+        self.unreadable[from..].iter().take_while(|(at, _)| *at <= until).any(|(_, wall)| expires <= *wall)
     }
 
     /// The window, with all wall times in it that the store was shown from `begin` to `end`.

@@ -282,6 +282,9 @@ impl World {
     pub(super) fn turn(&mut self) {
         let now = self.reading();
         self.oracle.shown(now.wall);
+        if !self.weather.lets_read() {
+            self.oracle.could_not_read(now.wall);
+        }
         // While the disk is full the store may not have come to them.
         let is_noticed = self.weather.lets_write(now);
         let noticed = |ops: &mut Vec<Op>| if is_noticed { std::mem::take(ops) } else { Vec::new() };

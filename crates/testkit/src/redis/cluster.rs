@@ -6,7 +6,8 @@ use std::str::FromStr;
 use redis::Value;
 
 use super::Server;
-use crate::{free_port, until};
+use super::proxy::Proxy;
+use crate::{free_port, until, until_async};
 
 /// Three servers with a third of the slots each; replicas come behind them.
 pub struct Cluster {
@@ -108,14 +109,45 @@ impl Cluster {
 
     /// The URL that names all of its nodes.
     pub fn url(&self) -> String {
-        let nodes: Vec<_> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-        format!("redis-cluster://{}", nodes.join(","))
+        url_of(self.nodes.iter().map(Server::port))
+    }
+
+    /// Puts a proxy before each node, and waits until the nodes give the proxies' addresses as their own.
+    pub async fn behind_proxies(&self) -> Vec<Proxy> {
+        let mut proxies = Vec::new();
+        for node in &self.nodes {
+            let proxy = Proxy::to(node.port()).await;
+            node.command(&["CONFIG", "SET", "cluster-announce-port", &proxy.port().to_string()]);
+            proxies.push(proxy);
+        }
+        for node in &self.nodes {
+            until_async("the nodes know of the proxies", async || {
+                let known: Option<String> = redis::from_redis_value(node.command(&["CLUSTER", "NODES"])).ok();
+                let is_known = |proxy: &Proxy| {
+                    known.as_ref().is_some_and(|known| known.contains(&format!(":{}@", proxy.port())))
+                };
+                proxies.iter().all(is_known)
+            })
+            .await;
+        }
+        proxies
+    }
+
+    /// The URL that names the proxies and none of the nodes: a client that has lost a connection tries the URL's addresses
+    /// too, and would pass the proxies by.
+    pub fn url_through(proxies: &[Proxy]) -> String {
+        url_of(proxies.iter().map(Proxy::port))
     }
 
     /// Its URL, parsed as what the caller's crate calls an address.
     pub fn address<A: FromStr<Err: Debug>>(&self) -> A {
         self.url().parse().expect("it is a URL")
     }
+}
+
+fn url_of(ports: impl Iterator<Item = u16>) -> String {
+    let nodes: Vec<_> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
+    format!("redis-cluster://{}", nodes.join(","))
 }
 
 fn node() -> Server {
