@@ -40,7 +40,7 @@ struct Watch {
 impl Watch {
     fn over(server: &Kept, signal: &str, folder: &Path) -> Watch {
         let mut command = Command::new("sh");
-        // The server was asked to stop before the folder is removed, and may still be running.
+        // The pause lets the server, which was asked to stop, exit before its folder is removed.
         let script = "cat >/dev/null; kill -$1 $0 2>/dev/null && sleep 1; rm -rf \"$2\"";
         command.args(["-c", script, &server.0.id().to_string(), signal]).arg(folder);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());

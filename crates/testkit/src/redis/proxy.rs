@@ -132,25 +132,25 @@ impl Proxy {
         self.shared.pass.load(Ordering::SeqCst) < 0
     }
 
-    /// Lets so many watched requests pass and stops the next one on its way, with all behind it, until
+    /// Lets `requests` watched requests pass, and stops the next one and everything behind it until
     /// [`go_on`](Proxy::go_on).
     pub fn stop_request_after(&self, requests: i64) {
         self.shared.stopped.send_replace(false);
         self.shared.stop_after.store(requests, Ordering::SeqCst);
     }
 
-    /// Waits until one is stopped.
+    /// Waits until a request is stopped.
     pub async fn stopped(&self) {
         self.shared.stopped.subscribe().wait_for(|stopped| *stopped).await.expect("the sender is here");
     }
 
-    /// Lets what is stopped arrive.
+    /// Forwards what was stopped.
     pub fn go_on(&self) {
         self.shared.stopped.send_replace(false);
     }
 
-    /// Holds up what is sent from now on over the connections that there are, until [`release`](Proxy::release); also
-    /// what their clients give up.
+    /// Holds back the data that clients send on the existing connections until [`release`](Proxy::release), including
+    /// requests that they give up.
     pub fn hold_connections(&self) {
         self.shared.held.send_replace(self.connections());
     }
