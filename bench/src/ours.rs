@@ -39,8 +39,9 @@ pub(crate) struct Ours {
 }
 
 impl Ours {
-    /// Opens the engine in `folder`, durable as by default: everything is synced before it is answered. All messages
-    /// stay in memory and in the journal.
+    /// Opens the engine in `folder`, durable as by default: everything is synced before it is answered.
+    ///
+    /// All messages stay in memory and in the journal.
     pub(crate) fn open(folder: &Path, clock: &ManualClock) -> Result<Ours> {
         Ours::open_bounded(folder, clock, u64::MAX)
     }
@@ -85,8 +86,9 @@ impl Ours {
         Ok(())
     }
 
-    /// Puts a batch, and retries the rest of it while the engine asks for that. `again` creates the puts anew from an
-    /// index in the batch on. Returns the number of retries.
+    /// Puts a batch, and retries the rest of it while the engine asks for that.
+    ///
+    /// `again` creates the puts anew from an index in the batch on. Returns the number of retries.
     ///
     /// # Errors
     /// Any other refusal, and a put that takes more than a minute.

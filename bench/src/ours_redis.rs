@@ -31,8 +31,9 @@ impl Native {
         Ok(Native { runtime, store: Arc::new(store), server })
     }
 
-    /// Loads the scripts into Redis by sending one message through another queue. The peer's scripts are loaded before
-    /// the measurement too.
+    /// Loads the scripts into Redis by sending one message through another queue.
+    ///
+    /// The peer's scripts are loaded before the measurement too.
     pub(crate) fn load_scripts(&self) -> Result<()> {
         let queue: QueueName = "scripts".parse()?;
         self.put(vec![put_at(&queue, b"one", 0)?])?;

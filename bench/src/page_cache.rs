@@ -8,8 +8,9 @@ use rustix::fs::{Advice, fadvise};
 
 use crate::Result;
 
-/// Drops the cached pages of every file below `folder`. Dirty pages would stay, so each file is synced first. A file
-/// that an active engine removes meanwhile has no pages.
+/// Drops the cached pages of every file below `folder`.
+///
+/// Dirty pages would stay, so each file is synced first. A file that an active engine removes meanwhile has no pages.
 pub(crate) fn drop_caches(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

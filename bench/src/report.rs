@@ -86,8 +86,10 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// The results as one line. Other programs read it: fields may be added, but none may change its meaning. `samples`
-    /// are the rounds that the medians are taken of.
+    /// The results as one line.
+    ///
+    /// Other programs read it: fields may be added, but none may change its meaning. `samples` are the rounds that the
+    /// medians are taken of.
     pub(crate) fn json(&self) -> Value {
         json!({
             "scenario": self.scenario,

@@ -33,6 +33,7 @@ pub(crate) fn space_bytes(folder: &Path) -> Result<u64> {
 }
 
 /// Touches `bytes` bytes of memory and returns them to the allocator, which keeps most of them for some seconds.
+///
 /// Returns the time per page of 4 KiB in microseconds.
 pub(crate) fn touch_memory(bytes: usize) -> f64 {
     const PIECE: usize = 128 * 1024;

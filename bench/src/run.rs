@@ -82,8 +82,10 @@ impl Run {
         self.notes.push(note.into());
     }
 
-    /// Measures the sides in turn, round after round. Each side returns one number per round. A side that took over a
-    /// minute is not measured again, and its row states the number of rounds.
+    /// Measures the sides in turn, round after round.
+    ///
+    /// Each side returns one number per round. A side that took over a minute is not measured again, and its row states
+    /// the number of rounds.
     ///
     /// The first side is ours. There is a row for each other side, or one without a peer if there is none.
     pub(crate) fn contest(

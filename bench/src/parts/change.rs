@@ -82,8 +82,9 @@ fn run(parameters: &Value) -> Result<Value> {
 
 type Change<'a> = dyn Fn(usize, &[u64], Vec<Target>) -> Result<()> + 'a;
 
-/// Changes all messages that `wanted` selects, in an order that is independent of that of their puts. Returns the
-/// number per second.
+/// Changes all messages that `wanted` selects, in an order that is independent of that of their puts.
+///
+/// Returns the number per second.
 fn all(
     opened: &Opened,
     label: &str,

@@ -39,7 +39,9 @@ pub(crate) const PARTS: &[Part] = &[
 ];
 
 /// An upper bound for the disk space of a mix's message in bytes: in the journal, in due files and runs, and while
-/// these are merged. For checks of the free space.
+/// these are merged.
+///
+/// For checks of the free space.
 pub(crate) const DISK_BYTES: u64 = 320;
 
 /// The folder and the parameters that a part works with.

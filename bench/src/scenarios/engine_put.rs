@@ -57,9 +57,11 @@ fn run(run: &mut Run) -> Result<()> {
     if run.wants("put-keyed") { keyed(run) } else { Ok(()) }
 }
 
-/// The same with memory that this process has used before. Where a virtual machine returns free memory to its host, the
-/// first access to a page costs several times what it costs where the kernel has it at hand. Puts without a memory
-/// limit touch a page for every 27 messages, the bare file none.
+/// The same with memory that this process has used before.
+///
+/// Where a virtual machine returns free memory to its host, the first access to a page costs several times what it
+/// costs where the kernel has it at hand. Puts without a memory limit touch a page for every 27 messages, the bare file
+/// none.
 fn in_touched_memory(run: &mut Run, count: u64) -> Result<()> {
     let bytes = usize::try_from(count * MESSAGE_BYTES)?;
     let mut page_micros = Vec::new();

@@ -85,8 +85,9 @@ fn p50_ms(items: &[Item], mut put: impl FnMut(&[Item]) -> Result<()>) -> Result<
     Ok(nanos.value_at_quantile(0.5) as f64 / 1_000_000.0)
 }
 
-/// `count` puts by concurrent callers, each of which puts its next message when the last one is answered. They are
-/// tasks, as in the server.
+/// `count` puts by concurrent callers, each of which puts its next message when the last one is answered.
+///
+/// They are tasks, as in the server.
 fn put_together(engine: &Engine, count: u64) -> Result<f64> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
     let items: Arc<Vec<Item>> = Arc::new(Items::new(count).collect());

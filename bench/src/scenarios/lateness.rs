@@ -132,8 +132,9 @@ impl Caller for Http {
     }
 }
 
-/// A connection that reserves and deletes. Puts use another one, since beanstalkd's protocol cannot express their
-/// instants.
+/// A connection that reserves and deletes.
+///
+/// Puts use another one, since beanstalkd's protocol cannot express their instants.
 struct Beanstalkd {
     puts: Http,
     reserves: RefCell<Reserves>,

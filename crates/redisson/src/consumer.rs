@@ -33,7 +33,9 @@ const REVIVED_AT_ONCE: usize = 100;
 const REAPED_AT_ONCE: usize = 100;
 
 /// How long the inbox may be non-empty before a mover gives its payloads back, in ms: the consumer that waited for them
-/// has gone by then. Any claim takes them at once.
+/// has gone by then.
+///
+/// Any claim takes them at once.
 pub const INBOX_MS: u64 = 5_000;
 
 /// A leased payload.
@@ -231,8 +233,9 @@ impl Consumer {
         Ok(claimed)
     }
 
-    /// Leases payloads with one script. Returns them, and whether there may be more: the script has a limit in bytes
-    /// too.
+    /// Leases payloads with one script.
+    ///
+    /// Returns them, and whether there may be more: the script has a limit in bytes too.
     async fn claim_some(&self, max: usize, lease_ms: u64) -> Result<(Vec<Claimed>, bool), Error> {
         let tokens = (0..max).map(|_| token().into_bytes());
         let first = [decimal(lease_ms), decimal(self.max_attempts), decimal(script::MOST_BYTES)];

@@ -98,8 +98,10 @@ impl Script {
         }
     }
 
-    /// Sends the call once. An error after which it may have been executed counts as a lost reply. The client of a
-    /// cluster may return to a call the error of another call: [`Link::send`].
+    /// Sends the call once.
+    ///
+    /// An error after which it may have been executed counts as a lost reply. The client of a cluster may return to a
+    /// call the error of another call: [`Link::send`].
     async fn run_once<T: FromRedisValue>(
         &self,
         link: &Link,
@@ -171,8 +173,9 @@ static LANES: LazyLock<Mutex<Lanes>> = LazyLock::new(Mutex::default);
 #[derive(Default)]
 struct Lanes {
     free: Vec<u32>,
-    /// Lanes with a call that may still be in flight, with the queue and Redis it was sent to. The next calls on that
-    /// queue use them.
+    /// Lanes with a call that may still be in flight, with the queue and Redis it was sent to.
+    ///
+    /// The next calls on that queue use them.
     doubtful: Vec<(u32, String)>,
     made: u32,
 }

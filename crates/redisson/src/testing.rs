@@ -7,8 +7,9 @@ thread_local! {
     pub(crate) static REPEATS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sets whether each script of this thread that changes something is called twice with the same arguments. The second
-/// reply is then the one that counts.
+/// Sets whether each script of this thread that changes something is called twice with the same arguments.
+///
+/// The second reply is then the one that counts.
 pub fn repeat_calls(repeat: bool) {
     REPEATS.set(repeat);
 }

@@ -22,8 +22,9 @@ pub fn replay(crate_folder: &str, entries: &[Entry]) {
     }
 }
 
-/// Replays `seeds`: for each the name of a corpus, its own name, and its bytes. If one panics, the last line printed is
-/// its name.
+/// Replays `seeds`: for each the name of a corpus, its own name, and its bytes.
+///
+/// If one panics, the last line printed is its name.
 pub fn replay_seeds(entries: &[Entry], seeds: &[(&'static str, String, Vec<u8>)]) {
     for (name, run) in entries {
         let ours: Vec<_> = seeds.iter().filter(|(entry, ..)| entry == name).collect();

@@ -28,8 +28,9 @@ pub struct Server {
     user: Option<User>,
 }
 
-/// Stops a server whose test has ended without dropping it, such as one in a static. It detects that when its standard
-/// input is closed.
+/// Stops a server whose test has ended without dropping it, such as one in a static.
+///
+/// It detects that when its standard input is closed.
 struct Watch {
     #[expect(dead_code, reason = "held, not read: it is killed where its work is done by others")]
     shell: Kept,
@@ -139,8 +140,9 @@ impl Drop for Server {
     }
 }
 
-/// PgBouncer in transaction mode in front of a server: each statement may use another of its few connections. Needs
-/// `pgbouncer`.
+/// PgBouncer in transaction mode in front of a server: each statement may use another of its few connections.
+///
+/// Needs `pgbouncer`.
 pub struct Bouncer {
     port: u16,
     _child: Kept,

@@ -32,8 +32,9 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`; 0 if that is 0. The bias of the multiplication (Lemire, 2019) is below `end` / 2^64, which
-    /// is negligible here.
+    /// A number below `end`; 0 if that is 0.
+    ///
+    /// The bias of the multiplication (Lemire, 2019) is below `end` / 2^64, which is negligible here.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }

@@ -2,8 +2,10 @@
 
 use crate::{Invalid, Settings};
 
-/// The limits of a whole store. Lengths that no store may exceed are constants of their types
-/// ([`Key::MAX_LEN`](crate::Key::MAX_LEN), [`Headers::MAX_LEN`](crate::Headers::MAX_LEN) and so on).
+/// The limits of a whole store.
+///
+/// Lengths that no store may exceed are constants of their types ([`Key::MAX_LEN`](crate::Key::MAX_LEN),
+/// [`Headers::MAX_LEN`](crate::Headers::MAX_LEN) and so on).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The maximum length of a body in bytes: 1 MiB by default, at most [`Limits::MAX_BODY_LEN`].
@@ -19,14 +21,17 @@ pub struct Limits {
     pub waiting_per_queue: usize,
     /// The maximum number of queues. At the limit a put to a new name is refused with a retryable error.
     pub queues: usize,
-    /// The maximum number of put tokens that are remembered. At the limit a put with a new one is refused with a
-    /// retryable error.
+    /// The maximum number of put tokens that are remembered.
+    ///
+    /// At the limit a put with a new one is refused with a retryable error.
     ///
     /// An embedded store takes about 72 bytes of memory for each; shared stores have no such limit. 16 million by
     /// default, or 26,000 puts a second at a `token_ms` of ten minutes.
     pub put_tokens: usize,
     /// The maximum number of put tokens that are remembered per queue, so that one producer leaves room for the other
-    /// queues. Shared stores have this limit too.
+    /// queues.
+    ///
+    /// Shared stores have this limit too.
     pub put_tokens_per_queue: usize,
     /// The settings of a queue without settings of its own.
     pub defaults: Settings,

@@ -35,8 +35,10 @@ impl QueueName {
         }
     }
 
-    /// Copies the name into a new allocation. Clones of the copy do not share a reference count with clones of the
-    /// original, so that cloning and dropping them on two processors does not contend.
+    /// Copies the name into a new allocation.
+    ///
+    /// Clones of the copy do not share a reference count with clones of the original, so that cloning and dropping them
+    /// on two processors does not contend.
     #[must_use]
     pub fn to_unshared(&self) -> QueueName {
         QueueName(Arc::from(&*self.0))

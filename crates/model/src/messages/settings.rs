@@ -106,8 +106,9 @@ fn one_at_a_time(bytes: impl Iterator<Item = u8>) -> u32 {
     mixed.wrapping_add(mixed << 15)
 }
 
-/// The first lapse of a lease after which a message waits for the queue's backoff. Before that it is ready at once,
-/// among the earliest due messages of its queue.
+/// The first lapse of a lease after which a message waits for the queue's backoff.
+///
+/// Before that it is ready at once, among the earliest due messages of its queue.
 ///
 /// Attempts are counted, not lapses: an attempt that a consumer spent by a retry counts too, and a revive resets the
 /// count.
@@ -211,8 +212,9 @@ pub struct Settings {
     pub token_ms: u64,
     /// The time for which a dead message is kept, in milliseconds from its death; `None` for no limit.
     pub dead_ttl_ms: Option<u64>,
-    /// The maximum number of dead messages, past which the oldest deaths are discarded; `None` for no limit. Each
-    /// partition of a queue keeps its share, rounded up ([`Settings::dead_share`]).
+    /// The maximum number of dead messages, past which the oldest deaths are discarded; `None` for no limit.
+    ///
+    /// Each partition of a queue keeps its share, rounded up ([`Settings::dead_share`]).
     pub dead_max: Option<u64>,
     /// What happens to a message that expires.
     pub on_expiry: OnExpiry,
@@ -394,8 +396,10 @@ impl SettingChange {
 impl Setting {
     /// The maximum lease in milliseconds: beanstalkd's maximum TTR, 2^32 − 1 seconds.
     pub const MAX_LEASE_MS: u64 = u32::MAX as u64 * 1_000;
-    /// The maximum base and cap of a backoff, in milliseconds. For thousands of years to come, a retry without a delay
-    /// then ends before the year 9999, so it is not refused as out of range.
+    /// The maximum base and cap of a backoff, in milliseconds.
+    ///
+    /// For thousands of years to come, a retry without a delay then ends before the year 9999, so it is not refused as
+    /// out of range.
     pub const MAX_BACKOFF_MS: u64 = 1_000 * 365 * 86_400_000;
     /// The maximum retention of dead messages, in milliseconds: 1,000 years of 365 days.
     pub const MAX_DEAD_TTL_MS: u64 = Setting::MAX_BACKOFF_MS;

@@ -288,14 +288,17 @@ pub fn apply(
     Ok(transition(standing, next, now, rules))
 }
 
-/// Whether an ack with `token` at `now` ends a message that is held under `lease`. It agrees with [`apply`] of
-/// [`Command::Ack`], for stores that do not need the rest of the standing for that.
+/// Whether an ack with `token` at `now` ends a message that is held under `lease`.
+///
+/// It agrees with [`apply`] of [`Command::Ack`], for stores that do not need the rest of the standing for that.
 pub fn is_acked(lease: &Lease, token: LeaseToken, now: Now) -> bool {
     lease.token == token && !lease.has_lapsed(now)
 }
 
-/// The standing of a message that is handed out at `now`. It agrees with [`apply`] of [`Command::Take`], for stores
-/// that hand out many messages and need no copy of the previous standing.
+/// The standing of a message that is handed out at `now`.
+///
+/// It agrees with [`apply`] of [`Command::Take`], for stores that hand out many messages and need no copy of the
+/// previous standing.
 ///
 /// # Errors
 /// A [`Refusal`], as from [`apply`].
@@ -328,8 +331,9 @@ fn take_by_id(before: Standing, grant: &Grant, now: Now) -> Result<Option<Standi
     }
 }
 
-/// A take by id makes the message due now. So every leased message has been due, and returns to ready, not to
-/// scheduled, when its lease ends.
+/// A take by id makes the message due now.
+///
+/// So every leased message has been due, and returns to ready, not to scheduled, when its lease ends.
 fn brought_forward(mut standing: Standing, now: Now) -> Standing {
     standing.due = standing.due.min(now.wall);
     standing

@@ -28,8 +28,9 @@ pub(super) async fn fix(doctor: &Doctor, finding: &Finding) -> Result<usize, Err
     }
 }
 
-/// Gives back every payload that is not held. The inbox may be given back at any time: a consumer that waits for a
-/// payload there finds it at the destination.
+/// Gives back every payload that is not held.
+///
+/// The inbox may be given back at any time: a consumer that waits for a payload there finds it at the destination.
 async fn reap(doctor: &Doctor, inbox_ms: u64) -> Result<usize, Error> {
     let mut count = 0;
     loop {

@@ -265,8 +265,10 @@ fn wrong_with(packed: &[u8], score: f64) -> Result<Layout, Kind> {
     }
 }
 
-/// Checks suspects again: their instants, then the whole list, then their instants once more. Live clients add elements
-/// to both and remove them from both atomically, so an inconsistency that remains is a real one.
+/// Checks suspects again: their instants, then the whole list, then their instants once more.
+///
+/// Live clients add elements to both and remove them from both atomically, so an inconsistency that remains is a real
+/// one.
 async fn confirm(
     doctor: &Doctor,
     suspects: Suspects,

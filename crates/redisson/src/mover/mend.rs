@@ -19,8 +19,9 @@ const PAGE: usize = 100;
 const PASSED: usize = 10_000;
 /// The number of pages of the list that one sweep walks before due elements are moved again.
 const PAGES: usize = 4;
-/// The minimum pause between pages, which leaves Redis to other clients. Otherwise the pause is as long as the page
-/// took.
+/// The minimum pause between pages, which leaves Redis to other clients.
+///
+/// Otherwise the pause is as long as the page took.
 const REST: Duration = Duration::from_millis(1);
 /// The maximum pause, in µs.
 const REST_MAX_US: u64 = 100_000;
@@ -89,8 +90,10 @@ impl Mender {
         self.is_done
     }
 
-    /// Checks the elements that are due first, if `is_new`. Then it continues the walk, over elements that were added
-    /// since it last reached the end of the list, or that remain of those.
+    /// Checks the elements that are due first, if `is_new`.
+    ///
+    /// Then it continues the walk, over elements that were added since it last reached the end of the list, or that
+    /// remain of those.
     pub(super) async fn sweep(&mut self, link: &Link, keys: &Keys, is_new: bool) -> Result<Mended, Error> {
         let mut mended = Mended::default();
         self.is_done = false;

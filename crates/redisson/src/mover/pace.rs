@@ -4,8 +4,10 @@
 //! the number of entries that searches pass. Where a script takes much longer, or less, than estimated, batch sizes are
 //! halved or doubled until it fits. (Not every server's clock advances while a script runs.)
 
-/// The end of the pending list from which it is searched. Where offers are due in the order in which they were made,
-/// the due ones are near its head; where delays vary widely, they may be near its tail.
+/// The end of the pending list from which it is searched.
+///
+/// Where offers are due in the order in which they were made, the due ones are near its head; where delays vary widely,
+/// they may be near its tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Head,
@@ -108,8 +110,9 @@ impl Pace {
         Batch { size, end: self.end, bytes, sample }
     }
 
-    /// Returns the approximate cost of this batch for Redis, in µs. Adapts the size of later batches to the distance of
-    /// searches, and to the ratio of measured to estimated time.
+    /// Returns the approximate cost of this batch for Redis, in µs.
+    ///
+    /// Adapts the size of later batches to the distance of searches, and to the ratio of measured to estimated time.
     pub(super) fn learn(&mut self, batch: Batch, told: Told) -> u64 {
         let known = &mut self.passed[batch.end as usize];
         if let Some(passed) = told.passed {
@@ -151,8 +154,9 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Runs batches against a list where a search passes this many entries from either end. Returns the final pace, and
-    /// the most expensive batch but the first, in µs.
+    /// Runs batches against a list where a search passes this many entries from either end.
+    ///
+    /// Returns the final pace, and the most expensive batch but the first, in µs.
     fn run(head: u64, tail: u64) -> (Pace, u64) {
         let (mut pace, mut dearest) = (Pace::new(2_000, 500), 0);
         for call in 0..200 {

@@ -62,8 +62,9 @@ impl<C: Codec> DelayedQueue<C> {
         }
     }
 
-    /// Walks on to the end of the list, and adds the elements it finds. If the position is lost, the walk starts over;
-    /// elements found before are kept.
+    /// Walks on to the end of the list, and adds the elements it finds.
+    ///
+    /// If the position is lost, the walk starts over; elements found before are kept.
     async fn find_equal(
         &self,
         place: &mut Place,

@@ -30,8 +30,10 @@ impl Place {
 }
 
 impl<C: Codec> DelayedQueue<C> {
-    /// Reads a page and advances. Returns whether it was the last page, and the elements found. A lost position becomes
-    /// the head of the list. Without payloads, all elements are returned.
+    /// Reads a page and advances.
+    ///
+    /// Returns whether it was the last page, and the elements found. A lost position becomes the head of the list.
+    /// Without payloads, all elements are returned.
     pub(super) async fn find(
         &self,
         place: &mut Place,
@@ -46,8 +48,10 @@ impl<C: Codec> DelayedQueue<C> {
         Ok((end == 1, found))
     }
 
-    /// Walks the pending list page by page. Others may remove elements meanwhile: the script finds its position by the
-    /// last element of the previous page, and if that is gone too, the walk starts over.
+    /// Walks the pending list page by page.
+    ///
+    /// Others may remove elements meanwhile: the script finds its position by the last element of the previous page,
+    /// and if that is gone too, the walk starts over.
     pub(super) async fn walk(&self, payloads: &[Vec<u8>], walk: Walk) -> Result<usize, Error> {
         if payloads.is_empty() {
             return Ok(0);

@@ -152,6 +152,7 @@ mod tests {
     }
 
     /// Sets the machine's clock to its current time, which the kernel counts as a step of less than a microsecond.
+    ///
     /// Needs CAP_SYS_TIME, and changes the machine's clock: `DWELL_TEST_SET_CLOCK=1 cargo test -p dwell-time`.
     #[cfg(target_os = "linux")]
     #[test]

@@ -27,8 +27,9 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Puts `value`, which becomes due at `due`: at once if that instant has passed. Blocks as [`put`](DelayQueue::put)
-    /// does.
+    /// Puts `value`, which becomes due at `due`: at once if that instant has passed.
+    ///
+    /// Blocks as [`put`](DelayQueue::put) does.
     ///
     /// # Errors
     /// The same as [`put`](DelayQueue::put).

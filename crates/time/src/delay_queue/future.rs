@@ -24,8 +24,9 @@ impl<T> DelayQueue<T> {
         Put::new(&self.shared, value, self.shared.time.after(delay))
     }
 
-    /// As [`put_at`](DelayQueue::put_at), but waits for room without blocking a thread. Nothing is put until the future
-    /// is awaited.
+    /// As [`put_at`](DelayQueue::put_at), but waits for room without blocking a thread.
+    ///
+    /// Nothing is put until the future is awaited.
     pub fn put_at_async(&self, value: T, due: Instant) -> Put<T> {
         Put::new(&self.shared, value, time::from_instant(due))
     }

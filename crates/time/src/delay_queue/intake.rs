@@ -89,8 +89,9 @@ pub(super) struct Intake<T> {
     used: AtomicBool,
     /// Set by a put that had to wait for another put.
     crowded: AtomicBool,
-    /// The earliest instant in the trays, or `NONE`, or `URGENT`. Raised under the locks of all trays, lowered by a put
-    /// under the lock of its tray, read without a lock.
+    /// The earliest instant in the trays, or `NONE`, or `URGENT`.
+    ///
+    /// Raised under the locks of all trays, lowered by a put under the lock of its tray, read without a lock.
     earliest: Earliest,
 }
 
@@ -140,8 +141,9 @@ impl<T> Intake<T> {
         self.used.store(true, Ordering::Relaxed);
     }
 
-    /// Stores an item, and returns whether the caller has to move the items of the trays into the queue. `now` is this
-    /// put's reading of the clock, if it has one.
+    /// Stores an item, and returns whether the caller has to move the items of the trays into the queue.
+    ///
+    /// `now` is this put's reading of the clock, if it has one.
     #[inline]
     pub(super) fn leave(
         &self,
@@ -193,8 +195,9 @@ impl<T> Intake<T> {
         })
     }
 
-    /// Makes the next consumer that wants the head empty the trays, as if one of their items came before it. False if
-    /// no consumer has done so since the last call.
+    /// Makes the next consumer that wants the head empty the trays, as if one of their items came before it.
+    ///
+    /// False if no consumer has done so since the last call.
     pub(super) fn hurry(&self) -> bool {
         self.earliest() != URGENT && self.earliest.0.fetch_min(URGENT, Ordering::AcqRel) != URGENT
     }
@@ -220,8 +223,9 @@ impl<T> Intake<T> {
         if self.others.get().is_some() { 1 + OTHERS } else { 1 }
     }
 
-    /// Creates the other trays if there is contention for the first. The caller holds the queue's lock and passes the
-    /// watch.
+    /// Creates the other trays if there is contention for the first.
+    ///
+    /// The caller holds the queue's lock and passes the watch.
     pub(super) fn make_room(&self, watch: i64, closed: bool) {
         if self.crowded.load(Ordering::Relaxed) && self.others.get().is_none() {
             let others = Box::new([(); OTHERS].map(|()| Lock::new(Tray::new(watch, closed))));
@@ -231,8 +235,9 @@ impl<T> Intake<T> {
         }
     }
 
-    /// Moves all items to `into`, which is empty, in the order of the puts. Trays that have few handles left receive a
-    /// batch of the fresh ones.
+    /// Moves all items to `into`, which is empty, in the order of the puts.
+    ///
+    /// Trays that have few handles left receive a batch of the fresh ones.
     pub(super) fn collect(&self, into: &mut Vec<Left<T>>, fresh: &mut Vec<Handle>, batch: usize) {
         let mut first = self.first.lock();
         let mut others = self.others.get().map(|others| others.each_ref().map(Lock::lock));
@@ -251,8 +256,9 @@ impl<T> Intake<T> {
         }
     }
 
-    /// Sets the watch. Returns false, and changes nothing, if a tray already holds an item that the watch would apply
-    /// to.
+    /// Sets the watch.
+    ///
+    /// Returns false, and changes nothing, if a tray already holds an item that the watch would apply to.
     pub(super) fn watch(&self, until: i64) -> bool {
         let mut first = self.first.lock();
         let mut others = self.others.get().map(|others| others.each_ref().map(Lock::lock));

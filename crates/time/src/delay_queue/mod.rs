@@ -206,9 +206,10 @@ impl<T> Shared<T> {
         calls.fire(&self.consumers, &self.producers);
     }
 
-    /// Releases the lock. If there are waiters while a called task has not returned, the watch of that task begins
-    /// here, before any waker runs. So a waker that blocks, or a thread that is preempted here, delays others for the
-    /// grace period at most.
+    /// Releases the lock.
+    ///
+    /// If there are waiters while a called task has not returned, the watch of that task begins here, before any waker
+    /// runs. So a waker that blocks, or a thread that is preempted here, delays others for the grace period at most.
     fn let_go(&self, mut state: Guard<'_, State<T>>) {
         let watches = [&self.consumers, &self.producers].map(|line| line.wants_watch().then_some(line));
         if !self.has_timer() && watches.iter().any(Option::is_some) {
@@ -400,9 +401,10 @@ impl Builder {
         queue
     }
 
-    /// For the model checker: builds a queue whose tasks wait with alarms although its clock is moved by hand. Also
-    /// returns a function that runs the alarms in a thread of the test, and one that ends it. The clock does not wake
-    /// threads.
+    /// For the model checker: builds a queue whose tasks wait with alarms although its clock is moved by hand.
+    ///
+    /// Also returns a function that runs the alarms in a thread of the test, and one that ends it. The clock does not
+    /// wake threads.
     #[cfg(shuttle)]
     pub fn build_with_alarms<T: Send + 'static>(
         self,
@@ -550,8 +552,10 @@ impl<T> DelayQueue<T> {
         Some(item)
     }
 
-    /// Changes the item's instant to `delay` from now, behind all items of that instant. Returns false, and changes
-    /// nothing, if the item has already left the queue or the delay is out of range (292 years).
+    /// Changes the item's instant to `delay` from now, behind all items of that instant.
+    ///
+    /// Returns false, and changes nothing, if the item has already left the queue or the delay is out of range (292
+    /// years).
     pub fn reschedule(&self, handle: Handle, delay: Duration) -> bool {
         self.shared.time.after(delay).is_some_and(|due| self.reschedule_ns(handle, due))
     }

@@ -158,7 +158,9 @@ impl<T> State<T> {
     }
 
     /// When to look again, if the head is so near that blocking and being woken would cost more processor time than
-    /// polling. One consumer at a time polls, and only while no other waits.
+    /// polling.
+    ///
+    /// One consumer at a time polls, and only while no other waits.
     pub(super) fn near_head(&self, time: &Time) -> Option<i64> {
         let head = self.items.next_due()?;
         let is_near = head <= self.now.saturating_add(NEAR_NS) && matches!(time, Time::System);
@@ -234,8 +236,9 @@ impl<T> State<T> {
         }
     }
 
-    /// Sets the watch according to the waiters. False if the intake holds an item that has to be moved into the queue
-    /// first.
+    /// Sets the watch according to the waiters.
+    ///
+    /// False if the intake holds an item that has to be moved into the queue first.
     pub(super) fn watch(&mut self, intake: &Intake<T>) -> bool {
         let until = self.watched_until();
         let done = until == self.supply.watch || intake.watch(until);
@@ -273,6 +276,7 @@ impl<T> State<T> {
     }
 
     /// Reacts to a clock moved by hand: calls the leader if the head is due, and all waiters whose deadline has passed.
+    ///
     /// Ends watches.
     pub(super) fn clock_moved(&mut self, time: &Time) -> Moved {
         let now = self.read_clock(time);

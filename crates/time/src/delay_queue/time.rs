@@ -23,8 +23,10 @@ impl Time {
         }
     }
 
-    /// A number greater than that of every call that returned before this one began. `now` is this call's reading of
-    /// the clock, if it has one. A manual clock stands still between calls, so a counter is used there.
+    /// A number greater than that of every call that returned before this one began.
+    ///
+    /// `now` is this call's reading of the clock, if it has one. A manual clock stands still between calls, so a
+    /// counter is used there.
     pub(super) fn stamp(&self, now: Option<i64>) -> i64 {
         static COUNT: AtomicI64 = AtomicI64::new(0);
         match self {

@@ -196,9 +196,10 @@ mod by_hand {
     }
 }
 
-/// Sets the calling thread's timer slack to its minimum, so that it wakes at the deadline. By default Linux may wake it
-/// up to 50 µs later, to wake sleepers together (prctl(2), `PR_SET_TIMERSLACK`). Dropping this restores the previous
-/// value.
+/// Sets the calling thread's timer slack to its minimum, so that it wakes at the deadline.
+///
+/// By default Linux may wake it up to 50 µs later, to wake sleepers together (prctl(2), `PR_SET_TIMERSLACK`). Dropping
+/// this restores the previous value.
 #[derive(Debug)]
 pub(super) struct FineTimer {
     #[cfg(target_os = "linux")]

@@ -71,8 +71,9 @@ impl Seat {
     }
 }
 
-/// Wakes one waiter. Must be fired or dropped after the queue's lock is released, as a task's waker may run arbitrary
-/// code.
+/// Wakes one waiter.
+///
+/// Must be fired or dropped after the queue's lock is released, as a task's waker may run arbitrary code.
 #[derive(Debug)]
 pub(super) enum Wake {
     Thread(Arc<Seat>),
@@ -353,8 +354,10 @@ impl Line {
         }
     }
 
-    /// Handles a leader that could not set an alarm. It is woken to look again, and so is the waiter that has waited
-    /// longest, since no waiter may depend on a leader that is not woken at the head's instant.
+    /// Handles a leader that could not set an alarm.
+    ///
+    /// It is woken to look again, and so is the waiter that has waited longest, since no waiter may depend on a leader
+    /// that is not woken at the head's instant.
     pub(super) fn has_no_alarm(&self, ticket: Ticket) {
         let (own, next) = {
             let mut waiters = self.lock();

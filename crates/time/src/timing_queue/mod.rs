@@ -178,8 +178,9 @@ impl<T> TimingQueue<T> {
         Some(self.slots.get_mut(slot))
     }
 
-    /// Drops all items. Their handles become stale. If a drop panics, the other items are dropped all the same, and the
-    /// queue is empty.
+    /// Drops all items.
+    ///
+    /// Their handles become stale. If a drop panics, the other items are dropped all the same, and the queue is empty.
     pub fn clear(&mut self) {
         // The order is cleared first: it must not refer to dropped items if a drop panics.
         self.run.clear();
@@ -192,8 +193,9 @@ impl<T> TimingQueue<T> {
         self.iter_from(i64::MIN)
     }
 
-    /// The items that are due at `from` or later, in the order in which they would leave. Finds the first one without
-    /// walking the earlier ones.
+    /// The items that are due at `from` or later, in the order in which they would leave.
+    ///
+    /// Finds the first one without walking the earlier ones.
     pub fn iter_from(&self, from: i64) -> impl Iterator<Item = (i64, &T)> {
         let pages = self.pages.iter_from(from);
         let later =

@@ -114,7 +114,9 @@ impl Page {
     }
 
     /// Makes the page accept entries again after a piece was [taken out](Page::take_piece): keeps one piece here, and
-    /// returns the rest as pages of a piece each, latest first. The page is sorted and has no dead entries.
+    /// returns the rest as pages of a piece each, latest first.
+    ///
+    /// The page is sorted and has no dead entries.
     pub(super) fn cut(&mut self) -> Vec<Page> {
         debug_assert!(self.ascending && self.is_clean());
         let (mut chunks, mut end) = (mem::take(&mut self.chunks), self.len);
@@ -364,8 +366,9 @@ impl Columns {
         self.slots.clear();
     }
 
-    /// Fills itself with the entries before `bound`, followed by the rest, each in their order. Returns the number of
-    /// those before `bound`.
+    /// Fills itself with the entries before `bound`, followed by the rest, each in their order.
+    ///
+    /// Returns the number of those before `bound`.
     ///
     /// The target index is computed without a branch, which would be mispredicted every other time.
     fn part(&mut self, all: &Columns, bound: i64) -> usize {

@@ -205,8 +205,10 @@ impl Pages {
         Spot { block, at }
     }
 
-    /// The position of the page `number`. Walks over the later pages with the same bound: some ten thousand if a
-    /// hundred million entries are of one instant, and a dozen times while all entries of a page leave.
+    /// The position of the page `number`.
+    ///
+    /// Walks over the later pages with the same bound: some ten thousand if a hundred million entries are of one
+    /// instant, and a dozen times while all entries of a page leave.
     fn spot(&self, number: u32) -> Spot {
         let mut spot = self.last_at_or_before(self.all[number as usize].bound);
         loop {
@@ -270,8 +272,9 @@ impl Pages {
         self.with_room_for(due, slots)
     }
 
-    /// Splits a page of more than one entry, without dead ones, until no part is nearly full. A part with little room
-    /// left would be split again and again as neighbouring entries come and go.
+    /// Splits a page of more than one entry, without dead ones, until no part is nearly full.
+    ///
+    /// A part with little room left would be split again and again as neighbouring entries come and go.
     fn split<T>(&mut self, number: u32, slots: &mut Slots<T>) {
         let mut parts = vec![number];
         while let Some(number) = parts.pop() {

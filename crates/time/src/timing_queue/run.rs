@@ -13,7 +13,9 @@ pub(super) struct Entry {
 }
 
 /// The number of entries that may be inserted into the run, beyond those that it was filled with, before it gives up
-/// its later half. This bounds the number of entries that an insert moves.
+/// its later half.
+///
+/// This bounds the number of entries that an insert moves.
 const GROWTH: usize = PIECE / 2;
 
 /// Entries in (due, sequence) order. A ring buffer, since entries come and go at both ends.

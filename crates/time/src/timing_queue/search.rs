@@ -17,8 +17,10 @@ use super::{Handle, TimingQueue, meter};
 /// slots of its entries are updated.
 const MOST: usize = 10 * PAGE_MAX;
 /// The maximum number of entries that a call may touch on average over all calls so far, since one call may pay for
-/// what earlier ones deferred. It allows for a run of some hundred entries, which a cancel searches and of which an
-/// insert moves half, and for filling the run.
+/// what earlier ones deferred.
+///
+/// It allows for a run of some hundred entries, which a cancel searches and of which an insert moves half, and for
+/// filling the run.
 const MEAN: usize = 700;
 /// The same, as long as all calls were inserts.
 const MEAN_OF_INSERTS: usize = 64;
@@ -97,8 +99,9 @@ enum Phase {
     },
 }
 
-/// A call of a phase that repeats a few of them, on the latest of its items, or else on the last one of all. Instants
-/// count from the beginning of the phase.
+/// A call of a phase that repeats a few of them, on the latest of its items, or else on the last one of all.
+///
+/// Instants count from the beginning of the phase.
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Insert(i64),
