@@ -41,7 +41,7 @@ impl Run {
         })
     }
 
-    /// `full`, or a tenth of it in a quick run: for amounts of work and limits of memory.
+    /// `full` divided by the run's divisor: for amounts of work and limits of memory.
     pub(crate) fn scaled(&self, full: u64) -> u64 {
         full.div_ceil(self.divisor)
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dwell_time::{DelayQueue, Stopwatch};
 
-/// An allocation for more items than one turn with the lock may move.
+/// An allocation of this size in bytes holds more items than one turn with the lock may move.
 const LARGE: usize = 64 * 1024;
 /// Longer than a thread needs to get the lock, and short enough for a failing test.
 const PATIENCE_US: u64 = 3_000_000;

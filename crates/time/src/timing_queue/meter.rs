@@ -5,7 +5,7 @@ thread_local! {
     static TOUCHED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Adds `count` entries that were looked at or moved, in addition to the one that was asked for.
+/// Adds entries that were looked at or moved, in addition to the one that was asked for.
 #[inline]
 pub(super) fn touched(entries: usize) {
     #[cfg(test)]

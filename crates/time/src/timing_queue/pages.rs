@@ -17,7 +17,7 @@ use super::sort::Sorter;
 
 /// The maximum number of pages per block.
 const BLOCK: usize = 128;
-/// A page of more entries than this is split rather than cleared of its dead entries.
+/// A page with more live entries than this is nearly full: removing its dead entries alone gains too little room.
 const NEARLY_FULL: usize = PAGE_MAX - PAGE_MAX / 4;
 
 /// Some consecutive pages.
