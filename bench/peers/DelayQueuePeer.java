@@ -1,7 +1,7 @@
 // The JDK's side of the scenario `delay-queue`: the same work as ours, on java.util.concurrent.DelayQueue.
 //
-// Compiled and run by the scenario; prints one line of numbers. Every work is done once or more before it is measured,
-// so that the compiler has seen it. usage: java DelayQueuePeer WORK ARGUMENTS
+// Compiled and run by the scenario; prints one line of numbers. Every work runs at least once before it is measured, so
+// that the compiler has seen it. usage: java DelayQueuePeer WORK ARGUMENTS
 
 import java.io.IOException;
 import java.lang.ref.Reference;
@@ -15,7 +15,7 @@ import java.util.concurrent.Delayed;
 import java.util.concurrent.TimeUnit;
 
 public final class DelayQueuePeer {
-    /** What such a class looks like: an instant in nanoseconds, and a payload. */
+    /** A typical element: an instant in nanoseconds, and a payload. */
     static final class Item implements Delayed {
         final long due;
         final long payload;
@@ -102,7 +102,7 @@ public final class DelayQueuePeer {
         DelayQueue<Item> queue = new DelayQueue<>();
         long offers = 0;
         long polls = 0;
-        // The first round is not counted, as on our side.
+        // The first round is a warm-up, as on our side.
         for (long round = 0; round <= rounds; round++) {
             Random random = new Random(SEED);
             long start = System.nanoTime();
@@ -161,7 +161,7 @@ public final class DelayQueuePeer {
         return new double[] {System.nanoTime() - start};
     }
 
-    /** By how many bytes an item, over the payload of 8, the heap grows when n items are offered; garbage is not counted. */
+    /** The growth of the heap when n items are offered: bytes per item over the payload of 8, without garbage. */
     static double bytes(long n) {
         Random random = new Random(SEED);
         long before = usedBytes();
@@ -199,7 +199,7 @@ public final class DelayQueuePeer {
         return new double[] {System.nanoTime() - begun};
     }
 
-    /** n items at `rate` a second, delayed 5 to 50 ms; how late each is handed over, in ns: p50, p99, p99.9. */
+    /** n items at `rate` a second, delayed 5 to 50 ms: the lateness in ns at p50, p99 and p99.9. */
     static double[] lateness(long rate, long n) throws InterruptedException {
         DelayQueue<Item> queue = new DelayQueue<>();
         long[] late = new long[(int) n];
@@ -217,7 +217,7 @@ public final class DelayQueuePeer {
         Random random = new Random(SEED);
         long start = System.nanoTime();
         for (long i = 0; i < n; ) {
-            // A batch a millisecond: nobody sleeps for 100 us.
+            // A batch per millisecond, since no sleep is as short as 100 us.
             for (long batch = 0; batch < rate / 1_000 && i < n; batch++, i++) {
                 queue.put(new Item(System.nanoTime() + 5_000_000 + random.below(45_000_000), i));
             }
@@ -228,7 +228,7 @@ public final class DelayQueuePeer {
         return new double[] {late[(int) (n / 2)], late[(int) (n * 99 / 100)], late[(int) (n * 999 / 1_000)]};
     }
 
-    /** Threads that take, with the head an hour away, for some milliseconds: processor ns a second meanwhile. */
+    /** Threads block in take for some milliseconds, with the head an hour away: processor ns per second meanwhile. */
     static double[] waiting(long threads, long milliseconds) throws InterruptedException, IOException {
         DelayQueue<Item> queue = new DelayQueue<>();
         queue.put(new Item(System.nanoTime() + 3_600_000_000_000L, 0));
@@ -244,7 +244,7 @@ public final class DelayQueuePeer {
             thread.start();
         }
         Thread.sleep(1_000);
-        // Read once before it counts, so that nobody compiles this while it does.
+        // A first reading as a warm-up, so that this is not compiled during the measurement.
         for (int i = 0; i < 20; i++) {
             processorNanoseconds();
         }
@@ -255,8 +255,8 @@ public final class DelayQueuePeer {
     }
 
     /**
-     * What all threads but the main one, which is busy with this, have used of the processors. The JDK's own count
-     * moves in steps of 10 ms.
+     * The processor time of all threads but the main one, which is busy with this. The JDK's own count has steps of
+     * 10 ms.
      */
     static long processorNanoseconds() throws IOException {
         long sum = 0;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// What `--help` prints.
+/// The output of `--help`.
 pub(crate) const USAGE: &str = "\
 usage: cargo run --release -p dwell-bench -- list
        cargo run --release -p dwell-bench -- SCENARIO [--quick | --divide N] [--json] [--only WORK] [--rounds N]
@@ -21,26 +21,26 @@ usage: cargo run --release -p dwell-bench -- list
   --dir PATH   where data is written; a folder of its own is made there and removed (default: the current folder)
 ";
 
-/// What was asked for.
+/// The requested command.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Command {
     Help,
     List,
-    /// Files whose last line is a run.
+    /// The files whose last line is a run.
     Results(Vec<PathBuf>),
-    /// A part of a scenario, with its parameters: the program asks itself for it.
+    /// A part of a scenario, with its parameters. The program runs itself with this command.
     Part(String, String),
     Measure(Arguments),
 }
 
-/// How a scenario is to be run.
+/// The options of a scenario's run.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Arguments {
     pub(crate) scenario: String,
-    /// So much less work is done, and memory allowed, than the scenario says; 1 for all.
+    /// Divides the amount of work, and of allowed memory, of the scenario; 1 for the full amount.
     pub(crate) divisor: u64,
     pub(crate) json: bool,
-    /// What the works of all rows that are asked for contain; behind a `=`, what they are.
+    /// Selects the rows whose work contains this text, or, after a `=`, equals it.
     pub(crate) only: Option<String>,
     pub(crate) rounds: usize,
     pub(crate) dir: PathBuf,

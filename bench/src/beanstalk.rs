@@ -1,4 +1,4 @@
-//! beanstalkd's protocol as a client speaks it that sends several commands at a time.
+//! A client of beanstalkd's protocol that pipelines commands.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::Result;
 
-/// A connection to beanstalkd, or to whoever speaks its protocol.
+/// A connection to beanstalkd, or to another server that speaks its protocol.
 #[derive(Debug)]
 pub(crate) struct Wire {
     stream: BufReader<TcpStream>,
@@ -28,12 +28,12 @@ impl Wire {
         Ok(Wire { stream: BufReader::with_capacity(64 << 10, stream), line: Vec::new() })
     }
 
-    /// Sends commands as they are.
+    /// Sends commands unchanged.
     pub(crate) fn send(&mut self, commands: &[u8]) -> Result<()> {
         Ok(self.stream.get_mut().write_all(commands)?)
     }
 
-    /// Reads a reply of one line, which has to begin with `word`.
+    /// Reads a one-line reply, which has to begin with `word`.
     pub(crate) fn expect(&mut self, word: &str) -> Result<()> {
         let line = self.line()?;
         if line.split(' ').next() == Some(word) {
@@ -42,7 +42,7 @@ impl Wire {
         Err(format!("the reply is '{line}', not {word}").into())
     }
 
-    /// Reads the reply to a reserve: a job, or nothing if none came in time.
+    /// Reads the reply to a reserve: a job, or `None` if it timed out.
     pub(crate) fn reserved(&mut self) -> Result<Option<Job>> {
         let line = self.line()?;
         let words: Vec<&str> = line.split(' ').collect();
@@ -59,12 +59,12 @@ impl Wire {
         }
     }
 
-    /// Whether some of the next reply has been read already.
+    /// Whether part of the next reply is already in the buffer.
     pub(crate) fn has_more(&self) -> bool {
         !self.stream.buffer().is_empty()
     }
 
-    /// Asks for one number of a tube's.
+    /// Requests one number from a tube's statistics.
     pub(crate) fn tube_stat(&mut self, tube: &str, name: &str) -> Result<u64> {
         self.send(format!("stats-tube {tube}\r\n").as_bytes())?;
         let line = self.line()?;
@@ -84,7 +84,7 @@ impl Wire {
     }
 }
 
-/// A put, as it goes over the wire.
+/// Appends a put in its wire format.
 pub(crate) fn put(commands: &mut Vec<u8>, delay_s: u64, body: &[u8]) {
     commands.extend_from_slice(format!("put 1024 {delay_s} 60 {}\r\n", body.len()).as_bytes());
     commands.extend_from_slice(body);

@@ -1,7 +1,7 @@
-//! How often each body is written: a disk that looks for marked bodies in all that is written.
+//! The number of times that each body is written: a disk that searches all writes for marked bodies.
 //!
-//! The marks are a mix's own ([`MARK`]): one message in [`MARKED`] has one, and its number stands before it. The counts
-//! go on over several openings, in a file of a byte a marked message.
+//! The marks are those of a mix ([`MARK`]): one message in [`MARKED`] has one, preceded by its number. The counts
+//! continue over several openings, in a file with one byte per marked message.
 
 use std::fs;
 use std::io;
@@ -14,15 +14,15 @@ use memchr::memmem::Finder;
 use crate::Result;
 use crate::mix::{MARK, MARKED};
 
-/// A number and a mark.
+/// The length of a number and a mark.
 const MARKING: usize = 8 + MARK.len();
 
-/// How often the body of each marked message was written.
+/// The number of times that the body of each marked message was written.
 #[derive(Clone, Debug)]
 pub(crate) struct BodyWrites(Arc<Mutex<Vec<u8>>>);
 
 impl BodyWrites {
-    /// Of so many messages, marked or not, goes on with the counts in `file`, if it is there.
+    /// Counts for this many messages, marked or not. Continues with the counts in `file`, if it exists.
     pub(crate) fn go_on(file: &Path, messages: u64) -> Result<BodyWrites> {
         let marked = usize::try_from(messages.div_ceil(MARKED))?;
         let counts = if file.exists() { fs::read(file)? } else { vec![0; marked] };
@@ -36,7 +36,7 @@ impl BodyWrites {
         Ok(fs::write(file, &*self.0.lock().unwrap_or_else(PoisonError::into_inner))?)
     }
 
-    /// Mean and maximum over the marked messages that `wanted` picks.
+    /// The mean and maximum over the marked messages that `wanted` selects.
     pub(crate) fn mean_and_most(&self, wanted: impl Fn(u64) -> bool) -> (f64, u8) {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let picked: Vec<u8> = counts
@@ -49,7 +49,7 @@ impl BodyWrites {
         (sum as f64 / picked.len() as f64, picked.iter().copied().max().unwrap_or_default())
     }
 
-    /// The machine's disk, watched.
+    /// The machine's disk, with all writes searched.
     pub(crate) fn disk(&self) -> Arc<dyn Disk> {
         Arc::new(WatchedDisk(self.clone()))
     }
@@ -62,7 +62,7 @@ impl BodyWrites {
         }
     }
 
-    /// Counts the bodies whose marking lies in `bytes` and ends behind the first `known` of them.
+    /// Counts the bodies whose number and mark are in `bytes` and end after the first `known` of them.
     fn look(&self, bytes: &[u8], known: usize) {
         for mark in Finder::new(&MARK).find_iter(bytes) {
             if mark + MARK.len() > known
@@ -121,7 +121,7 @@ impl Disk for WatchedDisk {
     }
 }
 
-/// The end of what was written last to a file: where it ends, and its last bytes, fewer than a marking has.
+/// The end of the last write to a file: its offset, and its last bytes, fewer than a number and a mark.
 #[derive(Debug, Default)]
 struct Tail {
     end: u64,
@@ -142,8 +142,8 @@ impl DiskFile for WatchedFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        // A marking may lie across writes, one behind the other. Of the new bytes fewer than a marking has are looked at
-        // here, so that none counts twice.
+        // A number and mark may span consecutive writes. Of the new bytes, fewer than their length are searched here,
+        // so that none is counted twice.
         let mut seam = if tail.end == offset { std::mem::take(&mut tail.bytes) } else { Vec::new() };
         let known = seam.len();
         seam.extend_from_slice(&bytes[..bytes.len().min(MARKING - 1)]);
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use crate::mix::Mix;
 
-    /// However a stream of bodies is cut into writes, each marked body counts once a write.
+    /// However a stream of bodies is cut into writes, each marked body counts once per write.
     #[test]
     fn every_marked_body_counts_however_it_is_cut() {
         let dir = std::env::temp_dir().join(format!("dwell-bench-bodies-{}", std::process::id()));

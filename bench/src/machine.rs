@@ -1,10 +1,10 @@
-//! What the results were measured on.
+//! The machine that the results were measured on.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// One line: processors, memory, kernel, file system, commit.
+/// Returns one line: processors, memory, kernel, file system, commit.
 pub(crate) fn describe(dir: &Path) -> String {
     let processors = std::thread::available_parallelism().map_or(0, usize::from);
     let model = field("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned());
@@ -29,7 +29,7 @@ fn field(path: &str, name: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// The type of the file system that `dir` lies on: that of the longest mount point above it.
+/// The type of the file system of `dir`: that of the longest mount point above it.
 fn file_system(dir: &Path) -> Option<String> {
     let dir = dir.canonicalize().ok()?;
     let mounts = fs::read_to_string("/proc/mounts").ok()?;
@@ -43,7 +43,7 @@ fn file_system(dir: &Path) -> Option<String> {
 
 fn commit() -> Option<String> {
     let git = |arguments: &[&str]| {
-        // These sources', from wherever it is run.
+        // The repository of these sources, whatever the current directory is.
         let repository = ["-C", env!("CARGO_MANIFEST_DIR")];
         let output = Command::new("git")
             .args(repository)

@@ -1,15 +1,15 @@
-//! `dwell-bench`: comparisons of dwell with its peers. Each scenario runs both sides in one go.
+//! `dwell-bench`: comparisons of dwell with its peers. Each scenario runs both sides in one invocation.
 //!
 //! # Layout
-//! - `scenarios`: what is measured, a file each, and the list of them
+//! - `scenarios`: the measurements, one file each, and the list of them
 //! - `ours`, `ours_redis`, `server`: our side, as a library, on Redis, and as a process; `peers`: the other sides
-//! - `run`: what a scenario is given: size, rounds, a folder, progress, a place for its results
-//! - `report`: results as a table and as JSON; `results`: keeping them, and pages made of them
-//! - `own_process`: parts of scenarios that run in processes of their own; `parts`: those that open the engine
+//! - `run`: the context of a scenario: size, rounds, a folder, progress, a place for its results
+//! - `report`: results as a table and as JSON; `results`: stores them, and generates pages from them
+//! - `own_process`: parts of scenarios that run in child processes; `parts`: those that open the engine
 //! - `steady_load`: the load of the scenarios that measure lateness
-//! - `mix`, `body_writes`: messages of which nothing is remembered, and how often their bodies are written
-//! - `beanstalk`: beanstalkd's protocol, as a client speaks it
-//! - `workload`, `stopwatch`, `page_cache`, `resources`, `machine`: what scenarios share
+//! - `mix`, `body_writes`: messages derived from their number alone, and how often their bodies are written
+//! - `beanstalk`: a client of beanstalkd's protocol
+//! - `workload`, `stopwatch`, `page_cache`, `resources`, `machine`: shared by the scenarios
 
 mod arguments;
 mod beanstalk;
@@ -40,10 +40,10 @@ use report::Report;
 use run::Run;
 use scenarios::{SCENARIOS, Scenario};
 
-/// What fails a scenario: always the end of it, so its text is all that matters.
+/// Any error ends the scenario, so only its text matters.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// The same as the server's. Peers within this process have it too.
+/// The same allocator as the server's. Peers within this process use it too.
 #[cfg(target_os = "linux")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -1,5 +1,5 @@
-//! Messages of several queues, some with keys, some with priorities. Each follows from its place in the stream, so
-//! that nothing has to be remembered of a hundred million of them.
+//! Messages of several queues, some with keys, some with priorities. Each is derived from its index in the stream, so
+//! that nothing has to be stored for a hundred million of them.
 
 use std::ops::Range;
 
@@ -14,30 +14,30 @@ use crate::ours::start;
 use crate::own_process::count;
 use crate::workload::{BODY_BYTES, Tally};
 
-/// Which messages there are.
+/// The parameters of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mix {
     pub(crate) count: u64,
-    /// They are spread over so many queues.
+    /// The number of queues that they are spread over.
     pub(crate) queues: u64,
-    /// They are due at random within so many milliseconds.
+    /// They are due at random within this many milliseconds.
     pub(crate) span_ms: u64,
-    /// One in so many has a key; 0: none.
+    /// One in this many has a key; 0: none.
     pub(crate) keyed: u64,
-    /// One in so many is due at one millisecond, in the middle of the span; 0: none.
+    /// One in this many is due at one common millisecond, in the middle of the span; 0: none.
     pub(crate) at_once: u64,
-    /// They have so many priorities.
+    /// The number of priorities.
     pub(crate) priorities: u64,
-    /// All expire so many milliseconds after the first instant; 0: none.
+    /// All expire this many milliseconds after the first instant; 0: never.
     pub(crate) expires_ms: u64,
 }
 
-/// Whatever is drawn for a message is drawn from its own place, and this.
+/// Combined with a message's index, it seeds the random values of that message.
 const SEED: u64 = 0x6477_656C_6C21;
 
-/// The body of one message in so many bears a mark, by which it is known again on its way to the disk.
+/// One message in this many has a mark in its body, by which it is recognised on its way to the disk.
 pub(crate) const MARKED: u64 = 251;
-/// The mark, which stands behind the message's number.
+/// The mark, which follows the message's number.
 pub(crate) const MARK: [u8; 8] = [0xD5, 0x1E, 0xB0, 0xD7, 0x9A, 0x3C, 0xE2, 0x61];
 
 impl Mix {
@@ -51,7 +51,7 @@ impl Mix {
         Random::new(spread.next())
     }
 
-    /// The how-manieth queue a message is in.
+    /// The index of a message's queue.
     pub(crate) fn queue(&self, number: u64) -> usize {
         (Mix::random(number).next() % self.queues) as usize
     }
@@ -65,7 +65,7 @@ impl Mix {
         (0..self.queues as usize).map(|queue| self.queue_name(queue)).collect()
     }
 
-    /// When a message is due.
+    /// A message's due instant.
     pub(crate) fn due(&self, number: u64) -> Timestamp {
         let mut random = Mix::random(number);
         random.next();
@@ -74,7 +74,7 @@ impl Mix {
         start().saturating_after(if is_at_once { self.span_ms / 2 } else { drawn % self.span_ms })
     }
 
-    /// When a message is due that is moved.
+    /// The due instant of a message after it is moved.
     pub(crate) fn moved_due(&self, number: u64) -> Timestamp {
         let mut random = Mix::random(!number);
         start().saturating_after(random.next() % self.span_ms)
@@ -90,7 +90,7 @@ impl Mix {
         DEFAULT_PRIORITY - (self.priorities / 2) as u32 + rank as u32
     }
 
-    /// A message's body: its number, then random bytes; of one in [`MARKED`] a mark comes between.
+    /// A message's body: its number, then random bytes; one in [`MARKED`] has a mark in between.
     pub(crate) fn body(number: u64) -> [u8; BODY_BYTES] {
         let mut body = [0; BODY_BYTES];
         let mut random = Mix::random(number);
@@ -104,7 +104,7 @@ impl Mix {
         body
     }
 
-    /// Puts of these messages: one buffer for their bodies, as a server would have read them.
+    /// Puts of these messages. Their bodies share one buffer, as when a server has read them.
     pub(crate) fn puts(&self, numbers: Range<u64>) -> Vec<Put> {
         let bodies: Bytes = numbers.clone().flat_map(Mix::body).collect();
         let names = self.queue_names();
@@ -117,7 +117,7 @@ impl Mix {
         numbers.zip(0..).map(put).collect()
     }
 
-    /// What the bodies of those sum up to that `wanted` picks.
+    /// The sum of the bodies of the messages that `wanted` selects.
     pub(crate) fn tally(&self, wanted: impl Fn(u64) -> bool) -> Tally {
         let mut tally = Tally::default();
         (0..self.count).filter(|number| wanted(*number)).for_each(|number| tally.add(&Mix::body(number)));
@@ -144,26 +144,26 @@ impl Mix {
     }
 }
 
-/// Ids of messages that were put one after the other since an opening, which any one of them tells.
+/// The ids of messages that were put one after the other since an opening. They follow from any one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ids(u128);
 
 impl Ids {
-    /// What an id says besides the due; the counter is its low end.
+    /// The part of an id that does not depend on the due; the counter is its low end.
     const SEQUENCE: u128 = (1 << 80) - 1;
 
-    /// What the id of message `number` tells of the others.
+    /// Derives the ids of all messages from that of message `number`.
     pub(crate) fn from_one(id: MessageId, number: u64) -> Ids {
         Ids((id.as_bits() & Ids::SEQUENCE).wrapping_sub(u128::from(number)))
     }
 
-    /// The id of the message with this number, which was due so when it was put.
+    /// The id of message `number`, which was put with this due instant.
     pub(crate) fn id(&self, number: u64, due: Timestamp) -> Result<MessageId> {
         let due = u128::from(due.as_ms().unsigned_abs()) << 80;
         Ok(MessageId::from_bits(due | self.0.wrapping_add(u128::from(number)))?)
     }
 
-    /// A message as calls name it: by its key if it has one.
+    /// Names a message in a call: by its key if it has one, otherwise by its id.
     pub(crate) fn target(&self, mix: &Mix, number: u64) -> Result<Target> {
         match mix.key(number) {
             Some(key) => Ok(Target::Key(key)),

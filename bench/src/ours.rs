@@ -1,4 +1,4 @@
-//! Our side: the engine in a folder, driven through the contract like any store.
+//! Our side: the engine in a folder, called through the store contract.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::Result;
 use crate::stopwatch::{Stopwatch, pause};
 use crate::workload::{BODY_BYTES, Item, Tally};
 
-/// The instant that items' dues count from, on a clock that stands still until a scenario moves it: so a run
+/// The instant that the items' dues count from, on a clock that stands still until a scenario moves it, so that a run
 /// measures the same backlog however long it takes.
 pub(crate) fn start() -> Timestamp {
     Timestamp::from_ms(1_800_000_000_000).expect("it lies in 2027")
 }
 
-/// What messages may take in memory where that is bounded, unless it is divided.
+/// The memory limit for messages where memory is bounded, before it is divided.
 pub(crate) const MEMORY_LIMIT: u64 = 256 << 20;
 
-/// So long a put is tried again that is to be tried later.
+/// How long a put is retried after refusals that ask for a retry.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The queue that scenarios use.
@@ -32,20 +32,21 @@ pub(crate) fn queue() -> QueueName {
     "bench".parse().expect("it is a queue's name")
 }
 
-/// The engine as a caller without an async runtime uses it.
+/// The engine as used by a caller without an async runtime.
 pub(crate) struct Ours {
     engine: Engine,
     calls: Blocking<Engine>,
 }
 
 impl Ours {
-    /// Opens the engine in `folder`, durable as by default: nothing is answered before it is synced. All messages stay in
-    /// memory and in the journal.
+    /// Opens the engine in `folder`, durable as by default: everything is synced before it is answered.
+    ///
+    /// All messages stay in memory and in the journal.
     pub(crate) fn open(folder: &Path, clock: &ManualClock) -> Result<Ours> {
         Ours::open_bounded(folder, clock, u64::MAX)
     }
 
-    /// The same with so much memory: what does not fit is retired to due files.
+    /// The same with a memory limit: the rest is retired to due files.
     pub(crate) fn open_bounded(folder: &Path, clock: &ManualClock, memory_limit: u64) -> Result<Ours> {
         Ours::open_with(folder, clock, memory_limit, Options::default().disk)
     }
@@ -62,22 +63,22 @@ impl Ours {
         Ok(Ours { calls: engine.blocking(), engine })
     }
 
-    /// All calls, for callers that wait.
+    /// The blocking interface.
     pub(crate) fn calls(&self) -> &Blocking<Engine> {
         &self.calls
     }
 
-    /// What asynchronous callers share.
+    /// The engine, as asynchronous callers share it.
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Syncs everything and lets the folder go.
+    /// Syncs everything and releases the folder.
     pub(crate) fn close(self) -> Result<()> {
         Ok(self.engine.close()?)
     }
 
-    /// Puts a batch; fails if one of it was refused.
+    /// Puts a batch; fails if an item was refused.
     pub(crate) fn put(&self, items: &[Item]) -> Result<()> {
         for answer in self.calls.put(puts(items)) {
             answer?;
@@ -85,11 +86,12 @@ impl Ours {
         Ok(())
     }
 
-    /// Puts a batch, and while the engine asks for patience what is left of it, which `again` makes anew from a place in the
-    /// batch on; answers how often it was asked.
+    /// Puts a batch, and retries the rest of it while the engine asks for that.
+    ///
+    /// `again` creates the puts anew from an index in the batch on. Returns the number of retries.
     ///
     /// # Errors
-    /// Any other refusal, and what took a minute.
+    /// Any other refusal, and a put that takes more than a minute.
     pub(crate) fn put_patiently(
         &self,
         batch: Vec<Put>,
@@ -124,7 +126,7 @@ impl Ours {
         self.take_from(Take::from(queue()).max(max), |message| tally.add(&message.body))
     }
 
-    /// Takes messages, shows them, and acks them; answers how many there were.
+    /// Takes messages, passes them to `see`, and acks them. Returns their number.
     pub(crate) fn take_from(&self, take: Take, mut see: impl FnMut(&Message)) -> Result<usize> {
         let deliveries = self.calls.take(take)?;
         let count = deliveries.len();
@@ -139,7 +141,7 @@ impl Ours {
     }
 }
 
-/// One buffer for a batch's bodies, as a server would have read them; each put holds its part of it.
+/// Puts whose bodies share one buffer, as when a server has read them.
 pub(crate) fn puts(items: &[Item]) -> Vec<Put> {
     let bodies: Bytes = items.iter().flat_map(|item| item.body).collect();
     let places = (0..items.len()).map(|index| index * BODY_BYTES..(index + 1) * BODY_BYTES);

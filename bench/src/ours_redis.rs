@@ -1,4 +1,4 @@
-//! Our side on Redis: the native store on a server of its own that keeps nothing on disk, driven through the contract.
+//! Our side on Redis: the native store on a separate server without persistence, called through the store contract.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use crate::Result;
 use crate::workload::Tally;
 
-/// A Redis and a store on it, with the server's clock.
+/// A Redis and a store on it, on the server's clock.
 pub(crate) struct Native {
     pub(crate) runtime: Runtime,
     pub(crate) store: Arc<RedisStore>,
@@ -20,7 +20,7 @@ pub(crate) struct Native {
 }
 
 impl Native {
-    /// One thread serves all calls, as the peer's one connection has one caller.
+    /// One thread serves all calls, as the peer's single connection has a single caller.
     pub(crate) fn start() -> Result<Native> {
         Native::start_on(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
     }
@@ -31,8 +31,9 @@ impl Native {
         Ok(Native { runtime, store: Arc::new(store), server })
     }
 
-    /// One message goes through another queue, so that Redis knows the scripts, as it does the peer's before they are
-    /// measured.
+    /// Loads the scripts into Redis by sending one message through another queue.
+    ///
+    /// The peer's scripts are loaded before the measurement too.
     pub(crate) fn load_scripts(&self) -> Result<()> {
         let queue: QueueName = "scripts".parse()?;
         self.put(vec![put_at(&queue, b"one", 0)?])?;
@@ -40,7 +41,7 @@ impl Native {
         self.ack(receipts)
     }
 
-    /// Puts a batch; fails if one of it was refused.
+    /// Puts a batch; fails if an item was refused.
     pub(crate) fn put(&self, puts: Vec<Put>) -> Result<()> {
         for answer in self.runtime.block_on(self.store.put(puts)) {
             answer?;
@@ -48,7 +49,7 @@ impl Native {
         Ok(())
     }
 
-    /// Takes up to so many and adds their bodies to `tally`.
+    /// Takes up to `max` messages and adds their bodies to `tally`.
     pub(crate) fn take(&self, queue: &QueueName, max: usize, tally: &mut Tally) -> Result<Vec<Receipt>> {
         let taken = self.runtime.block_on(self.store.take(Take::from(queue.clone()).max(max)))?;
         let receipt = |delivery: Delivery| {

@@ -1,8 +1,8 @@
-//! Parts of a scenario that run in a process of their own: so each has its own peak of memory, and one can be killed.
+//! Parts of a scenario that run in a child process, so that each has its own peak of memory, and can be killed.
 //!
-//! The program runs itself as `dwell-bench part NAME PARAMETERS`. A part gets one JSON value, and answers with lines of
-//! JSON on its standard output; when it ends, the last line is its result, with its peak of memory in it. Its standard
-//! input is held open by who started it: a part whose scenario is gone ends too.
+//! The program runs itself as `dwell-bench part NAME PARAMETERS`. A part receives one JSON value, and reports with
+//! lines of JSON on its standard output. When it ends, the last line is its result, which includes its peak of memory.
+//! The parent holds its standard input open, so that a part exits when its scenario is gone.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -13,13 +13,13 @@ use serde_json::Value;
 use crate::Result;
 use crate::resources::peak_rss_bytes;
 
-/// A part, which is found by its name.
+/// A part, which is looked up by its name.
 pub(crate) struct Part {
     pub(crate) name: &'static str,
     pub(crate) run: fn(&Value) -> Result<Value>,
 }
 
-/// The field of a result that holds the part's peak of memory.
+/// The field of a result with the part's peak of memory.
 pub(crate) const PEAK_RSS: &str = "rss_bytes";
 
 /// Runs a part in this process.
@@ -34,14 +34,14 @@ pub(crate) fn run(part: &Part, parameters: &str) -> Result<()> {
     say(&result)
 }
 
-/// Tells whoever started this part.
+/// Prints a line for the parent.
 pub(crate) fn say(value: &Value) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{value}")?;
     Ok(out.flush()?)
 }
 
-/// A part that runs.
+/// A running part.
 #[derive(Debug)]
 pub(crate) struct Running {
     name: &'static str,
@@ -58,7 +58,7 @@ impl Running {
         Ok(Running { name: part.name, process, said })
     }
 
-    /// What it says next; nothing once it is silent.
+    /// Reads its next line; `None` at the end of its output.
     pub(crate) fn hear(&mut self) -> Result<Option<Value>> {
         let mut line = String::new();
         self.said.read_line(&mut line)?;
@@ -76,7 +76,7 @@ impl Running {
         result.ok_or_else(|| format!("the part {} failed: {status}", self.name).into())
     }
 
-    /// Ends it as `kill -9` does.
+    /// Kills it, like `kill -9`.
     pub(crate) fn kill(mut self) -> Result<()> {
         self.process.kill()?;
         self.process.wait()?;
@@ -86,28 +86,28 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may already have exited.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Runs a part in a process of its own, to its end.
+/// Runs a part in a child process to completion.
 pub(crate) fn ask(part: &Part, parameters: &Value) -> Result<Value> {
     Running::start(part, parameters)?.finish()
 }
 
-/// A number among parameters or results.
+/// A number from the parameters or results.
 pub(crate) fn number(value: &Value, field: &str) -> Result<f64> {
     value[field].as_f64().ok_or_else(|| format!("`{field}` is missing in {value}").into())
 }
 
-/// A whole number among parameters or results.
+/// A whole number from the parameters or results.
 pub(crate) fn count(value: &Value, field: &str) -> Result<u64> {
     value[field].as_u64().ok_or_else(|| format!("`{field}` is missing in {value}").into())
 }
 
-/// A text among parameters or results.
+/// A text from the parameters or results.
 pub(crate) fn text<'a>(value: &'a Value, field: &str) -> Result<&'a str> {
     value[field].as_str().ok_or_else(|| format!("`{field}` is missing in {value}").into())
 }

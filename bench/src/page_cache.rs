@@ -1,4 +1,4 @@
-//! Forgetting what the kernel has cached of a folder's files, so that a read phase reads from the disk.
+//! Drops the kernel's cache of a folder's files, so that a read phase reads from the disk.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -8,8 +8,9 @@ use rustix::fs::{Advice, fadvise};
 
 use crate::Result;
 
-/// Drops the cached pages of every file below `folder`. Pages that are not on disk yet would stay, so each
-/// file is synced first. A file that goes meanwhile, since an engine is at work there, has no pages.
+/// Drops the cached pages of every file below `folder`.
+///
+/// Dirty pages would stay, so each file is synced first. A file that an active engine removes meanwhile has no pages.
 pub(crate) fn drop_caches(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

@@ -1,17 +1,17 @@
-//! Results, as a table for people and as one line of JSON.
+//! Results as a table and as one line of JSON.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-/// Which way a metric points.
+/// Whether a higher or a lower value of a metric is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Better {
     Higher,
     Lower,
 }
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     work: String,
@@ -26,7 +26,7 @@ impl Row {
         Row { work: work.to_owned(), metric: metric.to_owned(), ours, beside: None }
     }
 
-    /// Ours beside a peer's, a sample a round.
+    /// Our number and a peer's, with a sample per round.
     pub(crate) fn beside(
         work: &str,
         metric: &str,
@@ -38,7 +38,7 @@ impl Row {
         Row { beside: Some((peer, better, theirs)), ..Row::alone(work, metric, ours) }
     }
 
-    /// How many times better ours is.
+    /// How many times better our number is.
     fn ratio(&self) -> Option<f64> {
         let (_, better, theirs) = self.beside.as_ref()?;
         Some(match better {
@@ -71,23 +71,25 @@ impl Row {
     }
 }
 
-/// All that a run has found.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) scenario: String,
     pub(crate) machine: String,
-    /// So much less work was done, and memory allowed, than the scenario says.
+    /// The divisor of the scenario's amount of work, and of allowed memory.
     pub(crate) divisor: u64,
     pub(crate) rounds: usize,
-    /// What the works of all rows contain, if others were not asked for.
+    /// The text that the works of all rows contain, if the rows were selected.
     pub(crate) only: Option<String>,
     pub(crate) notes: Vec<String>,
     pub(crate) rows: Vec<Row>,
 }
 
 impl Report {
-    /// One line. Other programs read it: fields may be added, none changes its meaning. `samples` are the rounds
-    /// that the medians are of.
+    /// The results as one line.
+    ///
+    /// Other programs read it: fields may be added, but none may change its meaning. `samples` are the rounds that the
+    /// medians are taken of.
     pub(crate) fn json(&self) -> Value {
         json!({
             "scenario": self.scenario,
@@ -136,7 +138,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// The middle one; of an even number the mean of the two in the middle; NaN of none.
+/// The median; for an even number the mean of the middle two, and NaN without samples.
 fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -147,7 +149,7 @@ fn median(samples: &[f64]) -> f64 {
     }
 }
 
-/// Whole with thousands apart from 1,000 on, three digits after the point below 10.
+/// Formats a number: whole and with thousands separated from 1,000 on, with three decimals below 10.
 pub(crate) fn number(value: f64) -> String {
     if value.abs() < 10.0 {
         return format!("{value:.3}");

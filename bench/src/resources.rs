@@ -1,4 +1,4 @@
-//! What a run takes of the machine: memory at its peak, and space on the disk.
+//! The resources that a run uses: peak of memory, and disk space.
 
 use std::fs;
 use std::hint::black_box;
@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::Result;
 use crate::stopwatch::Stopwatch;
 
-/// The most memory that this process has had at a time, in bytes: resident pages, those of its program included.
+/// The peak of this process's resident memory in bytes, including the pages of its program.
 pub(crate) fn peak_rss_bytes() -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -17,14 +17,14 @@ pub(crate) fn peak_rss_bytes() -> Result<u64> {
     Ok(kib.trim().parse::<u64>()? * 1_024)
 }
 
-/// What the files of a folder take on the disk, in bytes, room that was set aside included.
+/// The disk space of a folder's files in bytes, including preallocated space.
 pub(crate) fn space_bytes(folder: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(folder)? {
         match entry?.metadata() {
-            // Blocks are of 512 bytes, whatever the file system's are.
+            // Blocks have 512 bytes, whatever the file system's block size.
             Ok(file) => bytes += file.blocks() * 512,
-            // An engine at work removes files.
+            // An active engine removes files.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error.into()),
         }
@@ -32,8 +32,9 @@ pub(crate) fn space_bytes(folder: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Touches so many bytes of memory and gives them back to the allocator, which keeps most of them for some seconds; says how
-/// many microseconds a page of 4 KiB took.
+/// Touches `bytes` bytes of memory and returns them to the allocator, which keeps most of them for some seconds.
+///
+/// Returns the time per page of 4 KiB in microseconds.
 pub(crate) fn touch_memory(bytes: usize) -> f64 {
     const PIECE: usize = 128 * 1024;
     const PAGE: usize = 4 * 1024;
@@ -44,7 +45,7 @@ pub(crate) fn touch_memory(bytes: usize) -> f64 {
     took.as_secs_f64() * 1e6 / pages.max(1) as f64
 }
 
-/// Refuses to begin what would fill the disk.
+/// Refuses to start a run that would fill the disk.
 pub(crate) fn need_disk(folder: &Path, bytes: u64) -> Result<()> {
     let stat = rustix::fs::statvfs(folder)?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);

@@ -1,4 +1,4 @@
-//! What a scenario is given: its size, its rounds, a folder, progress, and a place for its results.
+//! The context of a scenario: its size, its rounds, a folder, progress, and a place for its results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Makes the folder that data goes to.
+    /// Creates the folder for the data.
     pub(crate) fn new(arguments: &Arguments) -> Result<Run> {
         let folder = arguments.dir.join(format!("dwell-bench-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
@@ -41,22 +41,22 @@ impl Run {
         })
     }
 
-    /// `full`, or a tenth of it in a quick run: for amounts of work and limits of memory.
+    /// `full` divided by the run's divisor: for amounts of work and limits of memory.
     pub(crate) fn scaled(&self, full: u64) -> u64 {
         full.div_ceil(self.divisor)
     }
 
-    /// Where folders are made.
+    /// The folder in which the others are created.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Each side is measured once, however many rounds were asked for: for what takes long.
+    /// Measures each side once, whatever the number of rounds: for long measurements.
     pub(crate) fn measure_once(&mut self) {
         self.rounds = 1;
     }
 
-    /// Whether rows of this work are asked for. Rows that are not are dropped; a scenario need not measure them.
+    /// Whether rows of this work are requested. Other rows are dropped; a scenario may skip them.
     pub(crate) fn wants(&self, work: &str) -> bool {
         self.only.as_ref().is_none_or(|only| match only.strip_prefix('=') {
             Some(whole) => work == whole,
@@ -64,12 +64,12 @@ impl Run {
         })
     }
 
-    /// How often each side is measured.
+    /// The number of times that each side is measured.
     pub(crate) fn rounds(&self) -> usize {
         self.rounds
     }
 
-    /// An empty folder; what was in it under this name before is removed.
+    /// Creates an empty folder with this name. Removes an older one.
     pub(crate) fn empty_folder(&self, name: &str) -> Result<PathBuf> {
         let folder = self.folder.join(name);
         remove(&folder)?;
@@ -77,15 +77,17 @@ impl Run {
         Ok(folder)
     }
 
-    /// Says something about the run that a reader of its numbers must know, such as a memory setting.
+    /// Adds a note that readers of the numbers need, such as a memory setting.
     pub(crate) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    /// Measures the sides in turn, round after round. Each side answers one number a round. A side that
-    /// took over a minute is not asked again, and its row says of how many rounds it is.
+    /// Measures the sides in turn, round after round.
     ///
-    /// The first side is ours. A row is made for each other one, or one without a peer if there is none.
+    /// Each side returns one number per round. A side that took over a minute is not measured again, and its row states
+    /// the number of rounds.
+    ///
+    /// The first side is ours. There is a row for each other side, or one without a peer if there is none.
     pub(crate) fn contest(
         &mut self,
         work: &str,
@@ -124,14 +126,14 @@ impl Run {
         Ok(())
     }
 
-    /// A number of ours that has no peer, a sample a round.
+    /// Adds a row with a number of ours that has no peer, a sample per round.
     pub(crate) fn alone(&mut self, work: &str, metric: &str, ours: Vec<f64>) {
         if self.wants(work) {
             self.rows.push(Row::alone(work, metric, ours));
         }
     }
 
-    /// A number of ours beside a peer's, a sample a round, for a scenario that measures several at once.
+    /// Adds a row with our number and a peer's, a sample per round, for a scenario that measures several at once.
     pub(crate) fn beside(
         &mut self,
         work: &str,
@@ -146,19 +148,19 @@ impl Run {
         }
     }
 
-    /// How long things took: the middle, the slow and the slowest, over all rounds.
+    /// Adds rows with latencies over all rounds: median, high quantiles and maximum.
     pub(crate) fn latencies(&mut self, work: &str, micros: &Histogram<u64>) {
         for (metric, quantile) in [("p50_ms", 0.5), ("p99_ms", 0.99), ("max_ms", 1.0)] {
             self.alone(work, metric, vec![micros.value_at_quantile(quantile) as f64 / 1_000.0]);
         }
     }
 
-    /// Shows how far `label` is, on a terminal.
+    /// Shows the progress of `label` on a terminal.
     pub(crate) fn progress(&self, label: &str, total: u64) -> ProgressBar {
         progress(label, total)
     }
 
-    /// Ends the run: its folder is removed, its results are handed over.
+    /// Ends the run: removes its folder, and returns its results.
     pub(crate) fn finish(mut self, scenario: &str) -> Report {
         Report {
             scenario: scenario.to_owned(),
@@ -193,7 +195,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Shows how far `label` is, on a terminal.
+/// Shows the progress of `label` on a terminal.
 pub(crate) fn progress(label: &str, total: u64) -> ProgressBar {
     let bar = ProgressBar::new(total).with_message(label.to_owned());
     let style = ProgressStyle::with_template("{msg:24} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}");

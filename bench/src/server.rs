@@ -1,4 +1,4 @@
-//! Our server as a process of its own: the real binary on a free loopback port, stopped when it goes out of scope.
+//! Our server in a separate process: the real binary on a free loopback port, stopped on drop.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -14,12 +14,12 @@ use crate::Result;
 pub(crate) struct Server(dwell_testkit::Server);
 
 impl Server {
-    /// Starts it with its data in `folder`, and waits until it says where it listens.
+    /// Starts it with its data in `folder`, and waits until it reports its addresses.
     pub(crate) fn start(folder: &Path) -> Result<Server> {
         Server::start_with(folder, &[])
     }
 
-    /// The same with arguments of the caller's.
+    /// The same with the caller's arguments.
     pub(crate) fn start_with(folder: &Path, arguments: &[&str]) -> Result<Server> {
         let mut command = Command::new(binary()?);
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(folder).args(arguments);
@@ -31,30 +31,30 @@ impl Server {
         self.0.url()
     }
 
-    /// Where it speaks beanstalkd's protocol.
+    /// Its address for beanstalkd's protocol.
     pub(crate) fn beanstalkd(&self) -> &str {
         self.0.serving["beanstalkd"].as_str().unwrap_or_default()
     }
 
-    /// Where its page of metrics is.
+    /// Its page of metrics.
     pub(crate) fn metrics(&self) -> Metrics {
         Metrics { address: self.0.address().to_owned() }
     }
 
-    /// Seconds of processors that it has had so far.
+    /// Its processor time so far, in seconds.
     pub(crate) fn cpu_s(&self) -> Result<f64> {
         cpu_s(self.0.pid())
     }
 }
 
-/// A server's page of metrics, for whichever thread asks.
+/// A server's page of metrics, usable from any thread.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     address: String,
 }
 
 impl Metrics {
-    /// A number that has no labels.
+    /// Reads a metric without labels.
     pub(crate) fn get(&self, name: &str) -> Result<f64> {
         let Metrics { address } = self;
         let mut stream = TcpStream::connect(address)?;
@@ -68,14 +68,14 @@ impl Metrics {
     }
 }
 
-/// Seconds of processors that a process has had, threads that have ended included.
+/// The processor time of a process in seconds, including threads that have ended.
 pub(crate) fn cpu_s(process: u32) -> Result<f64> {
     Ok(ticks(format!("/proc/{process}/stat").as_ref())? as f64 / 100.0)
 }
 
-/// What a file of statistics says of time on processors.
+/// Parses the processor time in a `stat` file.
 fn ticks(stat: &Path) -> Result<u64> {
-    // proc_pid_stat(5): utime and stime are the 14th and 15th, the 12th and 13th behind the name.
+    // proc_pid_stat(5): utime and stime are fields 14 and 15, the 12th and 13th after the name.
     let stat = std::fs::read_to_string(stat)?;
     let behind_name = stat.rsplit(')').next().unwrap_or_default();
     let mut ticks = 0;
@@ -85,7 +85,7 @@ fn ticks(stat: &Path) -> Result<u64> {
     Ok(ticks)
 }
 
-/// The binary beside this one; built first if this was started through cargo.
+/// The server's binary, which is in the same folder as this one; built first if this was started through cargo.
 fn binary() -> Result<PathBuf> {
     let beside = std::env::current_exe()?.with_file_name(format!("dwell{}", std::env::consts::EXE_SUFFIX));
     let cargo: Option<OsString> = std::env::var_os("CARGO");

@@ -1,5 +1,5 @@
-//! The load of `lateness` and `lateness-redis`: one queue has a backlog, in another so many messages fall due a
-//! millisecond to takes that wait, and into a third others are put at a steady rate.
+//! The load of `lateness` and `lateness-redis`: one queue has a backlog, in another a number of messages become due per
+//! millisecond for waiting takes, and messages are put into a third at a steady rate.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -15,57 +15,57 @@ use crate::Result;
 use crate::stopwatch::{Stopwatch, pause, wall_us};
 use crate::workload::{BATCH, BODY_BYTES, Item, Items};
 
-/// How often a batch of puts goes out.
+/// The interval between batches of puts.
 const PUT_EVERY: Duration = Duration::from_millis(10);
 pub(crate) const TAKERS: usize = 4;
-/// From the last put to the first that is due.
+/// The time from the last put to the first due instant, in ms.
 const LEAD_MS: i64 = 2_000;
 
-/// What threads tell each other that may go wrong.
+/// A result that crosses threads.
 pub(crate) type Told<T> = std::result::Result<T, String>;
 
-/// One of those who put, take and ack: each has a thread of its own.
+/// A client that puts, takes or acks: each has its own thread.
 pub(crate) trait Caller: Send {
-    /// Puts all of them.
+    /// Puts all messages.
     fn put(&self, puts: Vec<Put>) -> Told<()>;
-    /// Takes, waiting if nothing is due.
+    /// Takes messages, and waits if nothing is due.
     fn take(&self, take: Take) -> Told<Vec<Taken>>;
-    /// Acks all of them.
+    /// Acks all messages.
     fn ack(&self, receipts: Vec<Receipt>) -> Told<()>;
 }
 
-/// What a take brought.
+/// A message that was taken.
 pub(crate) struct Taken {
-    /// Nothing where whoever took it acks it too.
+    /// `None` where the taking caller acks it too.
     pub(crate) receipt: Option<Receipt>,
     pub(crate) due: Timestamp,
 }
 
-/// How much of everything.
+/// The parameters of the load.
 #[derive(Clone, Copy)]
 pub(crate) struct SteadyLoad {
-    /// In the queue that nobody takes from.
+    /// The number of messages in the queue that is not taken from.
     pub(crate) pending: u64,
-    /// How many fall due, and how many of them a millisecond.
+    /// The number of messages that become due, and how many of them per millisecond.
     pub(crate) count: u64,
     pub(crate) due_per_ms: u64,
     pub(crate) puts_per_s: u64,
 }
 
-/// What came of it.
+/// The results.
 pub(crate) struct Measured {
-    /// How late each came, in microseconds: when the take had its answer, less due.
+    /// The lateness of each message in microseconds: from its due instant to the reply to the take.
     pub(crate) late: Histogram<u64>,
     pub(crate) puts_per_s: f64,
 }
 
 impl SteadyLoad {
-    /// How many are put at a time.
+    /// The number of messages per batch of puts.
     pub(crate) fn puts(&self) -> u64 {
         self.puts_per_s / 100
     }
 
-    /// Puts, waits for the first instant, calls `first`, and takes until all have come.
+    /// Puts, waits for the first instant, calls `first`, and takes until every message has come.
     pub(crate) fn run(
         &self,
         caller: &dyn Fn() -> Result<Box<dyn Caller>>,
@@ -78,7 +78,7 @@ impl SteadyLoad {
         let watch = Stopwatch::start();
         put_all(&*putter, &far, self.pending, |item| day_ms + item.due_ms as i64)?;
         let estimate_ms = watch.elapsed().as_secs_f64() * 1_000.0 * self.count as f64 / self.pending as f64;
-        // Twice what the puts so far let expect, lest the first be due before the last is put.
+        // Twice the time that the puts so far predict, so that the first message is not due before the last put.
         let first_ms = wall_us() / 1_000 + (estimate_ms * 2.0) as i64 + LEAD_MS;
         put_all(&*putter, &hot, self.count, |item| first_ms + (item.number / self.due_per_ms) as i64)?;
         if wall_us() / 1_000 > first_ms - LEAD_MS / 2 {
@@ -130,7 +130,7 @@ fn put_all(caller: &dyn Caller, queue: &QueueName, count: u64, due_ms: impl Fn(&
     Ok(())
 }
 
-/// Takes until all have been taken; how late each came, in microseconds.
+/// Takes until all messages are taken. Returns the lateness of each in microseconds.
 fn take_all(
     caller: &dyn Caller,
     queue: &QueueName,
@@ -161,7 +161,7 @@ fn take_all(
     Ok(late)
 }
 
-/// Acks what was taken, all that there is at a time.
+/// Acks the messages taken, as many at a time as there are.
 fn ack_all(caller: &dyn Caller, to_ack: &Receiver<Vec<Receipt>>) -> Told<()> {
     while let Ok(first) = to_ack.recv() {
         caller.ack(first.into_iter().chain(to_ack.try_iter().flatten()).collect())?;
@@ -169,7 +169,7 @@ fn ack_all(caller: &dyn Caller, to_ack: &Receiver<Vec<Receipt>>) -> Told<()> {
     Ok(())
 }
 
-/// Puts at a steady rate; answers how many a second were put.
+/// Puts at a steady rate. Returns the number of puts per second.
 fn put_on(caller: &dyn Caller, queue: &QueueName, puts: u64, due_ms: i64, over: &AtomicBool) -> Told<f64> {
     let due = Timestamp::from_ms(due_ms).map_err(|error| error.to_string())?;
     let (watch, mut rounds) = (Stopwatch::start(), 0_u32);

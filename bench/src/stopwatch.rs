@@ -1,11 +1,11 @@
-//! Durations to the nanosecond, and the wall clock to the microsecond.
+//! Durations in nanoseconds, and the wall clock in microseconds.
 //!
-//! The project's own clock counts milliseconds, which is what dwell promises; what is measured here is finer.
+//! The project's own clock counts milliseconds, which is what dwell promises; the measurements here are finer.
 #![expect(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Runs from the moment it is made.
+/// Measures the time since it was created.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch(Instant);
 
@@ -18,13 +18,13 @@ impl Stopwatch {
         self.0.elapsed()
     }
 
-    /// How many of `count` things a second, if all of them were done since the start.
+    /// The rate per second, if `count` things were done since the start.
     pub(crate) fn per_second(&self, count: u64) -> f64 {
         count as f64 / self.elapsed().as_secs_f64()
     }
 }
 
-/// The present instant, for peers that are given instants.
+/// The current instant, for peers that take instants.
 #[cfg(feature = "peers")]
 pub(crate) fn now() -> Instant {
     Instant::now()
@@ -36,7 +36,7 @@ pub(crate) fn wall_us() -> i64 {
     i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Does nothing for so long.
+/// Blocks the thread for this time.
 pub(crate) fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }

@@ -2,9 +2,9 @@
 
 use dwell_testkit::Random;
 
-/// Bytes of a body.
+/// The size of a body in bytes.
 pub(crate) const BODY_BYTES: usize = 128;
-/// Messages of a batch.
+/// The number of messages per batch.
 pub(crate) const BATCH: usize = 1_024;
 /// A day, in milliseconds.
 pub(crate) const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
@@ -14,14 +14,14 @@ pub(crate) const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 pub(crate) struct Item {
     /// Milliseconds after the run's first instant.
     pub(crate) due_ms: u64,
-    /// Its place in the stream.
+    /// Its index in the stream.
     pub(crate) number: u64,
-    /// Random bytes, so that nobody's compression has a part in the result.
+    /// Random bytes, so that compression does not affect the results.
     pub(crate) body: [u8; BODY_BYTES],
 }
 
 impl Item {
-    /// What a peer orders it by: due, then number, big-endian.
+    /// The key by which a peer orders it: due, then number, big-endian.
     pub(crate) fn key(&self) -> [u8; 16] {
         let mut key = [0; 16];
         key[..8].copy_from_slice(&self.due_ms.to_be_bytes());
@@ -30,7 +30,7 @@ impl Item {
     }
 }
 
-/// The sum of what was seen, in whatever order: equal sums on both ends say that every body arrived.
+/// An order-independent sum: equal sums on both ends show that every body has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) count: u64,
@@ -62,14 +62,14 @@ impl Items {
         Items { random: Random::new(0x6477_656C_6C21), next: 0, count }
     }
 
-    /// Fills `batch` with the next items, at most [`BATCH`]; false when there are none left.
+    /// Fills `batch` with the next items, at most [`BATCH`]; false when none are left.
     pub(crate) fn batch(&mut self, batch: &mut Vec<Item>) -> bool {
         batch.clear();
         batch.extend(self.by_ref().take(BATCH));
         !batch.is_empty()
     }
 
-    /// What all of them sum up to.
+    /// The sum of all items.
     pub(crate) fn tally(self) -> Tally {
         let mut tally = Tally::default();
         self.for_each(|item| tally.add(&item.body));

@@ -1,4 +1,4 @@
-//! Backtraces of a release build name the lines of our own crates: the profile leaves out only those of dependencies.
+//! Backtraces of a release build name the lines of our own crates: the profile omits only those of dependencies.
 
 #![cfg(not(debug_assertions))]
 

@@ -1,4 +1,4 @@
-//! Writes what the encoders of today make into the corpus: `cargo run --example seeds --no-default-features`.
+//! Writes the output of the current encoders into the corpus: `cargo run --example seeds --no-default-features`.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What a connection of beanstalkd's protocol sends.
+//! The input of a connection of beanstalkd's protocol.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Lines out of a streamed body, wherever it is cut into pieces.
+//! Splitting a streamed body into lines, wherever it is cut into chunks.
 
 #![no_main]
 

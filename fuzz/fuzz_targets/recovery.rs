@@ -1,4 +1,4 @@
-//! Opening a directory of any content with right checksums, and using what was opened.
+//! Opening a directory with arbitrary content and right checksums, and using the result.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Sealed files of any content whose checksums are right.
+//! Sealed files with arbitrary content and right checksums.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Sets of settlements, against a list of bits.
+//! Sets of settlements, compared with a list of bits.
 
 #![no_main]
 

@@ -1,17 +1,17 @@
-//! What all fuzzers have in common: memory that is bounded by the length of the input.
+//! Shared by all fuzzers: memory use is bounded by the length of the input.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a run may hold at once: so many bytes, which buffers of fixed sizes need,
+/// The maximum memory of a run in bytes: a constant part, for buffers of fixed sizes,
 const FIXED: usize = 32 * 1024 * 1024;
-/// and so many for each byte of its input.
+/// and a part per byte of its input.
 const PER_BYTE: usize = 256;
 
 /// Runs `entry` on `data`.
 ///
 /// # Panics
-/// If it held more memory at once than an input of this length may cost; and as `entry` does.
+/// If it held more memory at a time than an input of this length may use; and where `entry` does.
 pub fn bounded(data: &[u8], entry: impl FnOnce(&[u8])) {
     let before = HELD.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
@@ -24,24 +24,24 @@ pub fn bounded(data: &[u8], entry: impl FnOnce(&[u8])) {
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, counted.
+/// The system's allocator, with a count of the bytes allocated.
 struct Counted;
 
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
-// SAFETY: every call is passed on to the system's allocator as it is; counting touches no memory of its own.
+// SAFETY: every call is passed unchanged to the system's allocator; counting does not access the memory.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(held, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same here.
+        // SAFETY: the caller upholds the contract of `alloc`, which is the same here.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `dealloc`, which is the same here.
+        // SAFETY: the caller upholds the contract of `dealloc`, which is the same here.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -10,8 +10,8 @@ needs_of() {
         redis) echo redis-server:redis-server make:build-essential python3:python3 pip3:python3-pip ;;
         # `initdb` and `postgres` are not on the path; this command is in the same package.
         postgres) echo pg_ctlcluster:postgresql-15 pgbouncer:pgbouncer python3:python3 pip3:python3-pip ;;
-        e2e) echo make:build-essential curl:curl redis-server:redis-server ;;
-        test) echo make:build-essential curl:curl redis-server:redis-server python3:python3 pip3:python3-pip ;;
+        e2e) echo make:build-essential curl:curl redis-server:redis-server pg_ctlcluster:postgresql-15 ;;
+        test) echo make:build-essential curl:curl redis-server:redis-server pg_ctlcluster:postgresql-15 python3:python3 pip3:python3-pip ;;
         redisson) echo make:build-essential redis-server:redis-server javac:default-jdk-headless mvn:maven ;;
         page) echo node:nodejs npm:npm chromium:chromium ;;
         interop) echo make:build-essential beanstalkd:beanstalkd python3:python3 pip3:python3-pip go:golang-go node:nodejs npm:npm ;;

@@ -56,7 +56,8 @@ part_redis() {
 # The store on Debian's PostgreSQL 15, then through PgBouncer in transaction mode, and its SQL alone.
 part_postgres() {
     local python="$target/postgres-python" bin=${DWELL_POSTGRES_BIN:-/usr/lib/postgresql/15/bin}
-    cargo_test "postgres" -p dwell-postgres
+    stage "postgres: build" cargo test --locked -p dwell-postgres --no-run
+    stage "postgres: run" env DWELL_CASES="${DWELL_CASES:-20}" cargo test --locked -p dwell-postgres --no-fail-fast
     stage "postgres: through PgBouncer" env DWELL_POSTGRES_BOUNCER=1 DWELL_CASES=10 \
         cargo test --locked -p dwell-postgres --test single --test model
     stage "postgres: Python" python_at "$python" crates/postgres/tests/sql/requirements.txt

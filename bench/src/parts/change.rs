@@ -1,7 +1,7 @@
-//! Cancels and reschedules messages, in no order, in batches: by key those that have one, the others by id.
+//! Cancels and reschedules messages, in random order, in batches: by key those that have one, the others by id.
 //!
-//! Parameters of `change`: `ids`, `cancel` and `move`: how many in twenty. Parameters of `one`: `times` that a single
-//! message is rescheduled.
+//! Parameters of `change`: `ids`, `cancel`: the number in twenty to cancel, and `move`: whether one in twenty is moved.
+//! Parameters of `one`: `times`, the number of times that a single message is rescheduled.
 
 use std::time::Duration;
 
@@ -22,24 +22,24 @@ use crate::workload::BATCH;
 pub(crate) const PART: Part = Part { name: "change", run };
 pub(crate) const ONE: Part = Part { name: "one", run: one };
 
-/// What becomes of messages goes by the place in their twenty.
+/// The index of a message within its group of twenty decides what is done to it.
 const OF: u64 = 20;
-/// One in twenty is moved: those at this place.
+/// One in twenty is moved: the one at this index.
 const MOVED: u64 = 8;
-/// Those at this place and behind it are cancelled, round to the one before it.
+/// Those from this index on are cancelled, wrapping around.
 const CANCELLED: u64 = 12;
 
-/// Whether a message is moved, where one in twenty is.
+/// Whether a message is moved, if one in twenty is.
 pub(crate) fn is_moved(number: u64) -> bool {
     number % OF == MOVED
 }
 
-/// Whether a message is cancelled, where so many in twenty are.
+/// Whether a message is cancelled, if `in_twenty` of twenty are.
 pub(crate) fn is_cancelled(number: u64, in_twenty: u64) -> bool {
     (number % OF + OF - CANCELLED) % OF < in_twenty
 }
 
-/// Whether either was done to a message, where one in twenty is moved, and one cancelled.
+/// Whether a message is moved or cancelled, if one in twenty is moved and one cancelled.
 pub(crate) fn is_changed(number: u64) -> bool {
     is_moved(number) || is_cancelled(number, 1)
 }
@@ -82,7 +82,9 @@ fn run(parameters: &Value) -> Result<Value> {
 
 type Change<'a> = dyn Fn(usize, &[u64], Vec<Target>) -> Result<()> + 'a;
 
-/// Changes all that are `wanted`, in an order that has nothing to do with that of their puts; answers how many a second.
+/// Changes all messages that `wanted` selects, in an order that is independent of that of their puts.
+///
+/// Returns the number per second.
 fn all(
     opened: &Opened,
     label: &str,
@@ -119,7 +121,7 @@ fn all(
     Ok(changed as f64 / spent.as_secs_f64())
 }
 
-/// Every number below `count` once, in strides that share no divisor with it.
+/// Every number below `count` once, in strides coprime to it.
 fn shuffled(count: u64) -> impl Iterator<Item = u64> {
     let divides = |mut a: u64, mut b: u64| {
         while b > 0 {
@@ -136,7 +138,7 @@ fn shuffled(count: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// One message, rescheduled again and again.
+/// Reschedules one message again and again.
 fn one(parameters: &Value) -> Result<Value> {
     let opened = Opened::open(parameters)?;
     let times = count(parameters, "times")?;

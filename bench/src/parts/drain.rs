@@ -1,8 +1,8 @@
-//! Takes and acks: all of some queues, or what falls due while the clock runs.
+//! Takes and acks: all messages of some queues, or those that become due while the clock runs.
 //!
-//! Parameters of `drain`: `from` and `to`, queues as counted in the mix; queues that are paused are resumed first. `most`:
-//! after so many it says so, if it is given, and does not end by itself.
-//! Parameters of `month`: `steps` of an hour that the clock runs, after a change of one in twenty each.
+//! Parameters of `drain`: `from` and `to`, indexes of queues in the mix; paused queues are resumed first. `most`,
+//! optional: after this many messages it reports so, and then waits to be killed. Parameters of `month`: `steps` of an
+//! hour for which the clock runs, after a change of one in twenty each.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::workload::{BATCH, Tally};
 pub(crate) const PART: Part = Part { name: "drain", run };
 pub(crate) const MONTH: Part = Part { name: "month", run: month };
 
-/// Parameters for these queues.
+/// The parameters for these queues.
 pub(crate) fn queues(queues: std::ops::Range<u64>) -> Value {
     json!({ "from": queues.start, "to": queues.end })
 }
@@ -83,12 +83,12 @@ impl<'a> Draining<'a> {
         Draining { opened, queues, tally: Tally::default(), spent: Duration::ZERO, bar }
     }
 
-    /// Takes and acks until nothing is due any more.
+    /// Takes and acks until nothing more is due.
     fn all(&mut self) -> Result<()> {
         self.some(u64::MAX)
     }
 
-    /// The same, but no more than `most` and the rest of a batch.
+    /// The same, but at most `most` messages, rounded up to a batch.
     fn some(&mut self, most: u64) -> Result<()> {
         let mut last: Option<(u32, Timestamp, MessageId)> = None;
         loop {

@@ -1,7 +1,7 @@
-//! Opens the engine when much of it has expired, and takes what is left: how long the first message takes, and what others
-//! wait meanwhile.
+//! Opens the engine after much of its content has expired, and takes what is left.
 //!
-//! Parameters: `alive`, so many messages of the mix's first queue have not expired.
+//! Measures the time to the first message, and the latency of other calls meanwhile. Parameters: `alive`, the number of
+//! messages of the mix's first queue that have not expired.
 
 use std::sync::mpsc;
 use std::thread;
@@ -20,9 +20,9 @@ use crate::workload::BODY_BYTES;
 
 pub(crate) const PART: Part = Part { name: "expired", run };
 
-/// How often others are served at least, while the take goes on and after it,
+/// The minimum number of other calls, during the take and after it,
 const OTHERS: usize = 500;
-/// and how long they pause each time.
+/// and the pause after each of them.
 const PAUSE: Duration = Duration::from_millis(1);
 
 fn run(parameters: &Value) -> Result<Value> {
@@ -48,7 +48,7 @@ fn run(parameters: &Value) -> Result<Value> {
                     }
                 }
             });
-            // What is wrong is told as text: it goes from one thread to another. Nobody hears it where the others failed.
+            // Errors are passed as text, since they cross threads. The receiver is gone if the other calls failed.
             let _ = say.send((all.map_err(|error| error.to_string()), first_ms));
         });
         let (mut left, mut answer) = (OTHERS, None);

@@ -1,7 +1,7 @@
 //! Puts a mix, in batches of 1,024, each synced before it is answered.
 //!
-//! Parameters: `from` and `to` in the mix; `generations`: it goes on beyond until so many were retired, if given;
-//! `stay`: it goes on until the journal is as long as it ever gets, says so, and does not end by itself.
+//! Parameters: `from` and `to` in the mix. `generations`, optional: it continues until this many were retired. `stay`:
+//! it continues until the journal has its maximum length, reports so, and then waits to be killed.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,12 +20,12 @@ use crate::workload::BATCH;
 
 pub(crate) const PART: Part = Part { name: "fill", run };
 
-/// Parameters for so many messages, the first ones.
+/// The parameters for the first `count` messages.
 pub(crate) fn all(count: u64) -> Value {
     range(0..count)
 }
 
-/// Parameters for these messages.
+/// The parameters for these messages.
 pub(crate) fn range(numbers: Range<u64>) -> Value {
     json!({ "from": numbers.start, "to": numbers.end })
 }
@@ -56,13 +56,13 @@ fn run(parameters: &Value) -> Result<Value> {
         "space_bytes": space_bytes(&opened.folder)?,
     });
     if stays {
-        // Until just before the next retirement is completed, which would cut the journal short.
+        // Until just before the next retirement is complete, which would cut the journal.
         while filling.checkpoints > 0 && filling.since * 100 < filling.longest * 97 {
             let before = filling.checkpoints;
             filling.put(at..at + BATCH as u64)?;
             at += BATCH as u64;
             if filling.checkpoints > before {
-                // It never got so long since: an aim that is not reached is lowered.
+                // The journal has not reached this length again, so the target is lowered.
                 filling.longest -= filling.longest / 8;
             }
         }
@@ -80,7 +80,7 @@ struct Filling<'a> {
     micros: Histogram<u64>,
     waits: u64,
     checkpoints: u64,
-    /// Puts since the last retirement was completed, and the most between two.
+    /// The number of puts since the last retirement was complete, and the maximum between two.
     since: u64,
     longest: u64,
 }
@@ -111,7 +111,7 @@ impl<'a> Filling<'a> {
         self.since += numbers.end - numbers.start;
         let checkpoints = self.opened.counters().checkpoints;
         if checkpoints > self.checkpoints {
-            // The first one began with an empty directory, and is shorter or longer than others.
+            // The first one started from an empty directory, and is shorter or longer than the others.
             self.longest = if self.checkpoints == 0 { self.since } else { self.longest.max(self.since) };
             (self.checkpoints, self.since) = (checkpoints, 0);
         }

@@ -1,8 +1,7 @@
-//! Gets single messages, drawn at random, by id and by key: how long each takes, and how many reads.
+//! Gets single random messages, by id and by key: the latency and the number of reads of each.
 //!
-//! Parameters: `ids`, `gets` of each kind, and `skip`: messages that were moved or cancelled are not asked for. Where a
-//! read comes from the disk, what the kernel reads beside it would soon hold all of a small backlog: so the page cache is
-//! dropped again and again.
+//! Parameters: `ids`, `gets` of each kind, and `skip`: messages that were moved or cancelled are skipped. On reads from
+//! the disk, the kernel's readahead would soon hold all of a small backlog, so the page cache is dropped regularly.
 
 use dwell_testkit::Random;
 use hdrhistogram::Histogram;
@@ -20,13 +19,13 @@ use dwell_store::Target;
 
 pub(crate) const PART: Part = Part { name: "get", run };
 
-/// The page cache is dropped after so many gets.
+/// The number of gets after which the page cache is dropped.
 const GETS_A_DROP: usize = 16;
 
 fn run(parameters: &Value) -> Result<Value> {
     let opened = Opened::open(parameters)?;
     let (ids, gets) = (Ids::parse(&parameters["ids"])?, count(parameters, "gets")?);
-    // A retirement that was broken off goes on with the first call, and would read beside those that are counted.
+    // An interrupted retirement resumes with the first call, and its reads would be counted.
     let first = Target::Id(ids.id(0, opened.mix.due(0))?);
     drop(opened.ours.calls().get(opened.mix.queue_name(opened.mix.queue(0)), vec![first], false));
     opened.settle_down()?;

@@ -1,8 +1,7 @@
-//! Parts of scenarios that run in processes of their own: each opens the engine in a folder, does one thing, and closes
-//! it.
+//! Parts of scenarios that run in child processes: each opens the engine in a folder, does one thing, and closes it.
 //!
-//! Parameters of all: `folder`, `memory_limit`, `at_ms` (what the clock shows, after the first instant), and `bodies`, a
-//! file that body writes are counted in, or null.
+//! Parameters of all: `folder`, `memory_limit`, `at_ms` (the clock's reading, relative to the first instant), and
+//! `bodies`, a file in which body writes are counted, or null.
 
 pub(crate) mod change;
 pub(crate) mod drain;
@@ -26,7 +25,7 @@ use crate::ours::{Ours, start};
 use crate::own_process::{self, Part, count, text};
 use crate::stopwatch::{Stopwatch, pause};
 
-/// All of them.
+/// All parts.
 pub(crate) const PARTS: &[Part] = &[
     fill::PART,
     get::PART,
@@ -39,22 +38,24 @@ pub(crate) const PARTS: &[Part] = &[
     expired::PART,
 ];
 
-/// What a message of a mix takes on the disk at the most, in the journal, in due files and runs, and while they are
-/// merged: a rough bound, for who asks whether there is room.
+/// An upper bound for the disk space of a mix's message in bytes: in the journal, in due files and runs, and while
+/// these are merged.
+///
+/// For checks of the free space.
 pub(crate) const DISK_BYTES: u64 = 320;
 
-/// Where a part works, and with what.
+/// The folder and the parameters that a part works with.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) folder: PathBuf,
     pub(crate) memory_limit: u64,
     pub(crate) mix: Mix,
-    /// Where body writes are counted, if they are.
+    /// The file in which body writes are counted, if they are.
     pub(crate) bodies: Option<PathBuf>,
 }
 
 impl Place {
-    /// Runs `part` there, with `more` parameters.
+    /// Runs `part` there, with additional parameters `more`.
     pub(crate) fn ask(&self, part: &Part, at_ms: u64, more: Value) -> Result<Value> {
         own_process::ask(part, &self.parameters(at_ms, more))
     }
@@ -102,7 +103,7 @@ impl Opened {
         self.ours.engine().counters()
     }
 
-    /// Waits until nothing is done any more in the background: for a fifth of a second nothing was read or written.
+    /// Waits until background work is done: nothing was read or written for a fifth of a second.
     pub(crate) fn settle_down(&self) -> Result<()> {
         let watch = Stopwatch::start();
         let (mut last, mut quiet) = (self.counters().disk, 0);
@@ -118,7 +119,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Closes the engine; what the part found, with what the engine counted.
+    /// Closes the engine. Returns the part's result, with the engine's counters.
     pub(crate) fn close(self, mut found: Value) -> Result<Value> {
         let counters = self.counters();
         self.ours.close()?;
@@ -144,7 +145,7 @@ mod tests {
 
     const HOUR_MS: u64 = 3_600_000;
 
-    /// A folder of its own for a test, with memory for a few hundred messages.
+    /// A temporary folder for a test, with memory for a few hundred messages.
     fn place(name: &str, mix: Mix) -> Place {
         let folder = std::env::temp_dir().join(format!("dwell-bench-part-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
@@ -157,7 +158,7 @@ mod tests {
         (part.run)(&place.parameters(at_ms, more)).unwrap()
     }
 
-    /// Each part fails by itself if a message is missing, early, late, out of order or has another body.
+    /// Each part checks its messages, and fails if one is missing, early, late, out of order or has another body.
     #[test]
     fn a_month_after_changes_brings_what_it_should() {
         let mix = Mix { queues: 5, keyed: 3, ..Mix::plain(20_000, 60 * 24 * HOUR_MS) };

@@ -1,4 +1,4 @@
-//! Opens the engine, takes one message and gives it back: how long the opening takes, and the first delivery with it.
+//! Opens the engine, takes one message and gives it back: the time to open it, and to the first delivery.
 
 use dwell_store::{Action, Settle, Take};
 use serde_json::{Value, json};

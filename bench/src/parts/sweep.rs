@@ -1,9 +1,9 @@
-//! Sweeps: what removes or revives all messages of a queue at once, and how long it takes to answer.
+//! Sweeps: bulk operations that remove or revive all messages of a queue, and their latency.
 //!
-//! Parameters: `dead`, so many messages of each of the third and the fourth queue are buried first, if they have so many.
-//! Then the first queue is purged, the second is deleted, the dead of the third are revived, and those of the fourth are
-//! discarded; from the beginning of each on others are served: a synced put to another queue, until it is answered, and a
-//! hundred times at least.
+//! Parameters: `dead`, the number of messages of the third and of the fourth queue that are buried first, if there are
+//! as many. Then the first queue is purged, the second is deleted, the dead messages of the third are revived, and
+//! those of the fourth are discarded. From the start of each sweep other calls are made: a synced put to another queue,
+//! until the sweep is answered, and at least a hundred times.
 
 use std::sync::mpsc;
 use std::thread;
@@ -23,9 +23,9 @@ use crate::workload::{BATCH, BODY_BYTES};
 
 pub(crate) const PART: Part = Part { name: "sweep", run };
 
-/// How often others are served at least while a sweep goes on, and after it,
+/// The minimum number of other calls during a sweep and after it,
 const OTHERS: usize = 100;
-/// and how long they pause each time.
+/// and the pause after each of them.
 const PAUSE: Duration = Duration::from_millis(1);
 
 fn run(parameters: &Value) -> Result<Value> {
@@ -48,7 +48,7 @@ fn run(parameters: &Value) -> Result<Value> {
     opened.close(sweeps)
 }
 
-/// Buries so many messages of a queue, or all that are due; says how many.
+/// Buries up to `most` messages of a queue that are due. Returns their number.
 fn bury(opened: &Opened, queue: &QueueName, most: u64) -> Result<u64> {
     let (calls, bar) = (opened.ours.calls(), progress("bury", most));
     let mut buried = 0;
@@ -72,7 +72,7 @@ fn bury(opened: &Opened, queue: &QueueName, most: u64) -> Result<u64> {
     Ok(buried)
 }
 
-/// How many a sweep swept, how long it took, and what others waited meanwhile and after it.
+/// The number of messages swept, the time of the sweep, and the latency of other calls during and after it.
 fn timed(opened: &Opened, sweep: impl FnOnce() -> Result<u64> + Send) -> Result<Value> {
     let other: QueueName = "other".parse().expect("it is a queue's name");
     let mut micros: Histogram<u64> = Histogram::new(3)?;
@@ -80,9 +80,9 @@ fn timed(opened: &Opened, sweep: impl FnOnce() -> Result<u64> + Send) -> Result<
         let (say, hear) = mpsc::channel();
         scope.spawn(move || {
             let watch = Stopwatch::start();
-            // What is wrong is told as text: it goes from one thread to another.
+            // Errors are passed as text, since they cross threads.
             let swept = sweep().map_err(|error| error.to_string());
-            // Nobody hears it where the others have failed.
+            // The receiver is gone if the other calls failed.
             let _ = say.send((swept, watch.elapsed().as_secs_f64() * 1_000.0));
         });
         let (mut left, mut answer) = (OTHERS, None);

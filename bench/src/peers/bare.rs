@@ -1,4 +1,4 @@
-//! A bare file: what the disk itself allows, with no index, no checksum and no order.
+//! A plain file: the limit of the disk itself, without an index, a checksum or an order.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use crate::Result;
 use crate::page_cache::drop_caches;
 use crate::workload::{BATCH, BODY_BYTES, Item, Tally};
 
-/// Bytes that a settlement costs at the least.
+/// The minimum size of a settlement in bytes.
 const SETTLEMENT_BYTES: usize = 16;
 
 /// Appends to one file and syncs each append.
@@ -28,14 +28,14 @@ impl Appender {
         Ok(self.file.sync_data()?)
     }
 
-    /// The bodies alone, one after the other.
+    /// Writes the bodies alone, one after the other.
     pub(crate) fn put(&mut self, items: &[Item]) -> Result<()> {
         let bytes: Vec<u8> = items.iter().flat_map(|item| item.body).collect();
         self.append(&bytes)
     }
 }
 
-/// Reads bodies that lie in due order already, and appends a settlement for each: the least a drain can cost.
+/// Reads bodies that are already stored in due order, and appends a settlement for each: the lower bound for a drain.
 #[derive(Debug)]
 pub(crate) struct Drain {
     bodies: File,
@@ -44,7 +44,7 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// Writes the bodies in due order, and forgets what the kernel has cached of them.
+    /// Writes the bodies in due order, and drops them from the page cache.
     pub(crate) fn prepare(folder: &Path, items: impl Iterator<Item = Item>) -> Result<Drain> {
         let mut items: Vec<Item> = items.collect();
         items.sort_unstable_by_key(Item::key);
@@ -62,7 +62,7 @@ impl Drain {
         })
     }
 
-    /// One batch; answers how many bodies there were.
+    /// Takes one batch. Returns the number of bodies.
     pub(crate) fn take(&mut self, tally: &mut Tally) -> Result<usize> {
         let mut filled = 0;
         while filled < self.batch.len() {

@@ -1,4 +1,4 @@
-//! beanstalkd itself: the real server (Debian's package), on a free loopback port.
+//! beanstalkd itself: the real server (Debian's package) on a free loopback port.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -8,16 +8,16 @@ use std::time::Duration;
 use crate::Result;
 use crate::stopwatch::{Stopwatch, pause};
 
-/// How it keeps its jobs.
+/// Where it keeps its jobs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kept<'a> {
     /// In its log in this folder, synced at each write (`-f0`).
     Synced(&'a Path),
-    /// In memory alone.
+    /// Only in memory.
     InMemory,
 }
 
-/// A running beanstalkd, which ends with this.
+/// A running beanstalkd, which is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Beanstalkd {
     process: Child,
@@ -26,7 +26,7 @@ pub(crate) struct Beanstalkd {
 
 impl Beanstalkd {
     pub(crate) fn start(kept: Kept<'_>) -> Result<Beanstalkd> {
-        // It names no port of its own choice, so a free one is looked for; somebody may take it meanwhile.
+        // It cannot choose a port itself, so a free one is looked up first; another process may take it meanwhile.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut command = Command::new("beanstalkd");
         command.args(["-l", "127.0.0.1", "-p", &address.port().to_string()]);

@@ -1,5 +1,5 @@
-//! fjall: a log-structured merge tree. Reads from the front need a lower bound that moves along, or they
-//! wade through the tombstones of everything taken before.
+//! fjall: a log-structured merge tree. Reads from the front need a lower bound that advances, or they scan the
+//! tombstones of everything taken before.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub(super) const KIND: Kind = Kind { name: "fjall", open };
 struct Fjall {
     database: Database,
     items: Keyspace,
-    /// The last key taken: nothing below it is left.
+    /// The last key taken. There are no keys below it.
     taken: Vec<u8>,
 }
 

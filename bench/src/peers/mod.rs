@@ -1,7 +1,7 @@
-//! The other sides: a bare file, and other people's stores used as a delay queue would use them.
+//! The other sides: a plain file, and other stores, used as a delay queue would use them.
 //!
-//! All are durable to the same degree: what a call wrote is synced (`fdatasync` or what the store has for it)
-//! before the call returns. Keys are due and number, big-endian, so that key order is due order.
+//! All have the same durability: the writes of a call are synced (`fdatasync`, or the store's equivalent) before the
+//! call returns. Keys are due and number, big-endian, so that key order is due order.
 
 pub(crate) mod bare;
 pub(crate) mod beanstalkd;
@@ -21,26 +21,25 @@ use std::path::Path;
 use crate::Result;
 use crate::workload::{Item, Tally};
 
-/// How much of its data each peer may keep in memory.
+/// The cache size of each peer, in bytes.
 pub(crate) const CACHE_BYTES: u64 = 256 << 20;
 
-/// Somebody else's store.
+/// A store of another project.
 pub(crate) trait Peer {
     /// Writes a batch.
     fn put(&mut self, items: &[Item]) -> Result<()>;
 
-    /// Reads the first `max` in order of due, adds their bodies to `tally`, and removes them.
-    /// Answers how many there were.
+    /// Reads the first `max` items in due order, adds their bodies to `tally`, and removes them. Returns their number.
     fn take(&mut self, max: usize, tally: &mut Tally) -> Result<usize>;
 }
 
-/// A peer's name, and how it is opened: in this folder, with so many bytes of cache.
+/// A peer's name, and a function that opens it in a folder with a cache of a given size in bytes.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) open: fn(&Path, u64) -> Result<Box<dyn Peer>>,
 }
 
-/// The stores; none if this was built without the feature `peers`.
+/// The stores; empty if this was built without the feature `peers`.
 #[cfg(feature = "peers")]
 pub(crate) const STORES: &[Kind] = &[fjall::KIND, redb::KIND, sqlite::KIND];
 #[cfg(not(feature = "peers"))]
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
     use crate::workload::Items;
 
-    /// Every peer gives back, in order and once, what was put, also over a restart.
+    /// Every peer returns what was put, in order and once, also after a restart.
     #[test]
     fn peers_do_what_is_measured() {
         for kind in STORES {

@@ -1,4 +1,4 @@
-//! Redisson itself: a Java program of `interop/redisson` beside its release 4.7.0, driven by lines.
+//! Redisson itself: a Java program in `interop/redisson` with release 4.7.0, driven by lines of text.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::Result;
 
-/// A running Java process; it ends when this is dropped.
+/// A running Java process, which is stopped on drop.
 pub(crate) struct Redisson {
     process: Child,
     line: Option<ChildStdin>,
@@ -14,7 +14,7 @@ pub(crate) struct Redisson {
 }
 
 impl Redisson {
-    /// Builds the Java program where it was not built yet, and starts it.
+    /// Builds the Java program if it is not built yet, and starts it.
     pub(crate) fn start() -> Result<Redisson> {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../interop/redisson");
         let release = folder.join("4.7/target");
@@ -44,12 +44,12 @@ impl Redisson {
         Ok(Redisson { process, line, answers })
     }
 
-    /// So many offers, `together` under way at once; how many a second.
+    /// Makes `count` offers, `together` at a time. Returns the number per second.
     pub(crate) fn offer(&mut self, port: u16, queue: &str, count: u64, together: usize) -> Result<f64> {
         self.ask(&format!("offer redis://127.0.0.1:{port} {queue} {count} {together}"), count)
     }
 
-    /// Moves and takes so many that are due; how many a second.
+    /// Moves and takes `count` due elements. Returns the number per second.
     pub(crate) fn take(&mut self, port: u16, queue: &str, count: u64) -> Result<f64> {
         self.ask(&format!("take redis://127.0.0.1:{port} {queue} {count}"), count)
     }
@@ -70,7 +70,7 @@ fn changed(file: &Path) -> Option<std::time::SystemTime> {
 
 impl Drop for Redisson {
     fn drop(&mut self) {
-        // It ends by itself when nothing more can come; its last answer was read.
+        // It exits when its input ends; its last reply was read.
         self.line.take();
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -1,7 +1,7 @@
-//! Redisson's own scripts, called as its client calls them: what a Java service asks of Redis, without the Java.
+//! Redisson's own scripts, called as its client calls them: the requests of a Java service to Redis, without Java.
 //!
-//! The text of both scripts is Redisson's (`RedissonDelayedQueue` of 4.7.0, Apache License 2.0), so that Redis does
-//! the very work; a test holds the transfer script to the SHA-1 that Redisson's own log lines show.
+//! The text of the scripts is Redisson's (`RedissonDelayedQueue` of 4.7.0, Apache License 2.0), so that Redis does
+//! exactly the same work. A test compares the transfer script with the SHA-1 in Redisson's own log lines.
 
 use redis::{Connection, Pipeline, Script};
 
@@ -30,10 +30,10 @@ local value = redis.call('lpop', KEYS[1]);\
 if value ~= false then table.insert(result, value);else return result;end;\
 end; return result;";
 
-/// How many elements one transfer moves.
+/// The number of elements per transfer.
 pub(crate) const LIMIT: usize = 100;
 
-/// A delayed queue, as a Java client has it.
+/// A delayed queue, as used by a Java client.
 pub(crate) struct RedissonScripts {
     connection: Connection,
     offer: Script,
@@ -57,12 +57,12 @@ impl RedissonScripts {
         Ok(RedissonScripts { connection, offer, transfer, poll, next_id: 0 })
     }
 
-    /// Offers payloads with their instants, all of them under way at once: Redisson has no call for many.
+    /// Offers payloads with their instants, all concurrently: Redisson has no batch call.
     pub(crate) fn offer(&mut self, elements: &[(&[u8], i64)]) -> Result<()> {
         let mut pipeline = Pipeline::new();
         for (payload, due_ms) in elements {
             self.next_id += 1;
-            // Spread like the random ids that Java makes.
+            // As random as the ids that Java creates.
             let id = self.next_id.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
             let command = pipeline.cmd("EVALSHA").arg(self.offer.get_hash()).arg(4);
             command
@@ -78,13 +78,13 @@ impl RedissonScripts {
         Ok(pipeline.query(&mut self.connection)?)
     }
 
-    /// Transfers until nothing is due, as a client does that is told of a due head: one script after the other.
+    /// Transfers until nothing is due, one script after the other, like a client that is notified of a due head.
     pub(crate) fn transfer(&mut self, now_ms: i64) -> Result<()> {
         while self.transfer_once(now_ms)? {}
         Ok(())
     }
 
-    /// Moves up to [`LIMIT`] that are due to the destination; whether there are more.
+    /// Moves up to [`LIMIT`] due elements to the destination. Returns whether there are more.
     pub(crate) fn transfer_once(&mut self, now_ms: i64) -> Result<bool> {
         let head: Option<String> = redis::cmd("EVALSHA")
             .arg(self.transfer.get_hash())
@@ -98,7 +98,7 @@ impl RedissonScripts {
         Ok(head.and_then(|head| head.parse::<i64>().ok()).is_some_and(|head| head <= now_ms))
     }
 
-    /// Removes up to so many from the destination. They are gone with that: there is no ack.
+    /// Removes up to `limit` elements from the destination. This is final, as there is no ack.
     pub(crate) fn poll(&mut self, limit: usize) -> Result<Vec<Vec<u8>>> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(self.poll.get_hash()).arg(1).arg(NAME).arg(limit);

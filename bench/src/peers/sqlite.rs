@@ -1,4 +1,4 @@
-//! SQLite, in write-ahead mode, with every commit synced (`synchronous = FULL`).
+//! SQLite in WAL mode, with every commit synced (`synchronous = FULL`).
 
 use std::path::Path;
 
@@ -51,7 +51,7 @@ impl Peer for Sqlite {
             }
         }
         if let Some(last) = last {
-            // All up to the last one read were read: this is one range of the tree, not a search for each.
+            // Every key up to the last one was read, so this deletes one range of the tree, without a search for each.
             transaction.prepare_cached("DELETE FROM items WHERE key <= ?1")?.execute([last])?;
         }
         transaction.commit()?;

@@ -1,4 +1,4 @@
-//! The README's table: a few rows, chosen beforehand, whatever they say.
+//! The README's table: a few rows that were chosen in advance, whatever their results.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ const BEGIN: &str =
     "<!-- bench: made by `cargo run --release -p dwell-bench -- results`; edit nothing below -->";
 const END: &str = "<!-- bench: end -->";
 
-/// A row of some scenario, and how the README calls it.
+/// A row of a scenario, and its title in the README.
 struct Headline {
     scenario: &'static str,
     work: &'static str,
@@ -95,10 +95,10 @@ const HEADLINES: &[Headline] = &[
     ),
 ];
 
-/// The README with its table made anew. A headline whose scenario was not run is left out.
+/// The README with a new table. A headline whose scenario was not run is left out.
 ///
 /// # Errors
-/// If the README has no marks, or a run lacks a row that is a headline.
+/// If the README has no marks, or a run lacks the row of a headline.
 pub(crate) fn into_readme(readme: &str, runs: &[Measured]) -> Result<String> {
     let marks = "the README has no two marks for the table";
     let (before, rest) = readme.split_once(BEGIN).ok_or(marks)?;

@@ -1,18 +1,18 @@
-//! A run that was measured and kept.
+//! A stored run.
 
 use serde_json::Value;
 
 use crate::Result;
 use crate::report::number;
 
-/// What one run's line of JSON says.
+/// The content of a run's line of JSON.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) scenario: String,
     /// Processors, memory, kernel, file system.
     pub(crate) machine: String,
     pub(crate) commit: String,
-    /// What to type to run it again.
+    /// The command that repeats the run.
     pub(crate) command: String,
     pub(crate) rounds: u64,
     pub(crate) notes: Vec<String>,
@@ -32,7 +32,7 @@ pub(crate) struct Line {
 }
 
 impl Measured {
-    /// The run whose output ends with its line of JSON.
+    /// Parses the output of a run, which ends with its line of JSON.
     pub(crate) fn last_line_of(output: &str) -> Result<Measured> {
         let last = output.lines().map(str::trim).rfind(|line| !line.is_empty());
         let run = Measured::parse(last.ok_or("it is empty")?)

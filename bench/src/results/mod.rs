@@ -1,10 +1,10 @@
-//! `dwell-bench results`: what was measured, kept as it was printed, and pages made of it.
+//! `dwell-bench results`: stores the results of runs as they were printed, and generates pages from them.
 //!
-//! A run's line of JSON is kept in `bench/runs`, one file a scenario. `bench/RESULTS.md` has a table of each; the
-//! README has a short one, between two marks. A test holds both pages to the runs.
+//! A run's line of JSON is stored in `bench/runs`, one file per scenario. `bench/RESULTS.md` has a table of each; the
+//! README has a short one, between two marks. A test checks that both pages match the runs.
 //!
 //! # Layout
-//! - `measured`: a kept run, read again
+//! - `measured`: reads a stored run
 //! - `page`: `RESULTS.md`
 //! - `headlines`: the README's table
 
@@ -19,7 +19,7 @@ use measured::Measured;
 
 use crate::Result;
 
-/// Takes the runs in that end these files, and writes the pages anew.
+/// Stores the runs that these files end with, and regenerates the pages.
 pub(crate) fn keep(logs: &[PathBuf]) -> Result<()> {
     let place = Place::of_this_repository();
     for log in logs {
@@ -38,7 +38,7 @@ pub(crate) fn keep(logs: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Where everything lies.
+/// The root folder of the repository.
 struct Place(PathBuf);
 
 impl Place {
@@ -58,7 +58,7 @@ impl Place {
         self.0.join("README.md")
     }
 
-    /// All runs, by the names of their scenarios: which of them this program was built with makes no difference.
+    /// All runs, by the names of their scenarios, including scenarios that this program was built without.
     fn read_runs(&self) -> Result<Vec<Measured>> {
         let mut runs = Vec::new();
         for entry in fs::read_dir(self.runs())? {

@@ -1,4 +1,4 @@
-//! `bench/RESULTS.md`: a table of each run.
+//! `bench/RESULTS.md`: a table per run.
 
 use std::fmt::Write as _;
 
@@ -16,11 +16,11 @@ Medians of the rounds. *ratio* is how many times better dwell is, whichever way 
 better. A single benchmark is never enough: run them on your own machine, each is one command.
 ";
 
-/// Scenarios that are gone, and whose last runs are kept.
+/// Removed scenarios whose last runs are kept.
 const GONE: &[&str] = &["disk", "engine-growth", "lateness-longpoll"];
 const WHERE: &str = "../docs/decisions/2026-11-26-benches-that-are-gone.md";
 
-/// The page.
+/// Renders the page.
 pub(crate) fn render(runs: &[Measured]) -> String {
     let mut page = HEAD.to_owned();
     for run in runs {
@@ -51,7 +51,7 @@ pub(crate) fn render(runs: &[Measured]) -> String {
     page
 }
 
-/// As a cell of a table may hold it.
+/// Escapes text for a table cell.
 pub(super) fn escaped(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;")
 }

@@ -1,5 +1,5 @@
-//! `engine-backlog`: 100 M messages that fell due and that nobody took, half of them at one millisecond, one queue of
-//! which is paused; then they are drained. With one priority, and with three.
+//! `engine-backlog`: 100 M messages that became due and were not taken, half of them at one millisecond, with one queue
+//! paused. Then they are drained, with one priority, and with three.
 
 use dwell_model::{Pause, Setting, SettingChange};
 use dwell_time::ManualClock;
@@ -45,7 +45,7 @@ fn run(run: &mut Run) -> Result<()> {
         pause_first(&place)?;
         let filled = place.ask(&fill::PART, 0, fill::all(count))?;
         drop_caches(&place.folder)?;
-        // All is due, nobody takes but one message, which is given back.
+        // Everything is due. One message is taken, and given back.
         let waited = place.ask(&reopen::PART, DAY_MS, serde_json::json!({}))?;
         drop_caches(&place.folder)?;
         let running = place.ask(&drain::PART, DAY_MS, drain::queues(1..QUEUES))?;
@@ -69,7 +69,7 @@ fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// What a drain of one queue does a second that was due within a day.
+/// The rate of a drain of one queue whose messages were due within a day.
 fn drain_plain(run: &Run, count: u64, memory_limit: u64) -> Result<f64> {
     let mix = Mix::plain(count, DAY_MS);
     let place = Place { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };

@@ -1,4 +1,4 @@
-//! `engine-drain`: taking and acking a backlog that has fallen due, each batch of acks synced.
+//! `engine-drain`: taking and acking a backlog that is due, with each batch of acks synced.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -59,7 +59,7 @@ fn run(run: &mut Run) -> Result<()> {
     from_due_files(run, count, cache_bytes, expected)
 }
 
-/// The same with bounded memory: what does not fit lies in due files.
+/// The same with bounded memory: the rest is in due files.
 fn from_due_files(run: &mut Run, count: u64, cache_bytes: u64, expected: Tally) -> Result<()> {
     let memory_limit = run.scaled(MEMORY_LIMIT);
     let found = RefCell::new(Vec::new());
@@ -103,12 +103,12 @@ fn from_due_files(run: &mut Run, count: u64, cache_bytes: u64, expected: Tally) 
     Ok(())
 }
 
-/// The one peer that fills within a minute: redb and SQLite, by their rates in `engine-put`, would take six each.
+/// The only peer that fills within a minute: redb and SQLite would take six each, at their rates in `engine-put`.
 fn fjall() -> impl Iterator<Item = &'static Kind> {
     STORES.iter().filter(|store| store.name == "fjall")
 }
 
-/// Another store, closed and opened again before it is drained.
+/// A peer, closed and opened again before it is drained.
 fn store_side<'a>(store: &'a Kind, count: u64, cache_bytes: u64, expected: Tally) -> Side<'a> {
     Side::new(store.name, move |run| {
         let folder = run.empty_folder(store.name)?;
@@ -133,7 +133,7 @@ fn fill_all(run: &Run, label: &str, count: u64, mut put: impl FnMut(&[Item]) -> 
     Ok(())
 }
 
-/// Takes batch after batch until nothing is left, and checks that all of it came.
+/// Takes batch after batch until nothing is left, and checks that every item has come.
 fn drain_all(
     run: &Run,
     label: &str,

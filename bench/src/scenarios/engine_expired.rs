@@ -1,5 +1,5 @@
-//! `engine-expired`: 10 M messages whose expiry has passed while the store was closed; then it is opened, and the first take
-//! looks for what is left.
+//! `engine-expired`: 10 M messages that expired while the store was closed. It is opened, and the first take searches
+//! for the remaining ones.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// So many have no expiry, and lie among the others.
+/// The number of messages without an expiry, spread among the others.
 const ALIVE: u64 = 100;
 
 fn run(run: &mut Run) -> Result<()> {

@@ -1,5 +1,5 @@
-//! `engine-far`: 100 M messages due over a year in 50 queues, a third of them with keys: put, moved, cancelled, got, and
-//! a month of them delivered. Then what room the cancelled and the moved leave behind.
+//! `engine-far`: 100 M messages due over a year in 50 queues, a third of them with keys: put, moved, cancelled, got,
+//! and a month of them delivered. Then the disk space after cancelling and moving.
 
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 const YEAR_MS: u64 = 365 * DAY_MS;
 const GETS: u64 = 10_000;
 const STEPS: u64 = 30 * 24;
-/// A message's body, id, due, and, of a third of them, its key of 18 bytes.
+/// A message's body, id and due, and the key of 18 bytes that a third of them have.
 const LIVE_BYTES: u64 = BODY_BYTES as u64 + 16 + 8 + 6;
 
 fn run(run: &mut Run) -> Result<()> {
@@ -87,7 +87,7 @@ fn year(run: &mut Run, count: u64, memory_limit: u64) -> Result<()> {
     Ok(())
 }
 
-/// 95 % cancelled: the room comes back.
+/// 95 % are cancelled: the space is reclaimed.
 fn cancelled(run: &mut Run, count: u64, memory_limit: u64) -> Result<()> {
     let mix = Mix { queues: 50, keyed: 3, ..Mix::plain(count, YEAR_MS) };
     let place = Place { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
@@ -109,7 +109,7 @@ fn cancelled(run: &mut Run, count: u64, memory_limit: u64) -> Result<()> {
     Ok(())
 }
 
-/// One message rescheduled again and again: the room does not grow.
+/// One message is rescheduled again and again: the space does not grow.
 fn moved(run: &mut Run, times: u64, memory_limit: u64) -> Result<()> {
     let place =
         Place { folder: run.empty_folder("dwell")?, memory_limit, mix: Mix::plain(1, YEAR_MS), bodies: None };

@@ -20,7 +20,7 @@ use crate::run::{Run, Side};
 use crate::stopwatch::Stopwatch;
 use crate::workload::{DAY_MS, Item, Items};
 
-/// What a message takes of memory, about, while nothing retires.
+/// The approximate memory per message in bytes while nothing is retired.
 const MESSAGE_BYTES: u64 = 160;
 
 pub(crate) const SCENARIO: Scenario =
@@ -57,9 +57,11 @@ fn run(run: &mut Run) -> Result<()> {
     if run.wants("put-keyed") { keyed(run) } else { Ok(()) }
 }
 
-/// The same in memory that this process has had before. Where a virtual machine gives free memory back to its host, a page
-/// that is touched for the first time costs several times what it costs where the kernel has it at hand; puts without a
-/// limit on memory touch one for every 27 messages, and bare none.
+/// The same with memory that this process has used before.
+///
+/// Where a virtual machine returns free memory to its host, the first access to a page costs several times what it
+/// costs where the kernel has it at hand. Puts without a memory limit touch a page for every 27 messages, the bare file
+/// none.
 fn in_touched_memory(run: &mut Run, count: u64) -> Result<()> {
     let bytes = usize::try_from(count * MESSAGE_BYTES)?;
     let mut page_micros = Vec::new();
@@ -124,7 +126,7 @@ fn steady(run: &mut Run, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Puts with keys and without, beside a hundred million with keys.
+/// Puts with and without keys, in addition to a hundred million with keys.
 fn keyed(run: &mut Run) -> Result<()> {
     let (pending, count) = (run.scaled(100_000_000), run.scaled(1_000_000));
     let memory_limit = run.scaled(MEMORY_LIMIT);
@@ -158,7 +160,7 @@ fn unused() -> Result<Histogram<u64>> {
     Ok(Histogram::new(3)?)
 }
 
-/// Puts `count` items and answers how many a second; making the items is not counted.
+/// Puts `count` items. Returns the number per second, without the time to create the items.
 fn put_all(
     run: &Run,
     label: &str,

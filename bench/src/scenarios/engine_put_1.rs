@@ -1,4 +1,4 @@
-//! `engine-put-1`: one message a put, each synced before it is answered: one caller, and 64 at once.
+//! `engine-put-1`: one message per put, each synced before it is answered: one caller, and 64 concurrent ones.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ fn run(run: &mut Run) -> Result<()> {
         let ours = Ours::open(&run.empty_folder("dwell")?, &ManualClock::new(start()))?;
         let rate = put_together(ours.engine(), many)?;
         let round = scale.borrow().len();
-        // Nothing where one caller was not asked for.
+        // Empty if the row for one caller is not requested.
         scale.borrow_mut().extend(one.borrow().get(round).map(|one| rate / one));
         Ok(rate)
     })];
@@ -85,8 +85,9 @@ fn p50_ms(items: &[Item], mut put: impl FnMut(&[Item]) -> Result<()>) -> Result<
     Ok(nanos.value_at_quantile(0.5) as f64 / 1_000_000.0)
 }
 
-/// So many callers, each of which puts its next message when the last one is answered; they are tasks, as
-/// they are in the server.
+/// `count` puts by concurrent callers, each of which puts its next message when the last one is answered.
+///
+/// They are tasks, as in the server.
 fn put_together(engine: &Engine, count: u64) -> Result<f64> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
     let items: Arc<Vec<Item>> = Arc::new(Items::new(count).collect());

@@ -1,4 +1,4 @@
-//! `engine-restart`: how soon the first message goes out after `kill -9`, with the journal as long as it gets.
+//! `engine-restart`: the time to the first delivery after `kill -9`, with the journal at its maximum length.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -53,7 +53,7 @@ fn once(run: &mut Run, count: u64, memory_limit: u64, rounds: usize) -> Result<(
     filling.hear()?.ok_or("the part that fills has failed")?;
     filling.kill()?;
     restart(run, &place, &format!("{count} pending"), rounds)?;
-    // And with a journal of what became of messages in due files.
+    // And with a journal of settlements of messages in due files.
     let mut draining = Running::start(&drain::PART, &place.parameters(DAY_MS / 2, drain_some(count / 20)))?;
     draining.hear()?.ok_or("the part that drains has failed")?;
     draining.kill()?;
@@ -69,13 +69,13 @@ fn drain_some(most: u64) -> Value {
     parameters
 }
 
-/// Opens copies of what a killed process left.
+/// Opens copies of the folder that a killed process left.
 fn restart(run: &mut Run, place: &Place, what: &str, rounds: usize) -> Result<()> {
     let (mut opens, mut firsts, mut bares, mut peaks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut records = 0.0;
     for round in 0..rounds {
         let killed = place.folder.clone();
-        // The first opening reads what the killed process left; later ones would not, so each gets a copy of it.
+        // The first opening reads what the killed process left, later ones would not: so each gets a copy.
         let copy = Place { folder: run.empty_folder("opened")?, ..place.clone() };
         copy_all(&killed, &copy.folder)?;
         drop_caches(&copy.folder)?;
@@ -102,7 +102,7 @@ fn restart(run: &mut Run, place: &Place, what: &str, rounds: usize) -> Result<()
     Ok(())
 }
 
-/// Files that never change are linked, those of the journal and the manifest copied.
+/// Links the immutable files, and copies the journal and the manifest.
 fn copy_all(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;

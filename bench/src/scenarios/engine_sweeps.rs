@@ -1,5 +1,5 @@
-//! `engine-sweeps`: how long a purge, delete-queue, revive-all and discard-all take to answer with 100 M pending, and what
-//! other callers wait meanwhile.
+//! `engine-sweeps`: the latency of purge, delete-queue, revive-all and discard-all with 100 M pending messages, and of
+//! other calls meanwhile.
 
 use serde_json::json;
 

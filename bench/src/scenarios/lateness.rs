@@ -1,5 +1,5 @@
-//! `lateness`: how late messages reach their consumers over HTTP and over beanstalkd's protocol, with a million others
-//! pending, 20,000 due a second, 5,000 synced puts a second, and retirements to due files under way.
+//! `lateness`: the lateness of messages over HTTP and over beanstalkd's protocol, with a million others pending, 20,000
+//! due per second, 5,000 synced puts per second, and concurrent retirements to due files.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -27,11 +27,11 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 const DUE_PER_MS: u64 = 20;
 const PUTS_PER_S: u64 = 5_000;
 
-/// What messages may take in the server's memory: so little that retirements follow one another at this rate of puts.
+/// The server's memory limit for messages: so small that at this rate of puts one retirement follows another.
 const MEMORY_LIMIT: &str = "32MiB";
 const RETIREMENTS: &str = "dwell_engine_retirements_total";
 
-/// Reserves that are under way on a connection.
+/// The number of concurrent reserves per connection.
 const RESERVES: usize = 256;
 
 fn run(run: &mut Run) -> Result<()> {
@@ -105,7 +105,7 @@ fn over(
     Ok(())
 }
 
-/// A client with connections of its own.
+/// An HTTP client with its own connections.
 struct Http(Blocking<Client>);
 
 impl Caller for Http {
@@ -132,14 +132,16 @@ impl Caller for Http {
     }
 }
 
-/// A connection that reserves and deletes; puts, whose instants beanstalkd's protocol can not say, are another's.
+/// A connection that reserves and deletes.
+///
+/// Puts use another one, since beanstalkd's protocol cannot express their instants.
 struct Beanstalkd {
     puts: Http,
     reserves: RefCell<Reserves>,
 }
 
 impl Caller for Beanstalkd {
-    /// Says in each body when it is due: a reserved job does not.
+    /// Writes the due instant into each body, since a reserved job does not have it.
     fn put(&self, mut puts: Vec<Put>) -> Told<()> {
         for put in &mut puts {
             let When::At(due) = put.when else { return Err("an instant was to be said".to_owned()) };
@@ -160,20 +162,22 @@ impl Caller for Beanstalkd {
     }
 }
 
-/// What a reply answers.
+/// The command that a reply belongs to.
 enum Sent {
     Reserve,
     Delete,
 }
 
-/// A connection with some reserves under way. When half of them are answered, their deletes and as many new reserves are
-/// sent, each kind together: runs of a few would stay so, and cost a sync each.
+/// A connection with a fixed number of concurrent reserves.
+///
+/// When half of them are answered, their deletes and as many new reserves are sent, each kind in one run. Otherwise the
+/// connection would settle into runs of a few commands, which cost a sync each.
 struct Reserves {
     wire: Wire,
     unanswered: VecDeque<Sent>,
-    /// What was reserved since reserves were sent.
+    /// The jobs reserved since reserves were last sent.
     ids: Vec<u64>,
-    /// How many were answered since.
+    /// The number of reserves answered since then.
     answered: usize,
 }
 
@@ -190,7 +194,7 @@ impl Reserves {
         self.send()
     }
 
-    /// Deletes what was reserved, and reserves as often as was answered.
+    /// Deletes the reserved jobs, and sends as many reserves as were answered.
     fn send(&mut self) -> Result<()> {
         let mut commands = String::new();
         for id in self.ids.drain(..) {
@@ -204,7 +208,7 @@ impl Reserves {
         self.wire.send(commands.as_bytes())
     }
 
-    /// What has come, at least one job; none if a reserve timed out.
+    /// The jobs that have arrived, at least one; empty if a reserve timed out.
     fn take(&mut self, tube: &str) -> Result<Vec<Taken>> {
         if self.unanswered.is_empty() {
             self.begin(tube)?;

@@ -1,5 +1,5 @@
-//! `lateness-redis`: how late messages reach takes that wait on the native store, with others pending and puts going
-//! on, at a load that one Redis carries beside its clients on two cores.
+//! `lateness-redis`: the lateness of messages for waiting takes on the native store, with others pending and concurrent
+//! puts, at a load that one Redis and its clients sustain on two cores.
 
 use std::sync::{Arc, OnceLock};
 
@@ -69,7 +69,7 @@ fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Processor time that Redis has had, in microseconds.
+/// The processor time of Redis so far, in microseconds.
 fn busy_us(native: &Native) -> u64 {
     let used = |field| native.server.info(field).and_then(|seconds| seconds.parse::<f64>().ok());
     let seconds: f64 = ["used_cpu_user", "used_cpu_sys"].into_iter().filter_map(used).sum();

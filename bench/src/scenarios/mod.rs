@@ -1,4 +1,4 @@
-//! What is measured: a file a scenario, and a line in this list.
+//! The measurements: a file per scenario, and an entry in this list.
 
 pub(crate) mod delay_queue;
 mod engine_backlog;
@@ -25,12 +25,12 @@ use crate::run::Run;
 /// One command of `dwell-bench`.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// One line for `list`.
+    /// Its line in the output of `list`.
     pub(crate) what: &'static str,
     pub(crate) run: fn(&mut Run) -> Result<()>,
 }
 
-/// All scenarios, as `list` shows them.
+/// All scenarios, in the order of the output of `list`.
 pub(crate) const SCENARIOS: &[Scenario] = &[
     delay_queue::SCENARIO,
     engine_put::SCENARIO,

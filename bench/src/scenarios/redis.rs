@@ -1,14 +1,14 @@
-//! `redis`: the native store beside Redisson, on the same kind of Redis: a server of its own a measurement, nothing on
-//! disk.
+//! `redis`: the native store compared with Redisson, on the same kind of Redis: a separate server per measurement,
+//! without persistence.
 //!
 //! - `redisson-scripts`: Redisson's own scripts over one connection, called as its client calls them
-//! - `redisson`: Redisson 4.7.0 in a JVM that stays for the whole run and has done each work before it is measured
+//! - `redisson`: Redisson 4.7.0 in a JVM that lives for the whole run and has done each work before it is measured
 //!
-//! What is compared is the same work for the user, and not the same promise: Redisson's take removes an element from
-//! the destination, and a consumer that dies has lost it, so there is nothing to ack. Ours hands out a lease and counts
-//! its ack in. Both sides offer bodies of 128 random bytes, due at random within a day; ours in one call a batch,
-//! Redisson, which has no call for many, in so many calls under way at once. What is taken lies at random places among
-//! what is pending; up to 100 move and go out a call, on all sides.
+//! The comparison is of the same work for the user, but not of the same guarantees: Redisson's take removes an element
+//! from the destination, so there is nothing to ack, and an element is lost with its consumer. Ours grants a lease, and
+//! its ack is included. Both sides offer bodies of 128 random bytes, due at random within a day: ours with one call per
+//! batch, Redisson, which has no batch call, with as many concurrent calls. The elements that are taken are spread at
+//! random among the pending ones; up to 100 are moved and handed out per call, on all sides.
 
 use dwell_model::QueueName;
 use dwell_testkit::redis::Server;
@@ -29,13 +29,13 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// Messages a call, or offers under way at once.
+/// Messages per call, or concurrent offers.
 const TOGETHER: usize = 64;
-/// How many are taken from each backlog.
+/// The number of messages taken from each backlog.
 const TAKEN: u64 = 4_000;
-/// What is not to be taken is due at least so much later.
+/// The messages that are not taken are due at least this much later.
 const APART_MS: i64 = 3_600_000;
-/// Messages a call where no time is taken.
+/// Messages per call where time is not measured.
 const FILL: usize = 1_024;
 
 fn run(run: &mut Run) -> Result<()> {
@@ -85,7 +85,7 @@ fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Java's compiler has seen each work before it is measured.
+/// Lets Java's compiler see each work before it is measured.
 fn warm() -> Result<Redisson> {
     let mut java = Redisson::start()?;
     java.offer(Server::start().port(), NAME, 50_000, TOGETHER)?;
@@ -130,18 +130,18 @@ fn queue() -> Result<QueueName> {
     Ok(NAME.parse()?)
 }
 
-/// What nothing is due before, in any run.
+/// An instant before which nothing is due, in any run.
 fn today_ms() -> i64 {
     wall_us() / 1_000 + APART_MS
 }
 
-/// Messages pending, the first of which are due.
+/// Pending messages, the earliest of which are due.
 struct Backlog {
     items: Vec<Item>,
     due: u64,
-    /// Until here they are due.
+    /// The last instant of those that are due.
     last_ms: u64,
-    /// What those that are due sum up to.
+    /// The sum of those that are due.
     tally: Tally,
 }
 
@@ -159,7 +159,7 @@ impl Backlog {
         Ok(Backlog { items, due: count, last_ms, tally })
     }
 
-    /// Bodies and instants, in the order in which they are put: the first are over, the others hours away.
+    /// Bodies and instants, in the order in which they are put: the earliest are past, the others hours away.
     fn dues(&self) -> impl Iterator<Item = (&[u8], i64)> {
         let now_ms = wall_us() / 1_000;
         self.items.iter().map(move |item| {
@@ -206,13 +206,13 @@ impl Backlog {
         Ok(per_s)
     }
 
-    /// Java counts what comes.
+    /// On the Java side, Java counts the elements.
     fn redisson(&self, java: &mut Redisson) -> Result<f64> {
         let (server, _) = self.offered()?;
         java.take(server.port(), NAME, self.due)
     }
 
-    /// A Redis with the backlog as Redisson's clients leave it.
+    /// Starts a Redis with the backlog as Redisson's clients would leave it.
     fn offered(&self) -> Result<(Server, RedissonScripts)> {
         let server = Server::start();
         let mut scripts = RedissonScripts::connect(&server.url())?;

@@ -21,7 +21,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// Offers a call, or under way at once.
+/// Offers per call, or concurrent offers.
 const BATCH: usize = 64;
 /// 2100: not due in any run.
 const LATER_MS: i64 = 4_102_444_800_000;
@@ -66,7 +66,7 @@ fn payloads(count: u64) -> Vec<Vec<u8>> {
     Items::new(count).map(|item| item.body.to_vec()).collect()
 }
 
-/// Elements that are due, offered after some that are not.
+/// Due elements that were offered after some that are not due.
 #[derive(Clone, Copy)]
 struct Load {
     due: u64,
@@ -119,7 +119,7 @@ impl Load {
     }
 }
 
-/// Only what comes now is logged, and all of it.
+/// Clears the server's slow log, and makes it record every command from now on.
 fn reset(server: &Server) {
     server.command(&["SLOWLOG", "RESET"]);
     server.command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
@@ -144,7 +144,7 @@ impl Ours {
         Ok(Ours { server, runtime, link })
     }
 
-    /// How many a second; each due `step_ms` after the one before.
+    /// Offers per second; each is due `step_ms` after the one before.
     fn offer(&self, payloads: &[Vec<u8>], due_ms: i64, step_ms: i64) -> Result<f64> {
         let queue = DelayedQueue::new(self.link.clone(), keys()?, Raw);
         let mut dues = (0..).map(|n| due_ms + n * step_ms);

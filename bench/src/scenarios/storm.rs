@@ -1,4 +1,4 @@
-//! `storm`: half a million messages due at one instant, to four consumers that ack, while another queue is served.
+//! `storm`: half a million messages due at one instant, for four consumers that ack, while another queue is served.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -24,16 +24,16 @@ pub(crate) const SCENARIO: Scenario =
     Scenario { name: "storm", what: "500,000 due at one instant, while another queue is served", run };
 
 const CONSUMERS: usize = 4;
-/// Messages a call, or reserves that are under way.
+/// Messages per call, or concurrent reserves.
 const BATCH: usize = 256;
-/// The other queue has a message so often.
+/// The interval between messages of the other queue.
 const OTHER_EVERY_MS: i64 = 5;
-/// The other queue's messages begin so long before the storm.
+/// The other queue's messages start this long before the storm.
 const OTHER_BEFORE_MS: i64 = 500;
 /// A storm that lasts longer is a failure.
 const PATIENCE_MS: i64 = 120_000;
 
-/// Threads end with texts: what a scenario fails with is not for other threads.
+/// Threads return errors as text, since a scenario's error cannot be sent between threads.
 type Told<T> = std::result::Result<T, String>;
 
 fn run(run: &mut Run) -> Result<()> {
@@ -60,7 +60,7 @@ fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// A store, and the way to it.
+/// A store, and the way it is reached.
 struct Stage {
     url: Option<String>,
     beanstalkd: Option<String>,
@@ -68,7 +68,7 @@ struct Stage {
     server: Option<Server>,
 }
 
-/// What is asked of a store, however it is reached.
+/// The operations on a store, however it is reached.
 enum Caller {
     Engine(Blocking<Engine>),
     Http(Blocking<Client>),
@@ -83,7 +83,7 @@ impl Stage {
         }
     }
 
-    /// Seconds of processors so far: the server's, if there is one, and this process's.
+    /// The processor time so far in seconds: of the server, if there is one, and of this process.
     fn cpu_s(&self) -> Result<[f64; 2]> {
         Ok([self.server.as_ref().map_or(Ok(0.0), Server::cpu_s)?, cpu_s(std::process::id())?])
     }
@@ -99,7 +99,7 @@ impl Caller {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Takes; tells `arrived` how many came, of which each is due when it says, and acks them.
+    /// Takes messages, passes their due instants to `arrived`, and acks them. Returns their number.
     fn take_and_ack(&self, take: Take, mut arrived: impl FnMut(&[Timestamp])) -> Told<usize> {
         let ack = |receipt| Settle { receipt, action: Action::Ack };
         let taken = match self {
@@ -119,12 +119,12 @@ impl Caller {
     }
 }
 
-/// What the consumers share.
+/// Shared by the consumers.
 #[derive(Default)]
 struct Seen {
     taken: AtomicU64,
     acked: AtomicU64,
-    /// Microseconds of the wall clock.
+    /// In microseconds of the wall clock.
     last_taken: AtomicI64,
     last_acked: AtomicI64,
     over: AtomicBool,
@@ -171,7 +171,7 @@ fn storm(run: &mut Run, work: &str, count: u64, open: impl Fn(&Run) -> Result<St
     Ok(())
 }
 
-/// What a storm took.
+/// The times of a storm.
 struct Storm {
     /// Seconds until the last message was read.
     last_taken: f64,
@@ -184,7 +184,7 @@ struct Storm {
 fn once(stage: &Stage, count: u64, other: &mut Histogram<u64>) -> Result<Storm> {
     let (hot, cold): (QueueName, QueueName) = ("storm".parse()?, "other".parse()?);
     let caller = stage.caller()?;
-    // How long the puts take is not known beforehand: a part of them is put first, due later than all could last.
+    // The time of the puts is not known in advance: a part of them is put first, due later than all puts could last.
     let watch = Stopwatch::start();
     let mut items = Items::new(count);
     let mut batch = Vec::new();
@@ -240,7 +240,7 @@ fn once(stage: &Stage, count: u64, other: &mut Histogram<u64>) -> Result<Storm> 
             .into_iter()
             .map(|consumer| consumer.join().expect("a consumer does not panic"))
             .collect();
-        // The others end with them, however that was.
+        // Ends the other threads, whatever the result.
         seen.over.store(true, Ordering::Relaxed);
         ended.into_iter().collect::<Told<()>>()?;
         feeder.join().expect("the feeder does not panic")?;
@@ -282,14 +282,14 @@ fn take_all(caller: &Caller, queue: &QueueName, count: u64, due_ms: i64, seen: &
     Ok(())
 }
 
-/// The same over beanstalkd's protocol: deletes of what came go out with the next reserves.
+/// The same over beanstalkd's protocol: deletes of received jobs are sent with the next reserves.
 fn reserve_all(mut wire: Wire, count: u64, due_ms: i64, seen: &Seen) -> Result<()> {
     wire.send(b"watch storm\r\nignore default\r\n")?;
     wire.expect("WATCHING")?;
     wire.expect("WATCHING")?;
     let mut commands = Vec::new();
     while !is_over(seen, count, due_ms) {
-        // The first waits for the storm; those behind it do not wait for what is not there.
+        // The first reserve waits for the storm; those behind it do not wait.
         commands.extend_from_slice(b"reserve-with-timeout 1\r\n");
         (1..BATCH).for_each(|_| commands.extend_from_slice(b"reserve-with-timeout 0\r\n"));
         wire.send(&commands)?;
@@ -329,7 +329,7 @@ fn feed_other(caller: &Caller, queue: &QueueName, first_ms: i64, seen: &Seen) ->
             puts.push(Put::new(queue.clone(), "other").at(due));
             next_ms += OTHER_EVERY_MS;
         }
-        // Before the first there is nothing to do.
+        // There is nothing to do before the first one.
         if next_ms == first_ms || puts.is_empty() {
             pause(Duration::from_millis(20));
             continue;
@@ -340,7 +340,7 @@ fn feed_other(caller: &Caller, queue: &QueueName, first_ms: i64, seen: &Seen) ->
     Ok(())
 }
 
-/// How late, in microseconds, the other queue's messages came.
+/// The lateness of the other queue's messages in microseconds.
 fn read_other(caller: &Caller, queue: &QueueName, seen: &Seen) -> Told<Histogram<u64>> {
     let mut late = Histogram::<u64>::new(3).map_err(|error| error.to_string())?;
     while !seen.over.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! `wire`: puts over beanstalkd's protocol, each synced before it is answered, beside beanstalkd that syncs each
-//! write, and beanstalkd that keeps nothing; and the same puts over HTTP.
+//! `wire`: puts over beanstalkd's protocol, each synced before it is answered, compared with beanstalkd that syncs each
+//! write, and beanstalkd without persistence; and the same puts over HTTP.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -23,7 +23,7 @@ use crate::workload::{Item, Items};
 pub(crate) const SCENARIO: Scenario =
     Scenario { name: "wire", what: "puts over beanstalkd's protocol, each synced, beside beanstalkd", run };
 
-/// Connections, and puts that are under way on each.
+/// Connections, and concurrent puts on each.
 const SHAPES: [(usize, usize, &str); 3] = [
     (1, 1, "1 connection, 1 put at a time"),
     (1, 64, "1 connection, 64 puts at a time"),
@@ -67,8 +67,8 @@ fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// One connection of a load: sends all puts that may be under way, and tells of each that is answered; ends early if
-/// it is told that the time is over.
+/// One connection of a load: sends all concurrent puts, and calls its argument for each answer; ends early if that
+/// returns that the time is over.
 type Putting = Box<dyn FnMut(&mut dyn FnMut() -> bool) -> std::result::Result<(), String> + Send>;
 
 #[derive(Clone, Copy)]
@@ -79,7 +79,7 @@ struct Load {
 }
 
 impl Load {
-    /// How many puts a second were answered over beanstalkd's protocol.
+    /// The puts per second that were answered over beanstalkd's protocol.
     fn puts_per_second(self, address: &str) -> Result<f64> {
         let putting = |items: &[Item]| -> Result<Putting> {
             let (mut wire, count) = (Wire::connect(address)?, items.len());
@@ -91,7 +91,7 @@ impl Load {
                 wire.send(&commands).map_err(|error| error.to_string())?;
                 for _ in 0..count {
                     wire.expect("INSERTED").map_err(|error| error.to_string())?;
-                    // Who takes seconds for what was sent is not waited for.
+                    // A server that takes seconds for the remaining puts is not waited for.
                     if !answered() {
                         break;
                     }
@@ -105,7 +105,7 @@ impl Load {
         Ok(rate)
     }
 
-    /// How many puts a second were answered over HTTP.
+    /// The puts per second that were answered over HTTP.
     fn puts_per_second_over_http(self, url: &str) -> Result<f64> {
         let queue: QueueName = "default".parse()?;
         let putting = |items: &[Item]| -> Result<Putting> {
@@ -129,7 +129,7 @@ impl Load {
         Ok(rate)
     }
 
-    /// Puts on all connections for the load's time: how many were answered a second, and in all.
+    /// Puts on all connections for the load's time. Returns the number answered per second, and in all.
     fn measure(self, putting: &dyn Fn(&[Item]) -> Result<Putting>) -> Result<(f64, u64)> {
         let items: Vec<_> = Items::new((self.connections * self.pipeline) as u64).collect();
         let connections: Vec<Putting> = items.chunks(self.pipeline).map(putting).collect::<Result<_>>()?;
@@ -163,7 +163,7 @@ impl Load {
     }
 }
 
-/// What was answered has to be there; some in a thousand are due at once.
+/// Checks that the answered puts are in the store; some per mille of them are due at once.
 fn all_there(told: u64, there: u64) -> Result<()> {
     if there + told / 100 < told {
         return Err(format!("{told} puts were answered, and {there} jobs are there").into());

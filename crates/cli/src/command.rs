@@ -26,8 +26,10 @@ mod reschedule;
 mod resume;
 mod retry;
 mod revive;
+mod schedules;
 mod serve;
 mod settings;
+mod sinks;
 mod stats;
 mod take;
 mod token;
@@ -91,6 +93,8 @@ pub(crate) enum Command {
     Discard(discard::Discard),
     Purge(purge::Purge),
     DeleteQueue(delete_queue::DeleteQueue),
+    Sinks(sinks::Sinks),
+    Schedules(schedules::Schedules),
     Bench(bench::Bench),
     Engine(engine::Engine),
     Redisson(Box<redisson::Redisson>),
@@ -131,6 +135,8 @@ impl Command {
             Command::Discard(it) => it.run(context),
             Command::Purge(it) => it.run(context),
             Command::DeleteQueue(it) => it.run(context),
+            Command::Sinks(it) => it.run(context),
+            Command::Schedules(it) => it.run(context),
             Command::Bench(it) => it.run(context),
             Command::Engine(it) => it.run(context),
             Command::Redisson(it) => it.run(context),

@@ -150,7 +150,10 @@ fn a_hangup_reloads_and_a_mistake_changes_nothing() {
     server.signal("HUP");
     assert_eq!(
         server.next(),
-        json!({"event": "reloaded", "queues_changed": 1, "needs_restart": ["limits.batch"]})
+        json!({
+            "event": "reloaded", "queues_changed": 1, "sinks_changed": 0, "schedules_changed": 0,
+            "needs_restart": ["limits.batch"],
+        })
     );
     assert_eq!(as_bearer(&server, &old, &["put", "orders", "x"]).failure(), "token_unknown");
     let settings = as_bearer(&server, &new, &["settings", "orders"]).ok().json();

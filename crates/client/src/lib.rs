@@ -40,6 +40,7 @@
 //! # Layout
 //! - [`Client`], [`Builder`], [`OpenError`]: which server, and as whom
 //! - `store`: the calls of the contract; `put`, `take`, `change`, `look`, `queue` and `forecast` hold one kind of call each
+//! - `delivery`: sinks and schedules that the server runs itself
 //! - `takes`: takes whose caller is dropped
 //! - `call`, `retry`: what a call sends, how its answer is read, and what may be retried
 //! - `transport`, `socket`, `tls`: connections
@@ -48,6 +49,7 @@
 mod call;
 mod change;
 mod client;
+mod delivery;
 mod error;
 mod forecast;
 mod look;

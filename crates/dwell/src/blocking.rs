@@ -18,7 +18,7 @@ use dwell_store::{QueueStats, Result, Store};
 use dwell_time::Clock;
 use pollster::block_on;
 
-#[cfg(any(feature = "engine", feature = "http", feature = "redis"))]
+#[cfg(any(feature = "engine", feature = "http", feature = "postgres", feature = "redis"))]
 use crate::OpenError;
 
 /// An open store, and the queues in it. Cloning is cheap, and clones are the same store. See [`crate::Dwell`].
@@ -92,6 +92,33 @@ impl Dwell {
         limits: Limits,
     ) -> std::result::Result<Dwell, OpenError> {
         Ok(crate::Dwell::from(dwell_redis::RedisStore::open_with_thread(address, limits)?).into())
+    }
+
+    /// See [`crate::Dwell::postgres`].
+    ///
+    /// # Panics
+    /// On a thread of an async runtime, which it would hold up.
+    ///
+    /// # Errors
+    /// As there, and if the operating system gives no thread.
+    #[cfg(feature = "postgres")]
+    pub fn postgres(url: &str) -> std::result::Result<Dwell, OpenError> {
+        Dwell::postgres_with(url.parse::<dwell_postgres::Address>()?, Limits::default())
+    }
+
+    /// See [`crate::Dwell::postgres_with`].
+    ///
+    /// # Panics
+    /// On a thread of an async runtime, which it would hold up.
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(feature = "postgres")]
+    pub fn postgres_with(
+        address: dwell_postgres::Address,
+        limits: Limits,
+    ) -> std::result::Result<Dwell, OpenError> {
+        Ok(crate::Dwell::from(dwell_postgres::PostgresStore::open_with_thread(address, limits)?).into())
     }
 
     /// See [`crate::Dwell::memory`].

@@ -14,6 +14,10 @@ pub enum OpenError {
     #[cfg(feature = "http")]
     #[error(transparent)]
     Http(#[from] dwell_client::OpenError),
+    /// An error of the PostgreSQL, or of its URL.
+    #[cfg(feature = "postgres")]
+    #[error(transparent)]
+    Postgres(#[from] dwell_postgres::OpenError),
     /// An error of the Redis, or of its URL.
     #[cfg(feature = "redis")]
     #[error(transparent)]
@@ -28,6 +32,8 @@ impl OpenError {
             OpenError::Engine(error) => error.code(),
             #[cfg(feature = "http")]
             OpenError::Http(error) => error.code(),
+            #[cfg(feature = "postgres")]
+            OpenError::Postgres(error) => error.code(),
             #[cfg(feature = "redis")]
             OpenError::Redis(error) => error.code(),
         }
@@ -40,6 +46,8 @@ impl OpenError {
             OpenError::Engine(error) => error.is_retryable(),
             #[cfg(feature = "http")]
             OpenError::Http(error) => error.is_retryable(),
+            #[cfg(feature = "postgres")]
+            OpenError::Postgres(error) => error.is_retryable(),
             #[cfg(feature = "redis")]
             OpenError::Redis(error) => error.is_retryable(),
         }

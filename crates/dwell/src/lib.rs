@@ -58,6 +58,7 @@
 //! | in files of this machine | [`Dwell::open`] | `engine` (default) |
 //! | on a server, `dwell serve` | `Dwell::connect` | `http` |
 //! | on Redis, Sentinel or Redis Cluster | `Dwell::redis` | `redis` |
+//! | on PostgreSQL | `Dwell::postgres` | `postgres` |
 //! | in this process alone | [`Dwell::memory`] | |
 //!
 //! All else is one contract ([`Store`]), tested by one suite. What only one store has,
@@ -109,7 +110,7 @@
 //! [`DelayQueue`] holds values of any type, like `java.util.concurrent.DelayQueue` in Java.
 
 pub mod blocking;
-#[cfg(any(feature = "engine", feature = "http", feature = "redis"))]
+#[cfg(any(feature = "engine", feature = "http", feature = "postgres", feature = "redis"))]
 mod error;
 mod open;
 
@@ -125,6 +126,8 @@ pub use dwell_model::{
     Pause, PutToken, QueueName, Receipt, Setting, SettingChange, SettingName, Settings, Standing, State,
     StateKind, Timestamp, Wake, format_duration_ms, parse_duration_ms,
 };
+#[cfg(feature = "postgres")]
+pub use dwell_postgres as postgres;
 #[cfg(feature = "redis")]
 pub use dwell_redis as redis;
 #[cfg(feature = "json")]
@@ -137,7 +140,7 @@ pub use dwell_store::{
     Swept, Take, TakeId, TakeJobs, Target, When, async_trait, delegate_store,
 };
 pub use dwell_time::{Clock, DelayQueue, Handle, ManualClock, Notifier, Sleeper, SystemClock, delay_queue};
-#[cfg(any(feature = "engine", feature = "http", feature = "redis"))]
+#[cfg(any(feature = "engine", feature = "http", feature = "postgres", feature = "redis"))]
 pub use error::OpenError;
 pub use open::Dwell;
 

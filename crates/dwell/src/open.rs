@@ -9,7 +9,7 @@ use dwell_model::{Invalid, Limits, MessageId, Number, QueueName};
 use dwell_store::{Error, MemoryStore, Queue, QueueStats, Result, Store};
 use dwell_time::{Clock, SystemClock};
 
-#[cfg(any(feature = "engine", feature = "http", feature = "redis"))]
+#[cfg(any(feature = "engine", feature = "http", feature = "postgres", feature = "redis"))]
 use crate::OpenError;
 
 /// An open store, and the queues in it. Cloning is cheap, and clones are the same store.
@@ -32,6 +32,8 @@ pub struct Dwell {
 pub(crate) enum Opened {
     #[cfg(feature = "engine")]
     Engine(dwell_engine::Engine),
+    #[cfg(feature = "postgres")]
+    Postgres(Arc<dwell_postgres::PostgresStore>),
     #[cfg(feature = "redis")]
     Redis(Arc<dwell_redis::RedisStore>),
     Memory(Arc<MemoryStore>),
@@ -106,6 +108,34 @@ impl Dwell {
         Ok(dwell_redis::RedisStore::open_with_thread_async(address, limits).await?.into())
     }
 
+    /// The store on the PostgreSQL at `url`, `postgres://…`; see [`postgres::Address`](crate::postgres::Address). A database that has none
+    /// gets its schema. Its calls run on a thread of its own. This may be awaited on any runtime, or on none.
+    ///
+    /// Call [`close`](Dwell::close) before the process ends: what was about to be handed over is given back then. Dropped, the store leaves
+    /// that to the end of its lease.
+    ///
+    /// To run the calls on the program's own Tokio runtime, open a [`postgres::PostgresStore`](crate::postgres::PostgresStore) there,
+    /// and make a `Dwell` from it.
+    ///
+    /// # Errors
+    /// [`OpenError::Postgres`]; also if the operating system gives no thread.
+    #[cfg(feature = "postgres")]
+    pub async fn postgres(url: &str) -> std::result::Result<Dwell, OpenError> {
+        Dwell::postgres_with(url.parse::<dwell_postgres::Address>()?, Limits::default()).await
+    }
+
+    /// The same, with an address that was read or made before, and with limits.
+    ///
+    /// # Errors
+    /// As [`Dwell::postgres`].
+    #[cfg(feature = "postgres")]
+    pub async fn postgres_with(
+        address: dwell_postgres::Address,
+        limits: Limits,
+    ) -> std::result::Result<Dwell, OpenError> {
+        Ok(dwell_postgres::PostgresStore::open_with_thread_async(address, limits).await?.into())
+    }
+
     /// A new store in memory. Its messages are lost when it is dropped.
     pub fn memory() -> Dwell {
         Dwell::memory_with(Limits::default(), Arc::new(SystemClock::new()))
@@ -166,9 +196,9 @@ impl Dwell {
     }
 
     /// Closes the store for all clones and queues: waiting takes return no messages, all later calls return
-    /// [`Error::Closed`], session leases end, and all is synced. On Redis the end of a session lease spends an attempt of
-    /// its message, in files it does not. Other processes on the same Redis are not affected. A store that the caller has
-    /// opened ([`Dwell::on`]) is left open.
+    /// [`Error::Closed`], session leases are released without spending an attempt, and all is synced. If Redis or PostgreSQL
+    /// does not answer, session leases end later, as after a crash. Other processes on the same store are not affected. A
+    /// store that the caller has opened ([`Dwell::on`]) is left open.
     ///
     /// A store in files syncs on this thread.
     ///
@@ -179,6 +209,12 @@ impl Dwell {
         match &self.opened {
             #[cfg(feature = "engine")]
             Opened::Engine(engine) => engine.close()?,
+            #[cfg(feature = "postgres")]
+            Opened::Postgres(store) => {
+                let is_first = !store.has_left();
+                store.leave().await;
+                first(is_first)?;
+            }
             #[cfg(feature = "redis")]
             Opened::Redis(store) => first(store.leave().await)?,
             Opened::Memory(store) => first(store.close())?,
@@ -211,6 +247,15 @@ impl From<dwell_client::Client> for Dwell {
     /// The store of this client's server. [`close`](Dwell::close) leaves it open, since it belongs to the server.
     fn from(client: dwell_client::Client) -> Dwell {
         Dwell::on(Arc::new(client))
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl From<dwell_postgres::PostgresStore> for Dwell {
+    /// This store. It runs its calls where it does: on the runtime that it was opened on, or on a thread of its own.
+    fn from(store: dwell_postgres::PostgresStore) -> Dwell {
+        let store = Arc::new(store);
+        Dwell { store: Arc::clone(&store) as Arc<dyn Store>, opened: Opened::Postgres(store) }
     }
 }
 
@@ -247,6 +292,8 @@ impl fmt::Debug for Dwell {
         let opened = match &self.opened {
             #[cfg(feature = "engine")]
             Opened::Engine(_) => "engine",
+            #[cfg(feature = "postgres")]
+            Opened::Postgres(_) => "postgres",
             #[cfg(feature = "redis")]
             Opened::Redis(_) => "redis",
             Opened::Memory(_) => "memory",

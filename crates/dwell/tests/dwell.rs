@@ -224,6 +224,37 @@ mod http {
     }
 }
 
+#[cfg(feature = "postgres")]
+mod postgres {
+    use dwell::OpenError;
+
+    use super::*;
+
+    /// A port at which nobody listens.
+    fn nobody() -> String {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("a listener has an address");
+        format!("postgres://{address}/shop?timeout_ms=1000")
+    }
+
+    #[tokio::test]
+    async fn a_postgres_that_is_not_there_has_a_code() {
+        let error = Dwell::postgres("postgres:/nowhere").await.unwrap_err();
+        assert_eq!((error.code(), error.is_retryable()), ("postgres_url", false), "{error}");
+        let error = Dwell::postgres(&nobody()).await.unwrap_err();
+        assert_eq!((error.code(), error.is_retryable()), ("unreachable", true), "{error}");
+        assert!(matches!(error, OpenError::Postgres(_)));
+    }
+
+    #[test]
+    fn nor_for_a_thread_without_a_runtime() {
+        let error = blocking::Dwell::postgres("postgres:/nowhere").unwrap_err();
+        assert_eq!(error.code(), "postgres_url", "{error}");
+        let error = blocking::Dwell::postgres(&nobody()).unwrap_err();
+        assert_eq!(error.code(), "unreachable", "{error}");
+    }
+}
+
 #[cfg(feature = "redis")]
 mod redis {
     use dwell::OpenError;

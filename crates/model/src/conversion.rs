@@ -1,4 +1,4 @@
-//! Instants from and into those of the standard library and of jiff. No clock is read here.
+//! Conversions of instants from and to those of the standard library and of jiff. No clock is read here.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ impl From<Timestamp> for SystemTime {
 impl TryFrom<SystemTime> for Timestamp {
     type Error = Invalid;
 
-    /// The first millisecond that is not before `at`, so that what is due then is not early.
+    /// The first millisecond that is not before `at`, so that nothing is due early.
     fn try_from(at: SystemTime) -> Result<Timestamp, Invalid> {
         let out_of_range = |ms| Invalid::DueOutOfRange { ms };
         let since = at.duration_since(SystemTime::UNIX_EPOCH).map_err(|_| out_of_range(-1))?;
@@ -26,9 +26,9 @@ impl TryFrom<SystemTime> for Timestamp {
 impl TryFrom<jiff::Timestamp> for Timestamp {
     type Error = Invalid;
 
-    /// The first millisecond that is not before `at`, so that what is due then is not early.
+    /// The first millisecond that is not before `at`, so that nothing is due early.
     fn try_from(at: jiff::Timestamp) -> Result<Timestamp, Invalid> {
-        // Rounded towards the past and negated twice, it is rounded towards the future.
+        // Rounding the negated value down and negating again rounds up.
         let ms = -(-at.as_nanosecond()).div_euclid(1_000_000);
         let ms = i64::try_from(ms).map_err(|_| Invalid::DueOutOfRange { ms: i64::MAX })?;
         Timestamp::from_ms(ms)
@@ -39,7 +39,7 @@ impl TryFrom<jiff::Timestamp> for Timestamp {
 impl TryFrom<&jiff::Zoned> for Timestamp {
     type Error = Invalid;
 
-    /// The first millisecond that is not before `at`, so that what is due then is not early.
+    /// The first millisecond that is not before `at`, so that nothing is due early.
     fn try_from(at: &jiff::Zoned) -> Result<Timestamp, Invalid> {
         at.timestamp().try_into()
     }
@@ -49,7 +49,7 @@ impl TryFrom<&jiff::Zoned> for Timestamp {
 impl TryFrom<jiff::Zoned> for Timestamp {
     type Error = Invalid;
 
-    /// The first millisecond that is not before `at`, so that what is due then is not early.
+    /// The first millisecond that is not before `at`, so that nothing is due early.
     fn try_from(at: jiff::Zoned) -> Result<Timestamp, Invalid> {
         at.timestamp().try_into()
     }
@@ -59,7 +59,7 @@ impl TryFrom<jiff::Zoned> for Timestamp {
 impl TryFrom<Timestamp> for jiff::Timestamp {
     type Error = jiff::Error;
 
-    /// Fails within the last 26 hours of the year 9999, where jiff's instants have ended already.
+    /// Fails within the last 26 hours of the year 9999, which are beyond the range of jiff's instants.
     fn try_from(at: Timestamp) -> Result<jiff::Timestamp, jiff::Error> {
         jiff::Timestamp::from_millisecond(at.as_ms())
     }

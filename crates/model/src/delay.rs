@@ -1,16 +1,16 @@
-//! Durations as people write them: whole numbers with units, such as `1h30m`.
+//! Durations as text: whole numbers with units, such as `1h30m`.
 
 use crate::Invalid;
 use crate::text::excerpt;
 
-/// Reads a duration into milliseconds: one or more whole numbers, each with a unit of
-/// `ms`, `s`, `m`, `h` or `d`, such as `30m`, `1h30m` or `250ms`.
+/// Parses a duration into milliseconds: one or more whole numbers, each with a unit of `ms`, `s`, `m`, `h` or `d`, such
+/// as `30m`, `1h30m` or `250ms`.
 ///
-/// A bare number is refused, since nobody can tell seconds from milliseconds by looking at it.
+/// A bare number is refused, since it could mean seconds or milliseconds.
 ///
 /// # Errors
-/// [`Invalid::NegativeDelay`] for a leading `-`, [`Invalid::MalformedDelay`] for anything else that does not
-/// read so or does not fit 64 bits.
+/// [`Invalid::NegativeDelay`] for a leading `-`, [`Invalid::MalformedDelay`] for anything else that has another form or
+/// does not fit 64 bits.
 ///
 /// ```
 /// assert_eq!(dwell_model::parse_duration_ms("1h30m").unwrap(), 5_400_000);
@@ -45,7 +45,7 @@ fn parse(text: &str) -> Option<u64> {
     (!text.is_empty()).then_some(total)
 }
 
-/// Writes milliseconds the way [`parse_duration_ms`] reads them, largest unit first: `1h30m`, `0s`.
+/// Formats milliseconds the way [`parse_duration_ms`] parses them, largest unit first: `1h30m`, `0s`.
 pub fn format_duration_ms(ms: u64) -> String {
     let mut rest = ms;
     let mut text = String::new();

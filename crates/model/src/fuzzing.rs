@@ -1,4 +1,4 @@
-//! What the fuzzer of texts calls: every text form of the model, read, printed and read again.
+//! What the text fuzzer calls: every text form of the model is parsed, printed and parsed again.
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
@@ -8,11 +8,13 @@ use crate::{
     Timestamp, format_duration_ms, parse_duration_ms,
 };
 
-/// Reads `data` as the text of anything that has one. The first byte chooses: even ones read the rest as it is,
-/// odd ones make a receipt and a cursor of it, so that what is behind checksum and base64 is reached.
+/// Parses `data` as each of the model's text forms.
+///
+/// The first byte chooses: if it is even, the rest is parsed as it is; if it is odd, a receipt and a cursor are made of
+/// the rest, so that the code behind checksum and base64 is reached.
 ///
 /// # Panics
-/// If what was read does not print as a text that reads the same, or a refusal carries too much of the text back.
+/// If a parsed value does not print as a text that parses to the same value, or an error carries too much of the text.
 pub fn texts(data: &[u8]) {
     let Some((choice, rest)) = data.split_first() else { return };
     if choice % 2 == 1 {
@@ -41,7 +43,7 @@ pub fn texts(data: &[u8]) {
     }
 }
 
-/// Texts that begin near every kind.
+/// Seed texts that are close to each kind of text.
 pub fn seeds() -> Vec<(String, Vec<u8>)> {
     let id = MessageId::new(Timestamp::MAX, MessageId::MAX_SHARD, 7, 1 << 39);
     let due = Timestamp::MIN;
@@ -68,7 +70,7 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
-/// A receipt and a cursor of any bytes: id, token or due, queue.
+/// A receipt and a cursor made of arbitrary bytes: id, token or due, queue.
 fn made(data: &[u8]) {
     let Some((id, rest)) = data.split_first_chunk::<16>() else { return };
     let Some((token, queue)) = rest.split_first_chunk::<16>() else { return };
@@ -107,7 +109,7 @@ fn survives<T: FromStr<Err = Invalid> + Display + Debug + PartialEq>(text: &str)
     }
 }
 
-/// A refusal names what it refuses, and never carries a megabyte back.
+/// Checks that an error names the text that it refuses, and does not carry a megabyte of it.
 fn is_short(invalid: &Invalid) {
     assert!(!invalid.code().is_empty());
     let said = invalid.to_string().chars().count();

@@ -1,4 +1,4 @@
-//! Why a value is refused before it reaches any store.
+//! The reasons why a value is refused before it reaches a store.
 
 use std::convert::Infallible;
 
@@ -8,14 +8,14 @@ use crate::Timestamp;
 
 /// A value that no store would accept. Each kind has a stable [`code`](Invalid::code).
 ///
-/// Texts that came from outside are carried shortened to 80 characters.
+/// Text from outside is shortened to 80 characters.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Invalid {
     /// The instant lies outside 1970-01-01 to 9999-12-31.
     #[error("the instant {ms} ms lies outside 1970-01-01 to 9999-12-31 (UTC)")]
     DueOutOfRange {
-        /// Milliseconds since the epoch as asked for; `i64::MAX` where the sum does not fit.
+        /// The requested milliseconds since the epoch; `i64::MAX` if the sum does not fit.
         ms: i64,
     },
     /// The text is not an RFC 3339 instant with an offset and at most millisecond precision.
@@ -42,17 +42,17 @@ pub enum Invalid {
     /// The queue has no such delay level.
     #[error("level {level} is unknown: the queue has {levels} levels, counted from 1")]
     UnknownLevel {
-        /// The level as asked for.
+        /// The requested level.
         level: u32,
-        /// How many levels the queue's table has.
+        /// The number of levels in the queue's table.
         levels: u32,
     },
-    /// A message must not expire before it is due.
+    /// The expiry is not after the due instant.
     #[error("expires {expires} does not lie after due {due}")]
     ExpiresBeforeDue {
-        /// The expiry as asked for.
+        /// The requested expiry.
         expires: Timestamp,
-        /// The due instant it was put beside.
+        /// The due instant that it was put with.
         due: Timestamp,
     },
     /// The text is not a message id.
@@ -67,19 +67,19 @@ pub enum Invalid {
         /// The text as given.
         text: Box<str>,
     },
-    /// The text is not a receipt, or one that was damaged on its way.
+    /// The text is not a receipt, or is a damaged one.
     #[error("'{text}' is not a receipt: pass it back exactly as take gave it")]
     MalformedReceipt {
         /// The text as given.
         text: Box<str>,
     },
-    /// The text is not a cursor of an earlier page.
+    /// The text is not a cursor of a list's page.
     #[error("'{text}' is not a cursor: pass back the one that the page before gave")]
     MalformedCursor {
         /// The text as given.
         text: Box<str>,
     },
-    /// The name is not a queue's.
+    /// The name is not a valid queue name.
     #[error(
         "'{name}' can not name a queue: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @, \
          not starting with '-', and neither '.' nor '..'"
@@ -93,7 +93,7 @@ pub enum Invalid {
     InvalidKey {
         /// Its length in bytes.
         len: usize,
-        /// The longest key in bytes.
+        /// The maximum length in bytes.
         limit: usize,
     },
     /// The idempotency token is empty, too long or not visible ASCII.
@@ -101,18 +101,18 @@ pub enum Invalid {
     InvalidToken {
         /// The token as given.
         text: Box<str>,
-        /// The longest token in bytes.
+        /// The maximum length in bytes.
         limit: usize,
     },
-    /// The holder that a take names is empty, too long, or has control characters.
+    /// The holder named by a take is empty, too long, or has control characters.
     #[error("a holder has 1 to {limit} bytes of UTF-8 without control characters, not '{text}'")]
     InvalidHolder {
         /// The holder as given.
         text: Box<str>,
-        /// The longest holder in bytes.
+        /// The maximum length in bytes.
         limit: usize,
     },
-    /// A header's name or value holds bytes that no header may hold.
+    /// A header's name or value contains bytes that are not allowed there.
     #[error(
         "header '{name}': a name is 1 to 200 of the characters of an HTTP token, \
          a value has no control characters"
@@ -121,12 +121,12 @@ pub enum Invalid {
         /// The name as given.
         name: Box<str>,
     },
-    /// Names and values together are too long.
+    /// Header names and values together are too long.
     #[error("headers have at most {limit} bytes in all, not {len}")]
     HeadersTooLarge {
-        /// Bytes of all names and values.
+        /// The length of all names and values in bytes.
         len: usize,
-        /// The most they may have.
+        /// The maximum length in bytes.
         limit: usize,
     },
     /// The body is too long.
@@ -134,44 +134,44 @@ pub enum Invalid {
     BodyTooLarge {
         /// Its length in bytes.
         len: usize,
-        /// The longest body accepted.
+        /// The maximum length in bytes.
         limit: usize,
     },
-    /// The error text or reason that a consumer gave is too long.
+    /// A consumer's error text or reason is too long.
     #[error("an error text has at most {limit} bytes, not {len}")]
     ErrorTextTooLong {
         /// Its length in bytes.
         len: usize,
-        /// The longest text kept.
+        /// The maximum length in bytes.
         limit: usize,
     },
-    /// One call asks for too much at once.
+    /// One call has too many items.
     #[error("one call takes at most {limit} items, not {len}; split it")]
     BatchTooLarge {
-        /// How many were given.
+        /// The number of items given.
         len: usize,
-        /// How many are accepted.
+        /// The maximum number of items.
         limit: usize,
     },
-    /// A setting has no sensible meaning with this value.
+    /// The value is not valid for this setting.
     #[error("setting {setting}: {reason}")]
     InvalidSetting {
         /// The setting's name.
         setting: &'static str,
-        /// What is wrong, and what would be accepted.
+        /// What is wrong, and which values are accepted.
         reason: Box<str>,
     },
 }
 
 impl From<Infallible> for Invalid {
-    /// What takes a value or what can become one is written for both alike.
+    /// Lets one function accept both values and what can be converted into them.
     fn from(never: Infallible) -> Invalid {
         match never {}
     }
 }
 
 impl Invalid {
-    /// The stable code of this kind: a word that programs may match on.
+    /// The stable code of this kind of error: a word that programs may match on.
     pub fn code(&self) -> &'static str {
         match self {
             Invalid::DueOutOfRange { .. } => "due_out_of_range",

@@ -1,6 +1,6 @@
-//! How values of the model stand in JSON: most as their own text, each read by its own rules.
+//! The JSON form of the model's values: most are their own text, each parsed by its own rules.
 //!
-//! What stands here is the form of the HTTP interface (`docs/http.md`); stored forms have nothing to do with it.
+//! This is the form of the HTTP interface (`docs/http.md`); the stored formats are independent of it.
 
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
@@ -16,7 +16,7 @@ use crate::{
     Receipt, StateKind, Timestamp,
 };
 
-/// Reads a text by its type's own rules, without keeping it.
+/// Parses a text by its type's own rules, without keeping it.
 struct Text<T>(PhantomData<T>);
 
 impl<T: FromStr<Err: Display>> Visitor<'_> for Text<T> {
@@ -49,7 +49,7 @@ macro_rules! as_text {
 
 as_text!(Cursor, Holder, Key, MessageId, QueueName, Receipt, Timestamp);
 
-/// Reads one of some words.
+/// Parses one of a fixed set of words.
 struct Word<T: 'static>(&'static [T], fn(T) -> &'static str);
 
 impl<T: Copy + 'static> Visitor<'_> for Word<T> {
@@ -137,7 +137,7 @@ impl Serialize for Headers {
 }
 
 impl<'de> Deserialize<'de> for Headers {
-    /// Holds all that is given until it is checked.
+    /// Collects all pairs in memory before they are checked.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Headers, D::Error> {
         struct Pairs;
         impl<'de> Visitor<'de> for Pairs {

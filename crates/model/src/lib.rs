@@ -3,18 +3,18 @@
 //! Nothing here reads a clock, a file or a socket; `now` is always an argument.
 //!
 //! # Layout
-//! - [`Timestamp`], [`Now`], [`Wake`]: instants, a clock's reading, the moment to wake at
+//! - [`Timestamp`], [`Now`], [`Wake`]: instants, a clock's reading, the deadline of a sleep
 //! - [`MessageId`], [`Number`], [`QueueName`], [`Key`], [`PutToken`], [`Holder`], [`Headers`], [`Receipt`]: names and proofs
 //! - [`Message`], [`Standing`], [`State`]: a message and the part of it that changes
 //! - [`apply`], [`as_of`], [`Rules`]: the state machine
-//! - [`Settings`], [`Limits`]: what a queue and a store may be told
+//! - [`Settings`], [`Limits`]: the settings of a queue and the limits of a store
 //! - [`Invalid`]: why a value is refused
 //!
 //! # Features
-//! - `messages` (default): all of this. Without it there are instants, durations and [`Invalid`], and no crate for what
-//!   messages alone need; `dwell-time` builds on that. An instant is then printed, and not read from text
-//! - `jiff`: instants from and into those of jiff 0.2
-//! - `serde`: how these stand in JSON; `schemars`: what that looks like
+//! - `messages` (default): all of this. Without it there are only instants, durations and [`Invalid`], without the
+//!   crates that messages alone need; `dwell-time` builds on that. An instant can then be printed, but not parsed
+//! - `jiff`: conversions from and to the instants of jiff 0.2
+//! - `serde`: the JSON form of these; `schemars`: its JSON schemas
 
 mod conversion;
 mod delay;

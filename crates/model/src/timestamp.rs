@@ -6,7 +6,7 @@ use crate::Invalid;
 
 /// An instant in UTC milliseconds since 1970-01-01T00:00:00Z, up to 9999-12-31T23:59:59.999Z.
 ///
-/// Nothing is clamped or rounded: what lies outside is [`Invalid::DueOutOfRange`].
+/// Nothing is clamped or rounded: a value out of range is [`Invalid::DueOutOfRange`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
 
@@ -43,19 +43,19 @@ impl Timestamp {
         Timestamp::from_ms(self.0 + delay_ms as i64)
     }
 
-    /// The instant `delay_ms` later, or the last representable one: for deadlines of our own making.
+    /// The instant `delay_ms` later, or the last representable one: for deadlines that the store computes itself.
     pub fn saturating_after(self, delay_ms: u64) -> Timestamp {
         self.after(delay_ms).unwrap_or(Timestamp::MAX)
     }
 
-    /// Milliseconds from `earlier` to `self`; 0 if `earlier` is not earlier.
+    /// Milliseconds from `earlier` to `self`; 0 if `earlier` is later.
     pub const fn ms_since(self, earlier: Timestamp) -> u64 {
         if self.0 > earlier.0 { (self.0 - earlier.0) as u64 } else { 0 }
     }
 }
 
 impl fmt::Display for Timestamp {
-    /// RFC 3339 in UTC with milliseconds: `2026-11-21T18:00:00.000Z`.
+    /// Formats as RFC 3339 in UTC with milliseconds: `2026-11-21T18:00:00.000Z`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0.unsigned_abs();
         let (year, month, day) = date(ms / 86_400_000);
@@ -65,10 +65,11 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Year, month and day of the Gregorian calendar, so many days after 1970-01-01.
+/// Year, month and day of the Gregorian calendar, `days` days after 1970-01-01.
 ///
-/// `civil_from_days` of <https://howardhinnant.github.io/date_algorithms.html>: years begin in March there, so that a leap day
-/// is the last of its year. jiff has this too, but would come with everything that prints an instant.
+/// This is `civil_from_days` of <https://howardhinnant.github.io/date_algorithms.html>: its years begin in March, so
+/// that a leap day is the last day of its year. jiff has this too, but everything that prints an instant would then
+/// depend on it.
 const fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_IN_400_YEARS: u64 = 146_097;
     let since_march_0000 = days + 719_468;
@@ -88,19 +89,19 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// One reading of a clock: wall time and monotonic time, taken together.
+/// One reading of a clock: wall time and monotonic time, read together.
 ///
-/// Due, expiry and pause ends compare with `wall`; lease deadlines and waits run on `mono_ms`,
-/// which no step of the wall clock moves.
+/// Due, expiry and pause ends are compared with `wall`; lease deadlines and waits use `mono_ms`, which steps of the
+/// wall clock do not affect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// Wall time, which may step in either direction between two readings.
     pub wall: Timestamp,
-    /// Milliseconds since some moment fixed for the life of the process; never goes back.
+    /// Milliseconds since a point fixed for the life of the process; never goes back.
     pub mono_ms: u64,
 }
 
-/// The moment at which a sleeper wants to be woken: whichever of the two comes first.
+/// The deadline of a sleep: whichever of the two comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Wake {
     /// Wake when wall time reaches this instant.
@@ -110,17 +111,17 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// Whether either moment has come.
+    /// Whether either deadline is reached.
     pub fn is_reached(&self, now: Now) -> bool {
         self.wall.is_some_and(|at| at <= now.wall) || self.mono_ms.is_some_and(|at| at <= now.mono_ms)
     }
 
-    /// Brings the wall moment forward to `at`, if that is earlier.
+    /// Moves the wall deadline to `at`, if that is earlier.
     pub fn by_wall(&mut self, at: Timestamp) {
         self.wall = Some(self.wall.map_or(at, |old| old.min(at)));
     }
 
-    /// Brings the monotonic moment forward to `at_ms`, if that is earlier.
+    /// Moves the monotonic deadline to `at_ms`, if that is earlier.
     pub fn by_mono(&mut self, at_ms: u64) {
         self.mono_ms = Some(self.mono_ms.map_or(at_ms, |old| old.min(at_ms)));
     }

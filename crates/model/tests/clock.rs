@@ -1,4 +1,4 @@
-//! The clock rules: due and expiry go by the wall clock as it reads, ready stays ready, leases run on
+//! The clock rules: due and expiry are compared with the wall clock as it reads, ready stays ready, and leases run on
 //! monotonic time and are re-based when a store is opened.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is the answer")]
@@ -19,7 +19,7 @@ fn now(wall_ms: i64, mono_ms: u64) -> Now {
     Now { wall: at(wall_ms), mono_ms }
 }
 
-/// Where it stands under default settings, which remove nothing.
+/// The standing under default settings, which remove nothing.
 fn as_of(standing: &Standing, now: Now, max_attempts: AttemptLimit) -> Standing {
     let id = MessageId::new(Timestamp::MIN, 0, 0, 0);
     dwell_model::as_of(standing, now, Rules { id, max_attempts, settings: &Settings::default() }).unwrap()
@@ -55,7 +55,7 @@ fn lease(standing: &Standing) -> Lease {
 #[test]
 fn due_comes_with_the_wall_clock_and_not_a_millisecond_before() {
     let stored = put(2_000, None, now(1_000, 0));
-    // Monotonic time alone brings nothing about: the wall clock may have been stepped back meanwhile.
+    // Monotonic time alone changes nothing: the wall clock may have been stepped back meanwhile.
     assert_eq!(as_of(&stored, now(1_999, 99_999), LIMIT).state, State::Scheduled);
     assert_eq!(as_of(&stored, now(2_000, 0), LIMIT).state, State::Ready);
     let take = Command::Take(Grant { token: TOKEN, lease_ms: 1, bound: false, holder: None });
@@ -120,7 +120,7 @@ fn at_open_a_lease_has_what_was_left_by_the_wall_clock() {
         (53_000, 7_000),
         (60_000, 0),
         (99_000, 0),
-        // Stepped back while the store was closed: never more than was granted.
+        // Stepped back while the store was closed: at most the granted length.
         (1_000, 10_000),
     ] {
         let opened = now(opened_wall_ms, 7);

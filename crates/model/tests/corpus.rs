@@ -1,4 +1,4 @@
-//! What the fuzzer of texts began with and found, run through the function that it calls.
+//! Replays the seeds and findings of the text fuzzer through the function that it calls.
 
 use dwell_model::fuzzing::{seeds, texts};
 use dwell_testkit::corpus::replay;

@@ -1,7 +1,7 @@
-//! `docs/states.md` and the state machine say the same: every cell of its tables is visited.
+//! `docs/states.md` and the state machine agree: every cell of its tables is checked.
 //!
-//! Each cell is worked out by `apply` or `as_of` and written in the document's own words, and the words must
-//! be equal. A row or column that only one side knows is a failure too.
+//! Each cell is computed by `apply` or `as_of` and written in the document's own words, and the words must be equal. A
+//! row or column that only one of them has is a failure too.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is the answer")]
 
@@ -19,11 +19,11 @@ const DOCUMENT: &str = include_str!("../../../docs/states.md");
 
 const NOW_MS: i64 = 1_000_000;
 const EXPIRES_MS: i64 = 1_060_000;
-/// How often each of the standings below was handed out.
+/// The number of times that each of the standings below was handed out.
 const TAKES: u32 = 4;
 const RIGHT: LeaseToken = LeaseToken(7);
 const WRONG: LeaseToken = LeaseToken(8);
-/// The standings below have two attempts behind them: this leaves more, the other leaves none.
+/// The standings below have two attempts spent: this limit leaves more, the other one leaves none.
 const ATTEMPTS_LEFT: AttemptLimit = AttemptLimit::At(NonZeroU32::new(5).unwrap());
 const LAST_ATTEMPT: AttemptLimit = AttemptLimit::At(NonZeroU32::new(3).unwrap());
 
@@ -35,7 +35,7 @@ fn now() -> Now {
     Now { wall: at(NOW_MS), mono_ms: 50_000 }
 }
 
-/// The rules of a message with so many attempts.
+/// The rules of a message with this limit of attempts.
 fn rules(max_attempts: AttemptLimit, settings: &Settings) -> Rules<'_> {
     Rules { id: MessageId::new(at(NOW_MS), 0, 0, 1), max_attempts, settings }
 }
@@ -71,7 +71,7 @@ fn dead(reason: DeathReason) -> Standing {
     standing(State::Dead(Death { reason, at: at(NOW_MS - 1) }))
 }
 
-/// The columns of the command table: how the message stands, and the token that is shown.
+/// The columns of the command table: the message's standing, and the token that the command presents.
 fn situations() -> Vec<(&'static str, Standing, LeaseToken)> {
     let expired = Standing { expires: Some(at(NOW_MS - 5_000)), ..dead(DeathReason::Expired) };
     vec![
@@ -84,7 +84,7 @@ fn situations() -> Vec<(&'static str, Standing, LeaseToken)> {
     ]
 }
 
-/// The rows of the command table, with the limit of attempts that they are tried under.
+/// The rows of the command table, with the limit of attempts that each is tested with.
 fn commands(token: LeaseToken) -> Vec<(&'static str, Command, AttemptLimit)> {
     let grant = Grant { token: LeaseToken(99), lease_ms: 30_000, bound: false, holder: None };
     let retry =
@@ -129,7 +129,7 @@ fn commands(token: LeaseToken) -> Vec<(&'static str, Command, AttemptLimit)> {
     ]
 }
 
-/// Does not compile once there is a command more: whoever adds one adds its rows above.
+/// Does not compile once a command is added, as a reminder to add its rows above.
 fn has_a_row(command: &Command) {
     match command {
         Command::Take(_)
@@ -174,7 +174,7 @@ fn refusal(refusal: Refusal) -> String {
     format!("refused: {why}")
 }
 
-/// What became of `before`, in the words of the document: the state first, then all that changed.
+/// The change from `before`, in the words of the document: the state first, then everything that changed.
 fn changes(before: &Standing, next: &Standing) -> String {
     let mut words = place(&next.state);
     let mut say = |holds: bool, what: &str| {
@@ -264,7 +264,7 @@ fn table(heading: &str) -> Cells {
     cells
 }
 
-/// Fails with every difference, and with the rows as they would have to be written.
+/// Fails with every difference, and prints the rows as they should be.
 fn compare(heading: &str, actual: Vec<(&str, Vec<(&str, String)>)>) {
     let mut written = table(heading);
     let mut wrong = String::new();
@@ -363,8 +363,8 @@ fn what_commands_do_to_a_message_that_expired_while_it_was_held() {
     compare("Held past its expiry", rows.collect());
 }
 
-/// The paragraph below that table: where a queue drops what expires, whatever would be dead by its expiry is gone, and nothing
-/// else differs.
+/// The paragraph below that table: in a queue that drops expired messages, whatever would be dead by its expiry is
+/// gone, and nothing else differs.
 #[test]
 fn what_would_be_dead_by_its_expiry_is_gone_where_the_queue_drops_it() {
     let (plain, dropping) = (Settings::default(), dropping());
@@ -394,7 +394,8 @@ fn what_would_be_dead_by_its_expiry_is_gone_where_the_queue_drops_it() {
     assert!(gone >= 9 && same > gone, "{gone} gone, {same} alike");
 }
 
-/// What the table has one row for: from which lapse on, until when, and that all come to the same instant.
+/// The one row that the table has for lapses: the lapse from which a message waits, the end of that wait, and that
+/// every reader computes the same instant.
 #[test]
 fn a_lapse_waits_for_the_backoff_of_its_queue_from_the_attempt_on_that_it_says() {
     let lapsed = |attempts| {
@@ -448,8 +449,8 @@ fn a_holder_is_known_while_it_holds_and_no_longer() {
     assert_eq!(as_of(&held, later, rules).unwrap().holder, None);
 }
 
-/// The ground rule behind the two tables: a command meets the message as time has left it. Only what the
-/// store has to do besides is judged against what is stored.
+/// The ground rule behind the two tables: a command sees the message as time has left it. Only what else the store has
+/// to do is derived from what is stored.
 #[test]
 fn time_comes_before_every_command() {
     let lapsed = Lease { deadline_mono_ms: now().mono_ms, ..Lease::granted(RIGHT, 5_000, true, now()) };
@@ -488,7 +489,7 @@ fn time_comes_before_every_command() {
     assert_eq!(visited, 7 * 3 * 3 * commands(RIGHT).len());
 }
 
-/// What a store asks that looks at the lease alone.
+/// The question that a store asks with the lease alone.
 #[test]
 fn an_ack_depends_on_token_and_deadline_alone() {
     let granted = now();

@@ -27,7 +27,7 @@ use crate::OpenError;
 /// let address: Address = "postgres://app:secret@db1,db2:5433/shop?schema=timers".parse().unwrap();
 /// assert_eq!(address.to_string(), "postgres://db1:5432,db2:5433/shop?schema=timers");
 /// ```
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Address {
     pub(crate) config: Config,
     pub(crate) schema: String,

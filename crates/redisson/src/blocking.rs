@@ -1,5 +1,6 @@
-//! Connections on which somebody waits at the server: one a waiter, since a connection serves nobody else while it
-//! waits. They are bounded; whoever finds none free waits for one, until the deadline of its own.
+//! Connections for blocking commands: one per waiter, since a connection serves no other command while it blocks.
+//!
+//! Their number is bounded. A caller that finds none free waits for one, until its own deadline.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,20 +11,20 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, RedisResult};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// How many of one queue or consumer wait at the server at the same time.
+/// The maximum number of waiters of one queue or consumer that block at the server at the same time.
 const MOST: usize = 64;
-/// How many connections are kept though nobody waits.
+/// The number of connections that are kept open without a waiter.
 const KEPT: usize = 4;
-/// How much later than asked for an answer may come.
+/// How much later than requested a reply may arrive.
 const GRACE: Duration = Duration::from_secs(5);
-/// A month: the longest wait, since what a server takes for a timeout has a bound.
+/// The maximum wait, a month: a server's timeout has an upper bound.
 const LONGEST_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 
 /// The connections of one queue or consumer.
 pub(super) struct Blocking {
     seats: Semaphore,
     free: Mutex<Vec<MultiplexedConnection>>,
-    /// Waits go by its monotonic time.
+    /// Waits use its monotonic time.
     clock: SystemClock,
 }
 
@@ -33,7 +34,7 @@ impl Default for Blocking {
     }
 }
 
-/// A connection that its holder has to itself. Dropped while it waits, the connection is closed.
+/// A connection for exclusive use. Dropping it during a wait closes the connection.
 pub(super) struct Seat<'a> {
     blocking: &'a Blocking,
     connection: MultiplexedConnection,
@@ -41,22 +42,22 @@ pub(super) struct Seat<'a> {
 }
 
 impl Blocking {
-    /// Monotonic milliseconds.
+    /// The monotonic time in milliseconds.
     pub(super) fn now_ms(&self) -> u64 {
         self.clock.now().mono_ms
     }
 
-    /// When so long a wait ends, or one of a month.
+    /// The deadline of a wait of `wait_ms`, or of a month if that is shorter.
     pub(super) fn deadline_ms(&self, wait_ms: u64) -> u64 {
         self.now_ms() + wait_ms.min(LONGEST_MS)
     }
 
-    /// How long it is until then.
+    /// The time left until `until_ms`.
     pub(super) fn left(&self, until_ms: u64) -> Duration {
         Duration::from_millis(until_ms.saturating_sub(self.now_ms()))
     }
 
-    /// A connection to wait on, or `None` if all are taken until then.
+    /// Returns a connection to wait on, or `None` if all are in use until `until_ms`.
     pub(super) async fn sit(&self, link: &Link, until_ms: u64) -> RedisResult<Option<Seat<'_>>> {
         let seat = tokio::time::timeout(self.left(until_ms), self.seats.acquire()).await;
         let Ok(seat) = seat else { return Ok(None) };
@@ -75,8 +76,8 @@ impl Blocking {
 }
 
 impl Seat<'_> {
-    /// Sends a command that ends with how long it waits: until then, and at least a millisecond, since zero would be for
-    /// ever.
+    /// Sends a command whose last argument is its timeout: the time until `until_ms`, but at least a millisecond, since
+    /// zero would block forever.
     pub(super) async fn wait<T: FromRedisValue>(
         mut self,
         command: &mut Cmd,
@@ -87,7 +88,7 @@ impl Seat<'_> {
         let reply = command.arg(left.as_secs_f64()).query_async(&mut self.connection).await;
         let mut free = self.blocking.free();
         match &reply {
-            // A primary may have become a replica; the others are of the same age.
+            // The primary may have become a replica. The idle connections lead to the same server.
             Err(error) if error.code() != Some("OOM") => free.clear(),
             _ if free.len() < KEPT => free.push(self.connection.clone()),
             _ => {}

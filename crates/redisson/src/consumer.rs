@@ -1,12 +1,12 @@
 //! The reliable consumer: takes with a lease, where Java's takes are destructive.
 //!
-//! A payload goes from the destination into a lease in one script; it is gone only when it is acked. A lease that
-//! runs out gives the payload back to the front of the destination, for Rust and Java consumers alike. Waiting
-//! happens in `BLMOVE` to an inbox that all consumers share and empty first: whoever dies between the two leaves
-//! the payload there for the next.
+//! A script moves a payload from the destination into a lease; the payload is removed only when it is acked. When a
+//! lease lapses, the payload goes back to the front of the destination, for Rust and Java consumers alike. Waiting uses
+//! `BLMOVE` to an inbox that all consumers share and that each empties first: if a consumer dies between the two steps,
+//! its payload stays in the inbox for the next one.
 //!
-//! At the destination a payload has no id. So attempts are counted by the payload's digest: equal payloads share
-//! their count, and it is forgotten a day after the last failure.
+//! At the destination a payload has no id. So attempts are counted by the payload's digest: equal payloads share their
+//! count, and it is forgotten a day after the last failure.
 
 use dwell_model::{Invalid, Setting, Timestamp};
 use dwell_redis::{Kind, Link};
@@ -18,43 +18,45 @@ use super::error::Error;
 use super::keys::Keys;
 use super::script::{self, decimal};
 
-/// How often a payload may fail before it is dead, unless told otherwise.
+/// The default number of times that a payload may fail before it is dead.
 pub const DEFAULT_MAX_ATTEMPTS: u32 = 10;
 
-/// How long a consumer waits at the server before it looks at inbox and leases again.
+/// The maximum time for which a consumer blocks at the server before it checks inbox and leases again, in ms.
 const LOOK_MS: u64 = 1_000;
-/// How often it asks where it can not wait at the server.
+/// The polling interval where a consumer cannot block at the server, in ms.
 const ASK_MS: u64 = 250;
-/// How many payloads one script leases.
+/// The number of payloads that one script leases.
 const CLAIMED_AT_ONCE: usize = 50;
-/// How many dead letters one script revives.
+/// The number of dead letters that one script revives.
 const REVIVED_AT_ONCE: usize = 100;
-/// How many leases one script ends.
+/// The number of leases that one script ends.
 const REAPED_AT_ONCE: usize = 100;
 
-/// How long the inbox may be seen not to be empty before a mover gives back what is in it: whoever waited for it is
-/// gone then. Any claim takes it at once.
+/// How long the inbox may be non-empty before a mover gives its payloads back, in ms: the consumer that waited for them
+/// has gone by then.
+///
+/// Any claim takes them at once.
 pub const INBOX_MS: u64 = 5_000;
 
-/// A payload that is leased.
+/// A leased payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
-    /// What the codec wrote.
+    /// The bytes that the codec wrote.
     pub payload: Vec<u8>,
-    /// Proves the lease.
+    /// Proof of the lease.
     pub token: String,
-    /// The first delivery is 1.
+    /// The number of this delivery, from 1.
     pub attempt: u32,
-    /// When the lease runs out, by Redis' clock.
+    /// The deadline of the lease, on Redis' clock.
     pub deadline: Timestamp,
 }
 
-/// What became of a settled payload.
+/// The result of settling a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// It is gone.
+    /// It is removed.
     Acked,
-    /// Its lease is longer.
+    /// Its lease was extended.
     Extended,
     /// It is back at the destination.
     Ready,
@@ -62,18 +64,18 @@ pub enum Settled {
     Scheduled,
     /// Its attempts are spent, or it was buried.
     Dead,
-    /// The lease was not in force: it ran out or was settled. Nothing changed.
+    /// The lease is not current: it has lapsed or was settled. Nothing changed.
     LeaseLost,
 }
 
 /// A payload whose attempts are spent, or that was buried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// What the codec wrote.
+    /// The bytes that the codec wrote.
     pub payload: Vec<u8>,
-    /// How often it failed.
+    /// The number of times that it failed.
     pub attempts: u32,
-    /// Why, in the words of whoever failed last.
+    /// The reason given with its last failure.
     pub reason: String,
 }
 
@@ -87,7 +89,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// A consumer of the queue with these keys, with [`DEFAULT_MAX_ATTEMPTS`].
+    /// Creates a consumer of the queue with these keys, with [`DEFAULT_MAX_ATTEMPTS`].
     pub fn new(link: Link, keys: Keys) -> Consumer {
         Consumer {
             link,
@@ -98,25 +100,28 @@ impl Consumer {
         }
     }
 
-    /// After how many failed attempts a payload is dead; 0 for never. All consumers and movers of a queue should
-    /// be told the same.
+    /// Sets the number of failed attempts after which a payload is dead; 0 for no limit.
+    ///
+    /// All consumers and movers of a queue should have the same value.
     pub fn with_max_attempts(mut self, max_attempts: u32) -> Consumer {
         self.max_attempts = max_attempts;
         self
     }
 
-    /// Offers retries in the old layout, for a fleet of Java clients up to 3.21.0.
+    /// Offers retries in the old layout, for Java clients up to 3.21.0.
     pub fn with_layout(mut self, layout: Layout) -> Consumer {
         self.layout = layout;
         self
     }
 
-    /// Leases up to `max` payloads for `lease_ms`, 1 to [`Setting::MAX_LEASE_MS`]; waits up to `wait_ms` for the
-    /// first. Also ends leases that ran out. Dropped, it loses nothing: what it had leased comes back when the lease
-    /// runs out.
+    /// Leases up to `max` payloads for `lease_ms`, 1 to [`Setting::MAX_LEASE_MS`], and waits up to `wait_ms` for the
+    /// first.
+    ///
+    /// It also ends lapsed leases. Dropping the future loses nothing: payloads that it has leased come back when the
+    /// leases lapse.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for such a lease, [`Error::WrongType`], and those of the connection.
+    /// [`Error::Invalid`] for a lease out of range, [`Error::WrongType`], and connection errors.
     pub async fn claim(&self, max: usize, wait_ms: u64, lease_ms: u64) -> Result<Vec<Claimed>, Error> {
         check_lease(lease_ms)?;
         let until_ms = self.blocking.deadline_ms(wait_ms);
@@ -130,10 +135,10 @@ impl Consumer {
         }
     }
 
-    /// Ends the work on a payload: it is gone.
+    /// Ends the work on a payload, and removes it.
     ///
     /// # Errors
-    /// Those of the connection; [`Settled::LeaseLost`] is an answer.
+    /// Connection errors; [`Settled::LeaseLost`] is not an error.
     pub async fn ack(&self, token: &str) -> Result<Settled, Error> {
         self.settle(token, "ack", &[]).await
     }
@@ -141,7 +146,7 @@ impl Consumer {
     /// Moves a lease's deadline to `lease_ms` from now, 1 to [`Setting::MAX_LEASE_MS`].
     ///
     /// # Errors
-    /// As [`ack`](Consumer::ack), and [`Error::Invalid`] for such a lease.
+    /// As [`ack`](Consumer::ack), and [`Error::Invalid`] for a lease out of range.
     pub async fn extend(&self, token: &str, lease_ms: u64) -> Result<Settled, Error> {
         check_lease(lease_ms)?;
         self.settle(token, "extend", &[decimal(lease_ms)]).await
@@ -155,8 +160,9 @@ impl Consumer {
         self.settle(token, "release", &[]).await
     }
 
-    /// Counts a failed attempt: the payload is pending again for `delay_ms`, at the front of the destination for
-    /// 0, or dead if it was the last attempt.
+    /// Counts a failed attempt, and retries the payload after `delay_ms`.
+    ///
+    /// With a delay of 0 it goes to the front of the destination. If this was its last attempt, it is dead.
     ///
     /// # Errors
     /// As [`ack`](Consumer::ack), and [`Error::Invalid`] for a delay that ends past the year 9999.
@@ -174,10 +180,10 @@ impl Consumer {
         self.settle(token, "bury", &[plain(reason)]).await
     }
 
-    /// Dead letters, the oldest first, from `skip` on.
+    /// Returns up to `max` dead letters, oldest first, from index `skip` on.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// Connection errors.
     pub async fn dead(&self, skip: usize, max: usize) -> Result<Vec<DeadLetter>, Error> {
         if max == 0 {
             return Ok(Vec::new());
@@ -189,10 +195,10 @@ impl Consumer {
         Ok(letters.iter().filter_map(|letter| dead_letter(letter)).collect())
     }
 
-    /// Puts up to `max` dead letters back to the end of the destination, the oldest first. How many.
+    /// Moves up to `max` dead letters to the end of the destination, oldest first. Returns their number.
     ///
     /// # Errors
-    /// Those of the connection; some may be revived then.
+    /// Connection errors; some dead letters may then be revived.
     pub async fn revive(&self, max: usize) -> Result<usize, Error> {
         let keys = [self.keys.ready().to_owned(), self.keys.dead()];
         let mut revived = 0;
@@ -220,14 +226,16 @@ impl Consumer {
                     claimed.extend(some);
                     more = may_go_on;
                 }
-                // What is leased is handed out.
+                // The payloads that are already leased are returned.
                 Err(_) => break,
             }
         }
         Ok(claimed)
     }
 
-    /// What one script leases, and whether there may be more: it is bounded by bytes too.
+    /// Leases payloads with one script.
+    ///
+    /// Returns them, and whether there may be more: the script has a limit in bytes too.
     async fn claim_some(&self, max: usize, lease_ms: u64) -> Result<(Vec<Claimed>, bool), Error> {
         let tokens = (0..max).map(|_| token().into_bytes());
         let first = [decimal(lease_ms), decimal(self.max_attempts), decimal(script::MOST_BYTES)];
@@ -256,7 +264,7 @@ impl Consumer {
         Ok((claimed, more))
     }
 
-    /// Waits until something is in the inbox, which others may empty first, or until then.
+    /// Waits until a payload is in the inbox, which another consumer may empty first, or until `until_ms`.
     async fn wait(&self, until_ms: u64) -> Result<(), Error> {
         let soon_ms = until_ms.min(self.blocking.now_ms() + ASK_MS);
         if self.link.address().kind() == Kind::Cluster {
@@ -269,7 +277,7 @@ impl Consumer {
         command.arg(self.keys.ready()).arg(self.keys.inbox()).arg("LEFT").arg("RIGHT");
         match seat.wait::<Value>(&mut command, until_ms).await {
             Ok(_) => {}
-            // A Redis that is full lets nobody wait like that, but claims go on.
+            // A Redis that is out of memory refuses the blocking command, but still allows claims.
             Err(error) if error.code() == Some("OOM") => {
                 tokio::time::sleep(self.blocking.left(soon_ms)).await;
             }
@@ -300,17 +308,17 @@ impl Consumer {
     }
 }
 
-/// What came back to the destination, or to the dead letters.
+/// The payloads that were given back to the destination, or are now dead letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reaped {
-    /// Leases that were ended, and payloads of the inbox.
+    /// The number of leases that were ended and of payloads from the inbox.
     pub(super) count: usize,
     /// Whether there may be more.
     pub(super) more: bool,
 }
 
-/// Ends leases that ran out, and gives back what lies in an inbox that was seen not to be empty for `inbox_ms`; at
-/// most a hundred of each.
+/// Ends lapsed leases, and gives back the payloads of an inbox that has been non-empty for `inbox_ms`; at most a
+/// hundred of each.
 pub(super) async fn reap(link: &Link, of: &Keys, max_attempts: u32, inbox_ms: u64) -> Result<Reaped, Error> {
     let arguments =
         [max_attempts.into(), inbox_ms, REAPED_AT_ONCE as u64, script::MOST_BYTES as u64].map(decimal);
@@ -342,12 +350,12 @@ fn keys(keys: &Keys) -> [String; 10] {
     ]
 }
 
-/// 128 bits that no other lease has.
+/// A random token of 128 bits, unique to a lease.
 fn token() -> String {
     format!("{:016x}{:016x}", script::random(), script::random())
 }
 
-/// A reason without the byte that ends it in a dead letter.
+/// A reason without the byte that terminates it in a dead letter.
 fn plain(reason: &str) -> Vec<u8> {
     reason.replace('\0', " ").into_bytes()
 }

@@ -5,14 +5,14 @@
 //! old  up to 3.21.0   struct.pack('dLc0', id, #payload, payload)        f64 · u64 length · payload
 //! ```
 //!
-//! Numbers are little-endian, lengths have 8 bytes, nothing is padded (Redis' `lua_struct.c` on 64-bit Unix).
-//! Nothing in the bytes says which layout they have. The length does: it must fit the whole exactly. The same
-//! rule stands in `lua/element.lua`; a test runs both over the same bytes.
+//! Numbers are little-endian, lengths have 8 bytes, and there is no padding (Redis' `lua_struct.c` on 64-bit Unix). The
+//! bytes do not state their layout. It follows from the length, which must match the total size exactly.
+//! `lua/element.lua` has the same rule; a test runs both on the same bytes.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
-/// Which release of Redisson an element looks like.
+/// The layout of an element, which depends on the release of Redisson.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// Redisson 2.7.0 to 3.21.0.
@@ -22,7 +22,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// `old` or `new`, as scripts and output name it.
+    /// `old` or `new`, as used by scripts and output.
     pub fn as_str(self) -> &'static str {
         match self {
             Layout::Old => "old",
@@ -43,34 +43,34 @@ impl fmt::Display for Layout {
     }
 }
 
-/// A packed element, taken apart.
+/// A decoded element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element<'a> {
-    /// How it is packed.
+    /// Its layout.
     pub layout: Layout,
-    /// What tells equal payloads apart: random bytes, or the bytes of a random double.
+    /// The id that distinguishes equal payloads: random bytes, or the bytes of a random double.
     pub id: &'a [u8],
-    /// What the codec wrote.
+    /// The bytes that the codec wrote.
     pub payload: &'a [u8],
 }
 
-/// Bytes that are no packed element. Java's transfer script fails at them.
+/// The bytes are not a packed element. Java's transfer script fails at them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{size} bytes that are no packed element of any Redisson layout")]
 pub struct Undecodable {
-    /// How many bytes there are.
+    /// The number of bytes.
     pub size: usize,
 }
 
-/// How many bytes Redisson's ids have.
+/// The size of Redisson's ids in bytes.
 const ID_SIZE: usize = 8;
 const LENGTH_SIZE: usize = 8;
 
-/// Takes a packed element apart.
+/// Decodes a packed element.
 ///
-/// Where both layouts fit, the double decides: Redisson packed a random 64-bit integer as one, so its exponent is
-/// near 63. That leaves one mistake: a new element with an empty payload whose random id looks like that, once in
-/// some ten million of such.
+/// Where both layouts fit, the double decides: Redisson packed a random 64-bit integer as a double, so its exponent is
+/// near 63. One ambiguity remains: a new element with an empty payload whose random id looks like such a double, about
+/// one in ten million of these.
 ///
 /// # Errors
 /// [`Undecodable`] if neither layout fits exactly.
@@ -103,7 +103,7 @@ pub fn encode(layout: Layout, id: [u8; ID_SIZE], payload: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// Packs a payload in this layout, under a new id.
+/// Packs a payload in this layout, with a new id.
 pub(crate) fn pack(layout: Layout, payload: &[u8]) -> Vec<u8> {
     loop {
         let random = RandomState::new().build_hasher().finish();
@@ -112,7 +112,7 @@ pub(crate) fn pack(layout: Layout, payload: &[u8]) -> Vec<u8> {
             Layout::Old => (random as i64 as f64).to_le_bytes(),
         };
         let packed = encode(layout, id, payload);
-        // An id by which the element could be taken for one of the other layout is not used.
+        // Skips an id that would make the element look like one of the other layout.
         if decode(&packed).is_ok_and(|element| element.layout == layout && element.payload == payload) {
             return packed;
         }
@@ -133,13 +133,13 @@ fn old(packed: &[u8]) -> Option<Element<'_>> {
     Some(Element { layout: Layout::Old, id, payload: exactly(rest)? })
 }
 
-/// What follows a length that says how much follows.
+/// The bytes after a length prefix that matches their number exactly.
 fn exactly(rest: &[u8]) -> Option<&[u8]> {
     let (length, payload) = rest.split_first_chunk::<LENGTH_SIZE>()?;
     (u64::from_le_bytes(*length) == payload.len() as u64).then_some(payload)
 }
 
-/// Whether a double could be a random 64-bit integer: its exponent lies between 30 and 63.
+/// Whether a double could be a random 64-bit integer: its exponent is between 30 and 63.
 fn is_random_long(double: &[u8]) -> bool {
     let exponent = (u16::from(double[7] & 0x7f) << 4 | u16::from(double[6] >> 4)) as i32 - 1023;
     (30..=63).contains(&exponent)

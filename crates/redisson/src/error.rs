@@ -1,11 +1,11 @@
-//! Why a call on a shared queue fails.
+//! The errors of calls on a shared queue.
 
 use dwell_model::Invalid;
 use dwell_redis::Said;
 use redis::{ErrorKind, RedisError, RetryMethod};
 use thiserror::Error as ThisError;
 
-/// The codes of a server that has done nothing, and may do it later.
+/// The error codes of a server that has done nothing, and may do it later.
 const FOR_NOW: [&str; 11] = [
     "OOM",
     "LOADING",
@@ -20,59 +20,59 @@ const FOR_NOW: [&str; 11] = [
     "NOREPLICAS",
 ];
 
-/// A refusal or a failure. Nothing was changed, except where it says that the outcome is unknown.
+/// An error of a call. Nothing was changed, except where the outcome is stated to be unknown.
 #[derive(Clone, Debug, PartialEq, ThisError)]
 #[non_exhaustive]
 pub enum Error {
-    /// A name that can not be shared with Redisson.
+    /// The name cannot be shared with Redisson.
     #[error("'{name}' can not name a delayed queue: {reason}")]
     Name {
-        /// The name, with a mapper's prefix.
+        /// The name, with the prefix of a name mapper.
         name: String,
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
-    /// A value that the codec can not write, or bytes that it can not read.
+    /// The codec cannot write the value, or cannot read the bytes.
     #[error("the {codec} codec {reason}")]
     Value {
-        /// Which codec.
+        /// The codec's name.
         codec: &'static str,
-        /// What it says.
+        /// Its error message.
         reason: String,
     },
     /// An instant or a delay out of range.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// A key holds something else than Redisson would have put there.
+    /// A key holds a value that Redisson would not have put there.
     #[error("a key of queue '{name}' has another type than Redisson gives it: {detail}")]
     WrongType {
-        /// The queue.
+        /// The queue's name.
         name: String,
-        /// What Redis says.
+        /// The error message of Redis.
         detail: String,
     },
-    /// The request may or may not have been carried out.
+    /// The request may or may not have been executed.
     #[error("the outcome is unknown: {reason}")]
     OutcomeUnknown {
-        /// What broke.
+        /// The cause.
         reason: String,
     },
-    /// Redis can not be reached, or can not serve now. Nothing was done.
+    /// Redis cannot be reached, or cannot serve the call now. Nothing was done.
     #[error("Redis is unavailable: {reason}")]
     Unavailable {
-        /// What is wrong.
+        /// The cause.
         reason: String,
     },
-    /// Redis refuses for good: rights, configuration, version.
+    /// Redis refuses the call permanently: permissions, configuration, version.
     #[error("Redis refuses: {reason}")]
     Refused {
-        /// What it says.
+        /// The error message of Redis.
         reason: String,
     },
 }
 
 impl Error {
-    /// The stable code of this kind. Each has a page in `docs/errors/`.
+    /// The stable code of this kind of error. Each has a page in `docs/errors/`.
     pub fn code(&self) -> &'static str {
         match self {
             Error::Name { .. } => "redisson_name",
@@ -85,17 +85,17 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later, with nothing else changed by the caller.
+    /// Whether the same call may succeed later without any change by the caller.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::OutcomeUnknown { .. } | Error::Unavailable { .. })
     }
 
-    /// What an error of the client library means for a call on queue `name`.
+    /// Converts an error of the client library for a call on queue `name`.
     pub(crate) fn of(name: &str, error: &RedisError) -> Error {
         let reason = error.to_string();
         let said = Said::of(error);
         let code = said.as_ref().map(|said| said.code);
-        // A script that would make an instant past the year 9999 says so before it writes.
+        // A script that would compute an instant past the year 9999 returns this error before it writes.
         if let Some(Said { code: "DUE", text }) = said {
             let ms = text.split('.').next().and_then(|ms| ms.trim().parse().ok());
             return Error::Invalid(Invalid::DueOutOfRange { ms: ms.unwrap_or(i64::MAX) });

@@ -1,12 +1,12 @@
-//! What the fuzzer of Redisson's bytes calls: elements and payloads as other clients wrote them.
+//! What the fuzzers of Redisson's bytes call: elements and payloads as other clients wrote them.
 
 use super::codec::{ClassJson, Codec, Double, Integer, JavaList, JavaLong, Json, Long, Text};
 use super::element::{self, Layout};
 
-/// Reads `data` as a packed element, and packs what it read again.
+/// Decodes `data` as a packed element, and packs the result again.
 ///
 /// # Panics
-/// If an element is read that does not have the same bytes when it is packed, or reads otherwise then.
+/// If a decoded element does not pack to the same bytes, or these decode differently.
 pub fn element(data: &[u8]) {
     let Ok(read) = element::decode(data) else { return };
     assert!(data.ends_with(read.payload));
@@ -20,10 +20,10 @@ pub fn element(data: &[u8]) {
     }
 }
 
-/// Reads `data` with every codec, and writes and reads again what it read.
+/// Decodes `data` with every codec, then encodes and decodes the result again.
 ///
 /// # Panics
-/// If a value does not survive that.
+/// If a value changes in the process.
 pub fn payload(data: &[u8]) {
     survives(&Text, data);
     survives(&Long, data);
@@ -36,7 +36,7 @@ pub fn payload(data: &[u8]) {
             Double.decode(&Double.encode(&double).expect("it can be written")).expect("it can be read");
         assert!(again.to_bits() == double.to_bits() || (again.is_nan() && double.is_nan()));
     }
-    // Nulls inside objects go with the first writing, so it is the second that must not change any more.
+    // The first encoding drops nulls inside objects, so only the second must not change the value.
     if let Ok(value) = Json::<serde_json::Value>::new().decode(data) {
         let written = Json::new().encode(&value).expect("it can be written");
         let read: serde_json::Value = Json::new().decode(&written).expect("it can be read");
@@ -51,13 +51,13 @@ fn survives<C: Codec<Value: PartialEq + std::fmt::Debug>>(codec: &C, data: &[u8]
     }
 }
 
-/// The name of a corpus, and what its files are run through.
+/// The name of a corpus, and the function that its files are run through.
 pub type Entry = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All corpora.
 pub const ENTRIES: [Entry; 2] = [("redisson_element", element), ("redisson_payload", payload)];
 
-/// Bytes that real clients and these encoders write.
+/// Seeds: bytes as real clients and these encoders write them.
 pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let mut seeds = Vec::new();
     let id = [0x79, 0x09, 0x89, 0x2a, 0xaf, 0x16, 0xac, 0x43];

@@ -1,20 +1,20 @@
-//! The names of a delayed queue's keys: Redisson's own four, and ours beside them in the same hash slot.
+//! The keys of a delayed queue: the four of Redisson, and our own ones in the same hash slot.
 
 use super::error::Error;
 
-/// Where one delayed queue lives.
+/// The keys of one delayed queue.
 ///
-/// Redisson derives its keys from the queue's name: `redisson_delay_queue:{orders}`, or, if the name has a hash
-/// tag of its own, `redisson_delay_queue:orders{eu}` (`RedissonDelayedQueue`, `suffixName` and `prefixName` in
-/// `RedissonObject`). All keys of a queue must fall into one slot of a Redis Cluster; names for which that rule
-/// fails are refused, also on a single Redis.
+/// Redisson derives its keys from the queue's name: `redisson_delay_queue:{orders}`, or, if the name contains a hash
+/// tag, `redisson_delay_queue:orders{eu}` (`RedissonDelayedQueue`, `suffixName` and `prefixName` in `RedissonObject`).
+/// All keys of a queue must be in one slot of a Redis Cluster. Names for which that rule fails are refused, on a single
+/// Redis too.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Keys {
     name: String,
 }
 
 impl Keys {
-    /// The keys of the queue of this name, as Java's `getDelayedQueue(getBlockingQueue(name))` uses them.
+    /// The keys of the queue `name`, as Java's `getDelayedQueue(getBlockingQueue(name))` uses them.
     ///
     /// # Errors
     /// [`Error::Name`] for an empty name and for one whose keys would fall into different slots.
@@ -32,25 +32,25 @@ impl Keys {
         Ok(keys)
     }
 
-    /// The keys of a queue where Java has a name mapper that puts `prefix` before every name.
+    /// The keys of a queue where Java has a name mapper that prepends `prefix` to every name.
     ///
     /// # Errors
-    /// As [`Keys::new`], for the whole name.
+    /// As [`Keys::new`], for the full name.
     pub fn with_prefix(prefix: &str, name: &str) -> Result<Keys, Error> {
         Keys::new(format!("{prefix}{name}"))
     }
 
-    /// The queue's name, with the mapper's prefix.
+    /// The queue's name, with the prefix of the name mapper.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The destination: a list of payloads that are due, what Java's `RBlockingQueue` takes from.
+    /// The destination: a list of due payloads, from which Java's `RBlockingQueue` takes.
     pub fn ready(&self) -> &str {
         &self.name
     }
 
-    /// A list of packed elements that are pending, in the order in which they were offered.
+    /// A list of pending packed elements, in the order in which they were offered.
     pub fn pending(&self) -> String {
         self.beside("redisson_delay_queue")
     }
@@ -60,17 +60,17 @@ impl Keys {
         self.beside("redisson_delay_queue_timeout")
     }
 
-    /// The channel that tells a new first instant, in decimal milliseconds.
+    /// The channel on which a new first instant is published, in decimal milliseconds.
     pub fn channel(&self) -> String {
         self.beside("redisson_delay_queue_channel")
     }
 
-    /// Ours: a hash of elements that were set aside, each with its score and the reason.
+    /// Ours: a hash of set-aside elements, each with its score and the reason.
     pub fn set_aside(&self) -> String {
         self.beside("dwell_redisson_set_aside")
     }
 
-    /// Ours: a list of payloads between the destination and a lease; empty but for a moment.
+    /// Ours: a list of payloads between the destination and a lease; normally empty.
     pub fn inbox(&self) -> String {
         self.beside("dwell_redisson_inbox")
     }
@@ -90,22 +90,22 @@ impl Keys {
         self.beside("dwell_redisson_dead")
     }
 
-    /// Ours: before the hexadecimal SHA-1 of a payload, the count of its failed attempts.
+    /// Ours: the prefix of the count of a payload's failed attempts, followed by its hexadecimal SHA-1.
     pub fn attempts(&self) -> String {
         format!("{}:", self.beside("dwell_redisson_attempts"))
     }
 
-    /// Ours: since when the inbox was seen not to be empty.
+    /// Ours: the time since which the inbox has been seen to be non-empty.
     pub fn inbox_since(&self) -> String {
         self.beside("dwell_redisson_inbox_since")
     }
 
-    /// Ours: what a lane of a process was answered last, for a minute.
+    /// Ours: the last reply to a lane of a process, kept for a minute.
     pub fn answer(&self, lane: &str) -> String {
         format!("{}:{lane}", self.beside("dwell_redisson_answer"))
     }
 
-    /// Ours: the pending element that was offered under `id`, for as long as a repeat of that offer is known.
+    /// Ours: the pending element that was offered under `id`, for as long as a repeat of that offer is recognised.
     pub fn offer(&self, id: &str) -> String {
         format!("{}:{id}", self.beside("dwell_redisson_offer"))
     }
@@ -120,8 +120,8 @@ impl Keys {
     }
 }
 
-/// The part of a key that Redis Cluster hashes: what stands in the first pair of braces, if anything does
-/// (Redis Cluster specification, "Hash tags").
+/// The part of a key that Redis Cluster hashes: the content of the first pair of braces, if it is not empty (Redis
+/// Cluster specification, "Hash tags").
 fn hash_tag(key: &[u8]) -> &[u8] {
     let Some(open) = key.iter().position(|byte| *byte == b'{') else { return key };
     let after = &key[open + 1..];

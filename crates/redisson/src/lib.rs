@@ -1,19 +1,19 @@
 //! A queue shared with Redisson: Java's `RDelayedQueue` and `RBlockingQueue`, on the same keys, bytes and channel.
 //!
-//! Redisson keeps a message that is pending twice, packed with a random id: in a list in the order of offers, and
-//! in a sorted set by its due instant. When it is due, some client moves its payload to the destination, a plain
-//! list. `docs/redisson.md` compares the two sides method by method.
+//! Redisson stores a pending message twice, packed with a random id: in a list in the order of offers, and in a sorted
+//! set by its due instant. When it is due, one of the clients moves its payload to the destination, a plain list.
+//! `docs/redisson.md` compares the two sides method by method.
 //!
-//! Connections are those of [`dwell_redis::Link`]; nothing here is a store of dwell's.
+//! Connections are those of [`dwell_redis::Link`]. This crate does not implement dwell's store.
 //!
 //! # Layout
 //! - [`Keys`]: the names of all keys of a queue
 //! - [`Element`], [`Layout`]: the packed bytes, old and new
-//! - [`codec`]: how values become payloads
-//! - [`DelayedQueue`]: offer, remove, look, take
-//! - [`Mover`]: due elements to the destination
-//! - [`Consumer`]: taking with a lease
-//! - [`Doctor`]: what is wrong with a queue, and mending it
+//! - [`codec`]: conversion between values and payloads
+//! - [`DelayedQueue`]: offer, remove, read, take
+//! - [`Mover`]: moves due elements to the destination
+//! - [`Consumer`]: takes with a lease
+//! - [`Doctor`]: finds and fixes the problems of a queue
 //! - [`Error`]: why a call fails
 
 mod blocking;

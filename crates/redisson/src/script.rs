@@ -1,11 +1,12 @@
-//! Redisson-side scripts: each `.lua` file with what it needs before it, sent by its digest.
+//! The Lua scripts: each `.lua` file with the parts it depends on, called by its digest.
 //!
-//! Ground rule: a call that changes something carries the number of its lane and of itself, and a script that has
-//! answered a number answers it again and does nothing (`lua/answer.lua`). So a call whose answer was lost is made again
-//! here. What remains unknown is one that nobody answers then either.
+//! Ground rule: a call that changes something carries a lane and a call number. A script that has already replied to a
+//! number sends the same reply again and does nothing (`lua/answer.lua`). So a call whose reply was lost is retried
+//! here. The outcome stays unknown only if the retries are not answered either.
 //!
-//! What has changed nothing is not kept, so that it costs no write. Only where a call was lost or given up, and may come yet, the
-//! next one by its lane says so, and is kept whatever it does: `answer.lua` refuses what comes then.
+//! The reply to a call that changed nothing is not stored, which saves a write. Only where a lost or abandoned call may
+//! still arrive, the next call of its lane says so, and its number is stored in any case: `answer.lua` refuses the late
+//! one.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -19,11 +20,11 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerError
 use super::error::Error;
 use super::keys::Keys;
 
-/// One script.
+/// A script.
 pub(crate) struct Script {
     code: String,
     sha1: String,
-    /// Whether it changes something, and so is called under a number of its own.
+    /// Whether it changes something, and so carries a call number.
     changes: bool,
 }
 
@@ -37,7 +38,7 @@ impl Script {
         Script { code, sha1, changes }
     }
 
-    /// Runs it on keys of a queue; a server that does not know it is given its text.
+    /// Runs it on the keys of a queue. If the server does not know its digest, its text is sent.
     pub(crate) async fn call<T: FromRedisValue>(
         &self,
         link: &Link,
@@ -45,7 +46,7 @@ impl Script {
         keys: &[String],
         arguments: &[Vec<u8>],
     ) -> RedisResult<T> {
-        // A call that only looks needs no lane.
+        // A read-only call needs no lane.
         let mut lane = self.changes.then(|| Lane::enter(link, of));
         let (mut keys, mut arguments) = (keys.to_vec(), arguments.to_vec());
         if let Some(lane) = &lane {
@@ -58,7 +59,7 @@ impl Script {
         if let Some(lane) = &mut lane {
             lane.is_doubtful = match &answer {
                 Ok(_) => false,
-                // It was refused before it could keep a number.
+                // It was refused before it could store a number.
                 Err(error) => lane.is_doubtful || error.code().is_none(),
             };
             lane.has_ended = true;
@@ -66,7 +67,7 @@ impl Script {
         answer
     }
 
-    /// Calls it, and again where its answer was lost.
+    /// Sends the call, and retries it when its reply is lost.
     async fn call_again<T: FromRedisValue>(
         &self,
         link: &Link,
@@ -81,11 +82,11 @@ impl Script {
         for pause in AGAIN_AFTER {
             let error = match self.run_once(link, keys, arguments).await {
                 Err(error) if is_lost(&error) || (lost.is_some() && is_away(&error)) => error,
-                // After a timeout the caller has waited long enough.
+                // After a timeout there is no retry: the caller has waited long enough.
                 answer => return answer,
             };
             lost.get_or_insert(error);
-            // The one that was lost may be under way yet.
+            // The lost call may still be in flight.
             if let Some(call) = arguments.last_mut().filter(|call| self.changes && call.len() == 8) {
                 call.push(DOUBT);
             }
@@ -97,8 +98,10 @@ impl Script {
         }
     }
 
-    /// Once, with what may have been carried out said to be lost. The client of a cluster gives a call that was sent the error that
-    /// another one met with: [`Link::send`].
+    /// Sends the call once.
+    ///
+    /// An error after which it may have been executed counts as a lost reply. The client of a cluster may return to a
+    /// call the error of another call: [`Link::send`].
     async fn run_once<T: FromRedisValue>(
         &self,
         link: &Link,
@@ -132,11 +135,11 @@ impl Script {
     }
 }
 
-/// After how long a call whose answer was lost is made again, each time.
+/// The delays before the retries of a call whose reply was lost.
 const AGAIN_AFTER: [Duration; 3] =
     [Duration::from_millis(5), Duration::from_millis(50), Duration::from_millis(200)];
 
-/// An error of a cluster that no server has answered with may be another call's: said as that of a lost connection.
+/// An error of a cluster without a server's reply may belong to another call, so it is treated as a lost connection.
 fn of_cluster(error: RedisError) -> RedisError {
     match error.code().is_none() && !error.is_timeout() {
         true => (ErrorKind::Io, "a node of the cluster was lost", error.to_string()).into(),
@@ -144,45 +147,47 @@ fn of_cluster(error: RedisError) -> RedisError {
     }
 }
 
-/// Whether a command may have been carried out, and its answer was lost with the connection.
+/// Whether a command may have been executed, and its reply was lost with the connection.
 fn is_lost(error: &RedisError) -> bool {
     !error.is_timeout()
         && !error.is_connection_refusal()
         && (error.is_connection_dropped() || error.is_io_error())
 }
 
-/// Whether nobody is there to tell, so that an earlier call remains unknown.
+/// Whether the server cannot be reached, so that the outcome of an earlier call stays unknown.
 fn is_away(error: &RedisError) -> bool {
     error.is_connection_refusal() || matches!(Error::of("", error), Error::Unavailable { .. })
 }
 
-/// Of this process, never used before.
+/// A random id of this process.
 static PROCESS: LazyLock<u64> = LazyLock::new(random);
 /// The number of the next call.
 static CALLS: AtomicU64 = AtomicU64::new(1);
-/// Behind the number of a call: an earlier one by its lane may be under way yet.
+/// Follows the number of a call: an earlier one of its lane may still be in flight.
 const DOUBT: u8 = b'!';
-/// So many lanes are remembered of which that is so.
+/// The maximum number of such lanes that are remembered.
 const DOUBTFUL: usize = 1_024;
 static LANES: LazyLock<Mutex<Lanes>> = LazyLock::new(Mutex::default);
 
-/// Lanes that no call is in now, and how many there are: as many as there were calls at the same time.
+/// The idle lanes, and the number of lanes: the maximum number of concurrent calls so far.
 #[derive(Default)]
 struct Lanes {
     free: Vec<u32>,
-    /// Those by which something may be under way yet to a queue of some Redis: they are for the next calls on it.
+    /// Lanes with a call that may still be in flight, with the queue and Redis it was sent to.
+    ///
+    /// The next calls on that queue use them.
     doubtful: Vec<(u32, String)>,
     made: u32,
 }
 
-/// A lane that this call has to itself.
+/// A lane in exclusive use by one call.
 struct Lane<'a> {
     number: u32,
     link: &'a Link,
     of: &'a Keys,
-    /// An earlier call by it, or this one, may be under way yet.
+    /// Whether an earlier call of this lane, or this one, may still be in flight.
     is_doubtful: bool,
-    /// It is known what has become of the call.
+    /// Whether the outcome of the call is known.
     has_ended: bool,
 }
 
@@ -224,7 +229,7 @@ impl Drop for Lane<'_> {
     }
 }
 
-/// Which queue of which Redis.
+/// Identifies a queue and its Redis.
 fn place(link: &Link, of: &Keys) -> String {
     format!("{} {}", link.address(), of.answer(""))
 }
@@ -233,13 +238,13 @@ fn lanes() -> MutexGuard<'static, Lanes> {
     LANES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// 64 bits of the randomness that maps are keyed with.
+/// 64 random bits, from the source that seeds hash maps.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// How many bytes of elements and payloads one script reads, but for the first of them: a Redis on a slow core needs
-/// about 20 ns a byte for what scripts here do with it.
+/// The maximum size of elements and payloads that one script reads in bytes, not counting the first one: a Redis on a
+/// slow core needs about 20 ns per byte for these scripts.
 pub(crate) const MOST_BYTES: usize = 100_000;
 
 /// An argument in decimal.
@@ -253,7 +258,7 @@ macro_rules! scripts {
             Script::new(&[$(include_str!(concat!("lua/", $file, ".lua"))),+], stringify!($kind) == "changes")
         });)+
 
-        /// All of them, by name.
+        /// All scripts, by name.
         #[cfg(test)]
         pub(crate) fn all() -> Vec<(&'static str, &'static Script)> {
             vec![$((stringify!($name), &*$name)),+]

@@ -1,4 +1,4 @@
-//! For tests: calls that are made twice, as happens where an answer is lost.
+//! For tests: makes every call twice, as happens when a reply is lost.
 
 use std::cell::Cell;
 
@@ -7,8 +7,9 @@ thread_local! {
     pub(crate) static REPEATS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on, each script of this thread that changes something is called twice with the same arguments, and its
-/// second answer is the one that counts.
+/// Sets whether each script of this thread that changes something is called twice with the same arguments.
+///
+/// The second reply is then the one that counts.
 pub fn repeat_calls(repeat: bool) {
     REPEATS.set(repeat);
 }

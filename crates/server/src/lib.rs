@@ -19,10 +19,12 @@
 //! - `http/`: one file for each group of operations; `http/routes.rs` says who answers which route
 //! - `beanstalkd/`: one file for each command; `beanstalkd/command/mod.rs` is the index of verbs
 //! - `json`: what goes over the wire as JSON; `query`: what comes in a query
+//! - `delivery/`: sinks and schedules that the server runs itself
 //! - `metrics`: what is counted, and `/metrics`
 //! - `page/`: the web page's files, and how they are served
 //! - `openapi`: the document at `/openapi.json`
 //! - `admission`: how many bytes requests and answers may hold
+//! - `reserved`: the store as callers have it, whose reserved queues can only be read
 //! - `returns`: gives back messages whose taker has gone
 //!
 //! The interfaces for callers are written down in `docs/http.md` and `docs/beanstalkd.md`.
@@ -30,6 +32,7 @@
 mod admission;
 mod beanstalkd;
 mod config;
+mod delivery;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -43,6 +46,7 @@ mod pace;
 mod page;
 mod present;
 mod query;
+mod reserved;
 mod returns;
 mod security;
 mod server;
@@ -53,9 +57,11 @@ const MOST_NAMES: usize = 1_024;
 
 pub use config::{
     ApplyError, BeanstalkdConfig, ConfigError, ConfigErrorKind, ConfigValue, Configuration, Durability,
-    HttpConfig, Layers, Loaded, LogConfig, LogFormat, LogLevel, Origin, QueueConfig, RedissonConfig,
-    ServerConfig, Shown, StoreConfig, StoreKind, Warning, apply_queues, check_value, config_keys,
+    HttpConfig, LaneConfig, Layers, Loaded, LogConfig, LogFormat, LogLevel, Origin, QueueConfig,
+    RedissonConfig, ServerConfig, Shown, SinkConfig, SinkKind, StoreConfig, StoreKind, Warning,
+    WebhookConfig, WebhookGoal, apply_queues, check_value, config_keys,
 };
+pub use delivery::{Delivery, DeliveryError};
 pub use dwell_wire::Verb;
 pub use listener::{BindError, Listeners};
 pub use metrics::{Sample, SampleValue, Samples};

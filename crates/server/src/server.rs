@@ -18,9 +18,11 @@ use tokio::time::timeout;
 use crate::admission::Memory;
 use crate::beanstalkd;
 use crate::config::{Configured, QueueConfig, ServerConfig};
+use crate::delivery::Delivery;
 use crate::http::{self, Ailment, App, Hosts, Walks};
 use crate::listener::{Admitted, BindError, Bound, Listeners, check_exposure};
 use crate::metrics::{Metered, Metrics, Samples};
+use crate::reserved::Guarded;
 use crate::returns::Returns;
 use crate::security::{Live, Tls, Tokens};
 
@@ -153,7 +155,12 @@ impl Server {
         let (drain, draining) = watch::channel(false);
         let metrics = Arc::new(Metrics::default());
         let memory = Memory::new(config.memory_bytes);
-        let store: Arc<dyn Store> = Arc::new(Metered::new(store, Arc::clone(&metrics), Arc::clone(&clock)));
+        let metered =
+            |store: Arc<dyn Store>| Arc::new(Metered::new(store, Arc::clone(&metrics), Arc::clone(&clock)));
+        let drain_limit = Duration::from_millis(config.drain_ms);
+        let counted = metered(Arc::clone(&store));
+        let delivery = Delivery::new(counted, Arc::clone(&store), Arc::clone(&clock), drain_limit);
+        let store: Arc<dyn Store> = metered(Arc::new(Guarded::new(store)));
         let (returns, returned) = Returns::start(Arc::clone(&store));
         let beanstalkd = listeners.beanstalkd.zip(config.beanstalkd).map(|(bound, config)| {
             let (store, returns) = (Arc::clone(&store), returns.clone());
@@ -183,10 +190,11 @@ impl Server {
             forecast_turn: Arc::new(Semaphore::new(1)),
             overviews: Walks::default(),
             configured: Configured::default(),
+            delivery,
         };
         let app = Arc::new(app);
         let http = Http { bound, app, early: listeners.early };
-        Server { http, beanstalkd, returned, drain, drain_limit: Duration::from_millis(config.drain_ms) }
+        Server { http, beanstalkd, returned, drain, drain_limit }
     }
 
     /// Where HTTP is spoken, with the port that was chosen if 0 was asked for.
@@ -208,6 +216,12 @@ impl Server {
             address: self.http_addr(),
             insecure: app.config.insecure,
         }
+    }
+
+    /// Sinks and schedules that the server may run itself. Nothing of it runs before it is [started](Delivery::start), and whoever has
+    /// started it [stops](Delivery::stop) it before the store is closed.
+    pub fn delivery(&self) -> Delivery {
+        self.http.app.delivery.clone()
     }
 
     /// Shows at `/metrics` what somebody else counts, such as an engine. The first one given counts.

@@ -481,3 +481,149 @@ fn every_key_says_the_same_in_file_environment_and_option_and_the_later_wins() {
         assert!(keys.iter().any(|(key, _)| key == path), "there is no key {path}");
     }
 }
+
+/// A secret of 32 bytes, as a file or a variable holds it.
+const SECRET: &str = "whsec_AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+
+/// A sink and a schedule with these lines in place of some of theirs.
+fn sink(lines: &[&str]) -> String {
+    let key = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+    let whole = ["name = \"a\"", "queues = [\"q\"]", "kind = \"webhook\"", "url = \"https://h.example/x\""];
+    let rest = whole.iter().filter(|line| !lines.iter().any(|other| key(other) == key(line)));
+    let all: Vec<&str> = rest.chain(lines).copied().collect();
+    format!("[[sinks]]\n{}\n", all.join("\n"))
+}
+
+#[test]
+fn what_is_wrong_with_a_sink_has_its_code_and_a_way_out() {
+    let name_no_more = |text: &str, key: &str| -> String {
+        text.lines().filter(|line| !line.starts_with(key)).map(|line| format!("{line}\n")).collect()
+    };
+    let whole = sink(&[]);
+    assert!(load(&whole).is_ok(), "{:?}", load(&whole));
+    let cases = [
+        // Halves.
+        (name_no_more(&whole, "name"), "config_incomplete", "'name'"),
+        (name_no_more(&whole, "queues"), "config_incomplete", "'queues'"),
+        (name_no_more(&whole, "kind"), "config_incomplete", "'kind'"),
+        (name_no_more(&whole, "url"), "config_incomplete", "'url_header'"),
+        (name_no_more(&sink(&["url_header = \"webhook-url\""]), "url ="), "config_incomplete", "'hosts'"),
+        // What excludes each other.
+        (sink(&["url_header = \"webhook-url\"", "hosts = [\"*\"]"]), "config_conflict", "not both"),
+        (sink(&["hosts = [\"*\"]"]), "config_conflict", "'hosts'"),
+        (sink(&["allow = [\"10.0.0.0/8\"]"]), "config_conflict", "'allow'"),
+        (sink(&["queues = [\"q\", \"q\"]"]), "config_conflict", "twice"),
+        (format!("{whole}{}", sink(&["name = \"b\""])), "config_conflict", "sink 'a' takes from queue 'q'"),
+        (format!("{whole}{}", sink(&["queues = [\"r\"]"])), "config_conflict", "a sink 'a' already"),
+        // Values that cannot be.
+        (sink(&["kind = \"kafka\""]), "config_invalid_value", "\"webhook\""),
+        (sink(&["name = \"two words\""]), "config_invalid_value", "A-Za-z0-9"),
+        (sink(&["queues = [\"two words\"]"]), "config_invalid_value", "two words"),
+        (sink(&["queues = [\"dwell:schedules\"]"]), "queue_reserved", "dwell's own"),
+        (sink(&["url = \"ftp://h\""]), "invalid_sink", "https://"),
+        (sink(&["url = \"https://u:hush@h.example/\""]), "invalid_sink", "https://"),
+        (sink(&["timeout = \"0s\""]), "config_invalid_value", "1ms"),
+        (sink(&["timeout = \"6m\""]), "invalid_sink", "300 s"),
+        (sink(&["concurrency = 0"]), "config_invalid_value", "from 1"),
+        (sink(&["concurrency = 100001"]), "config_invalid_value", "100000"),
+        (sink(&["rate = 0"]), "config_invalid_value", "from 1"),
+        (sink(&["bytes_in_flight = 0"]), "config_invalid_value", "1 byte"),
+        (sink(&["order = \"lax\""]), "config_invalid_value", "\"strict\""),
+        (sink(&["retry = []"]), "invalid_ladder", "1 to 100"),
+        (sink(&["retry = [\"soon\"]"]), "config_invalid_value", "soon"),
+        (sink(&["lease = \"10ms\""]), "config_invalid_value", "1s"),
+        (sink(&["secrets = [\"file:/there/is/none\"]"]), "unreadable_secret", "/there/is/none"),
+        (sink(&["secrets = [\"env:DWELL_TEST_THERE_IS_NONE\"]"]), "unreadable_secret", "cannot be read"),
+        (sink(&["secrets = [\"whsec_hush\"]"]), "unreadable_secret", "file:PATH"),
+        (sink(&["ca = \"none.pem\""]), "config_invalid_value", "none.pem"),
+        // Forms.
+        (sink(&["concurrency = \"7\""]), "config_wrong_type", "whole number"),
+        (sink(&["urls = \"x\""]), "config_unknown_key", "'url'"),
+        ("sinks = 5".to_owned(), "config_wrong_type", "[[sinks]]"),
+        ("[[sink]]\nname = \"a\"".to_owned(), "config_unknown_key", "'sinks'"),
+    ];
+    for (text, code, part) in cases {
+        let errors = refused(&text);
+        assert_eq!(errors.len(), 1, "{text}: {errors:?}");
+        let (found, line, detail) = &errors[0];
+        assert_eq!(*found, code, "{text}: {detail}");
+        assert!(*line > 0 && detail.contains(part), "{text}: {detail}");
+        assert!(!detail.contains("hush"), "{detail}");
+    }
+}
+
+#[test]
+fn a_mistake_in_a_sink_is_told_by_its_own_line() {
+    let text = sink(&["timeout = \"never\"", "order = \"lax\""]);
+    let lines: Vec<usize> = refused(&text).iter().map(|(_, line, _)| *line).collect();
+    assert_eq!(lines, [6, 7]);
+}
+
+#[test]
+fn what_is_wrong_with_a_schedule_has_its_code_and_a_way_out() {
+    let schedule = |lines: &str| format!("[[schedules]]\nname = \"s\"\nqueue = \"q\"\n{lines}\n");
+    assert!(load(&schedule("cron = \"0 9 * * MON\"")).is_ok());
+    let cases = [
+        (schedule(""), "config_incomplete", "'cron' or 'every'"),
+        ("[[schedules]]\nqueue = \"q\"\nevery = \"5s\"\n".to_owned(), "config_incomplete", "'name'"),
+        ("[[schedules]]\nname = \"s\"\nevery = \"5s\"\n".to_owned(), "config_incomplete", "'queue'"),
+        (schedule("cron = \"* * * * *\"\nevery = \"5s\""), "config_conflict", "not both"),
+        (schedule("every = \"5s\"\nzone = \"UTC\""), "config_conflict", "'zone'"),
+        (schedule("every = \"5s\"\ndialect = \"unix\""), "config_conflict", "'dialect'"),
+        (schedule("cron = \"whenever\""), "malformed_cron", "whenever"),
+        (schedule("cron = \"0 0 9 ? * 2\""), "ambiguous_dialect", "MON"),
+        (schedule("cron = \"0 0 30 2 *\""), "cron_never_fires", "never fires"),
+        (schedule("cron = \"* * * * *\"\nzone = \"Mars/Olympus\""), "unknown_zone", "IANA"),
+        (schedule("cron = \"* * * * *\"\ndialect = \"vixie\""), "config_invalid_value", "\"quartz\""),
+        (schedule("every = \"5ms\""), "invalid_schedule", "1s"),
+        (schedule("every = \"5\""), "config_invalid_value", "'5'"),
+        (schedule("every = \"5s\"\njitter = \"5s\""), "invalid_schedule", "jitter"),
+        (schedule("every = \"5s\"\nmissed = \"never\""), "config_invalid_value", "\"skip\""),
+        (schedule("every = \"5s\"\noverlap = \"never\""), "config_invalid_value", "\"replace\""),
+        (schedule("every = \"5s\"\nheaders = { \"a b\" = \"c\" }"), "config_invalid_value", "a b"),
+        (schedule("every = \"5s\"\nheaders = 5"), "config_wrong_type", "table of texts"),
+        (
+            "[[schedules]]\nname = \"s\"\nqueue = \"dwell:schedules\"\nevery = \"5s\"\n".to_owned(),
+            "queue_reserved",
+            "dwell's own",
+        ),
+        (
+            format!("{}{}", schedule("every = \"5s\""), schedule("every = \"6s\"")),
+            "config_conflict",
+            "a schedule 's' already",
+        ),
+        (schedule("evry = \"5s\""), "config_unknown_key", "'every'"),
+        ("schedules = 5".to_owned(), "config_wrong_type", "[[schedules]]"),
+    ];
+    for (text, code, part) in cases {
+        let errors = refused(&text);
+        assert_eq!(errors.len(), 1, "{text}: {errors:?}");
+        let (found, line, detail) = &errors[0];
+        assert_eq!(*found, code, "{text}: {detail}");
+        assert!(*line > 0 && detail.contains(part), "{text}: {detail}");
+    }
+    // One that is over is no mistake: it was right when it was written.
+    assert!(load(&schedule("cron = \"0 0 0 1 1 ? 2020\"")).is_ok());
+}
+
+#[test]
+fn a_sink_is_another_one_when_what_is_in_its_secret_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("dwell.toml");
+    let text = sink(&["secrets = [\"file:shop.secret\"]", "url = \"https://h.example/hush\""]);
+    std::fs::write(&file, text).unwrap();
+    let load = || {
+        let layers = Layers { file: Some(file.clone()), ..Layers::default() };
+        Loaded::load(&layers).unwrap()
+    };
+    std::fs::write(dir.path().join("shop.secret"), SECRET).unwrap();
+    let (first, again) = (load(), load());
+    assert_eq!(first.configuration.sinks, again.configuration.sinks);
+    std::fs::write(dir.path().join("shop.secret"), SECRET.replace("AQEB", "AgIC")).unwrap();
+    assert_ne!(first.configuration.sinks, load().configuration.sinks);
+    // Nothing of it needs a restart, and nothing secret is shown.
+    assert!(first.held_back(&load()).is_empty());
+    let shown = format!("{:?} {:?}", first.shown, first.configuration);
+    assert!(!shown.contains("hush") && !shown.contains("AQEB"), "{shown}");
+    assert!(shown.contains("sinks.\\\"a\\\".queues"), "{shown}");
+}

@@ -107,6 +107,12 @@ pub enum Error {
         /// The setting.
         setting: SettingName,
     },
+    /// The queue is dwell's own: over the network it can only be read.
+    #[error("queue '{queue}' is reserved: it is dwell's own and can only be read; choose another name")]
+    QueueReserved {
+        /// The queue.
+        queue: QueueName,
+    },
     /// Connection lost or sync failed after the command was sent: it may or may not have happened.
     #[error("the outcome is unknown: {reason}; repeating with the same token is safe")]
     OutcomeUnknown {
@@ -220,6 +226,7 @@ impl Error {
             Error::TooManyLeased { .. } => "too_many_leased",
             Error::TooManyWaiting { .. } => "too_many_waiting",
             Error::SettingFixed { .. } => "setting_fixed",
+            Error::QueueReserved { .. } => "queue_reserved",
             Error::OutcomeUnknown { .. } => "outcome_unknown",
             Error::DiskFull { .. } => "disk_full",
             Error::Overloaded { .. } => "overloaded",

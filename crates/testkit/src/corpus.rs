@@ -1,12 +1,13 @@
-//! Runs what fuzzers began with and found through the functions that they call.
+//! Replays the seeds and findings of fuzzers through the functions that they call.
 
 use std::path::Path;
 
 /// The name of a corpus, and the function that its fuzzer calls.
 pub type Entry = (&'static str, fn(&[u8]));
 
-/// Runs every file of each corpus. If one panics, the last line printed is its path. `crate_folder` is the caller's
-/// `CARGO_MANIFEST_DIR`, two folders below the root.
+/// Replays every file of each corpus. If one panics, the last line printed is its path.
+///
+/// `crate_folder` is the caller's `CARGO_MANIFEST_DIR`, two folders below the root.
 pub fn replay(crate_folder: &str, entries: &[Entry]) {
     for (name, run) in entries {
         let folder = Path::new(crate_folder).join("../../fuzz/corpus").join(name);
@@ -21,8 +22,9 @@ pub fn replay(crate_folder: &str, entries: &[Entry]) {
     }
 }
 
-/// Runs what is written today: `seeds` are the name of a corpus, a name of its own, and bytes. If one panics, the last
-/// line printed is its name.
+/// Replays `seeds`: for each the name of a corpus, its own name, and its bytes.
+///
+/// If one panics, the last line printed is its name.
 pub fn replay_seeds(entries: &[Entry], seeds: &[(&'static str, String, Vec<u8>)]) {
     for (name, run) in entries {
         let ours: Vec<_> = seeds.iter().filter(|(entry, ..)| entry == name).collect();

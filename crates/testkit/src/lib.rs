@@ -1,16 +1,17 @@
-//! Test support that several crates share: processes, servers, a real Redis or PostgreSQL, corpora of fuzzers, seeded numbers.
+//! Test support that several crates share: processes, servers, a real Redis or PostgreSQL, fuzzing corpora, seeded
+//! numbers.
 //!
-//! It is for tests, the simulation and benches; nothing that is published depends on it. Where no error is returned,
-//! whatever does not start or does not end in time is a panic.
+//! It is for tests, the simulation and benches; no published crate depends on it. Functions that return no error panic
+//! if something does not start or does not end in time.
 //!
 //! # Layout
-//! - `wait`: bounded waits for what sends no event
-//! - `process`: commands that are run to their end, and child processes that end with their test
+//! - `wait`: bounded polling, where there is no event to wait for
+//! - `process`: commands that run to completion, and child processes that end with their test
 //! - `server`: `dwell serve` as a child process
 //! - `postgres` (feature of that name): a PostgreSQL server
-//! - `redis/` (feature of that name): a Redis server, a cluster, Sentinels, and a link to them that breaks
-//! - `corpus`: runs the corpora of fuzzers
-//! - `random`: numbers from a seed
+//! - `redis/` (feature of that name): a Redis server, a cluster, Sentinels, and a faulty link to them
+//! - `corpus`: replays fuzzing corpora
+//! - `random`: seeded random numbers
 
 pub mod corpus;
 #[cfg(feature = "postgres")]

@@ -1,7 +1,7 @@
-//! A PostgreSQL server on a free port of the loopback interface, with a data directory of its own.
+//! A PostgreSQL server on a free port of the loopback interface, with a temporary data directory.
 //!
-//! It needs `initdb` and `postgres`: those in the folder that `DWELL_POSTGRES_BIN` names, or in the path, or where Debian puts them. Root may
-//! not run PostgreSQL; it is run as the user `postgres` or `nobody` then.
+//! It needs `initdb` and `postgres`: in the folder that `DWELL_POSTGRES_BIN` names, in the path, or where Debian
+//! installs them. PostgreSQL refuses to run as root, so it then runs as the user `postgres` or `nobody`.
 
 use std::fs;
 use std::net::TcpStream;
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 use crate::process::{Kept, send_signal};
 use crate::{free_port, until};
 
-/// Debian's folders, the newest first.
+/// The versions in Debian's folders, tried from the newest down.
 const VERSIONS: std::ops::RangeInclusive<u32> = 13..=18;
 
-/// A running server, stopped when it is dropped, or when the test's process ends. Its data lies in a folder of its own, which goes with it.
+/// A running server, stopped when it is dropped, or when the test's process ends. Its data folder is removed with it.
 pub struct Server {
     port: u16,
     options: Vec<String>,
@@ -28,7 +28,9 @@ pub struct Server {
     user: Option<User>,
 }
 
-/// Ends a server whose test has ended without dropping it, as one in a static has: it hears of that by the end of its input.
+/// Stops a server whose test has ended without dropping it, such as one in a static.
+///
+/// It detects that when its standard input is closed.
 struct Watch {
     #[expect(dead_code, reason = "held, not read: it is killed where its work is done by others")]
     shell: Kept,
@@ -39,7 +41,7 @@ struct Watch {
 impl Watch {
     fn over(server: &Kept, signal: &str, folder: &Path) -> Watch {
         let mut command = Command::new("sh");
-        // What is still running when the folder is removed was asked to end.
+        // The pause lets the server, which was asked to stop, exit before its folder is removed.
         let script = "cat >/dev/null; kill -$1 $0 2>/dev/null && sleep 1; rm -rf \"$2\"";
         command.args(["-c", script, &server.0.id().to_string(), signal]).arg(folder);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -49,7 +51,7 @@ impl Watch {
     }
 }
 
-/// Whom the server runs as, if not as the user of the test.
+/// The user that runs the server, if not the user of the test.
 #[derive(Clone, Copy)]
 struct User {
     uid: u32,
@@ -57,12 +59,12 @@ struct User {
 }
 
 impl Server {
-    /// A server that trusts who connects as `postgres` from this machine, and does not wait for the disk.
+    /// Starts a server that trusts local connections as `postgres`, and does not sync to disk.
     pub fn start() -> Server {
         Server::start_with(&["-c", "fsync=off"])
     }
 
-    /// A server with these options on its command line.
+    /// Starts a server with these command line options.
     pub fn start_with(options: &[&str]) -> Server {
         let options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();
         let folder =
@@ -79,7 +81,8 @@ impl Server {
         initdb.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]);
         let made = initdb.current_dir(&data).output().unwrap_or_else(|error| panic!("{initdb:?}: {error}"));
         assert!(made.status.success(), "{initdb:?}: {}", String::from_utf8_lossy(&made.stderr));
-        // Somebody else may take a free port before the server does; it ends then, and another port has to do.
+        // Another process may take a free port before the server does. The server then exits, and the next port is
+        // tried.
         for _ in 0..10 {
             let port = free_port();
             if let Some(child) = begin(port, &data, &options, user) {
@@ -90,31 +93,32 @@ impl Server {
         panic!("no server starts: {}", log(&data));
     }
 
-    /// Where it listens on 127.0.0.1.
+    /// The port on 127.0.0.1 that it listens on.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The URL of one of its databases, for its superuser.
+    /// The URL of one of its databases, for the superuser.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Its process.
+    /// The id of its process.
     pub fn pid(&self) -> u32 {
         self.child.0.id()
     }
 
-    /// Ends it as a crash would.
+    /// Kills it, as in a crash.
     pub fn kill(&mut self) {
         self.child.kill();
     }
 
-    /// Starts it again on the same port and data, and waits until it listens.
+    /// Restarts it on the same port and data, and waits until it listens.
     pub fn start_again(&mut self) {
         self.kill();
         let data = self.folder.path().join("data");
-        // One that was killed leaves its lock file, and backends that take a moment to notice: until then no other starts.
+        // A killed server leaves its lock file, and backends that take a moment to notice. Until they exit, no other
+        // server starts.
         let mut child = None;
         until("the server to start again", || {
             child = begin(self.port, &data, &self.options, self.user);
@@ -128,14 +132,17 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if matches!(self.child.0.try_wait(), Ok(None)) {
-            // Fast shutdown: its backends end with it, which a kill of the first process alone would leave behind for a moment.
+            // Fast shutdown: its backends end with it. If only the first process were killed, they would stay for a
+            // moment.
             send_signal(self.pid(), "INT");
             let _ = self.child.0.wait();
         }
     }
 }
 
-/// PgBouncer in transaction mode before a server: each statement may run on another of its few connections. It needs `pgbouncer`.
+/// PgBouncer in transaction mode in front of a server: each statement may use another of its few connections.
+///
+/// Needs `pgbouncer`.
 pub struct Bouncer {
     port: u16,
     _child: Kept,
@@ -144,7 +151,7 @@ pub struct Bouncer {
 }
 
 impl Bouncer {
-    /// One for all databases of a server.
+    /// Starts one for all databases of a server.
     pub fn start(server: &Server) -> Bouncer {
         let user = other_user();
         for _ in 0..10 {
@@ -188,7 +195,7 @@ impl Bouncer {
     }
 }
 
-/// Starts a server and waits until it takes connections; `None` if it has ended.
+/// Starts a server and waits until it accepts connections; `None` if it has exited.
 fn begin(port: u16, data: &Path, options: &[String], user: Option<User>) -> Option<Kept> {
     let mut server = command("postgres", user);
     server.arg("-D").arg(data);
@@ -209,7 +216,7 @@ fn begin(port: u16, data: &Path, options: &[String], user: Option<User>) -> Opti
     let mut has_ended = false;
     until("a server takes connections", || {
         has_ended = matches!(child.0.try_wait(), Ok(Some(_)));
-        // The file is complete, and says so, once the server takes connections.
+        // The file is complete, and has this status, once the server accepts connections.
         let is_ready = fs::read_to_string(data.join("postmaster.pid"))
             .is_ok_and(|text| text.lines().last().is_some_and(|line| line.trim() == "ready"));
         has_ended || (is_ready && TcpStream::connect(("127.0.0.1", port)).is_ok())
@@ -221,7 +228,7 @@ fn log(data: &Path) -> String {
     fs::read_to_string(data.join("server.log")).unwrap_or_default()
 }
 
-/// A program of PostgreSQL's, run as somebody who may.
+/// A program of PostgreSQL, run as a user that is permitted to.
 fn command(name: &str, user: Option<User>) -> Command {
     let mut command = Command::new(folder().map_or_else(|| name.into(), |folder| folder.join(name)));
     if let Some(user) = user {
@@ -230,7 +237,7 @@ fn command(name: &str, user: Option<User>) -> Command {
     command
 }
 
-/// Where the programs are; `None` for the path.
+/// The folder of the programs; `None` for the path.
 fn folder() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("DWELL_POSTGRES_BIN") {
         return Some(named.into());
@@ -241,7 +248,7 @@ fn folder() -> Option<PathBuf> {
     if in_path { None } else { debian().find(|folder| folder.join("initdb").exists()) }
 }
 
-/// Somebody else to run it as, where the test is root's.
+/// The user to run it as, if the test runs as root.
 fn other_user() -> Option<User> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().nth(1)?;

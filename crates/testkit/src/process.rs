@@ -1,4 +1,4 @@
-//! Processes of a test: commands that end in time, and children that end with the test.
+//! The processes of a test: commands that end in time, and children that end with the test.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use crate::PATIENCE;
 
-/// A child that is killed, and waited for, when this is dropped.
+/// A child process that is killed and awaited on drop.
 #[derive(Debug)]
 pub struct Kept(pub Child);
 
 impl Kept {
-    /// Kills it with SIGKILL and waits for its end. It may have ended before.
+    /// Kills it with SIGKILL and waits for its exit. It may have exited before.
     pub fn kill(&mut self) {
         self.0.kill().expect("a child can be killed");
         self.0.wait().expect("a child can be waited for");
@@ -23,37 +23,37 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // It may be gone already; then there is nothing left to do.
+        // It may already have exited, and then there is nothing to do.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Ran {
-    /// Its exit code; -1 if a signal ended it.
+    /// Its exit code; -1 if it was ended by a signal.
     pub code: i32,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub stderr: String,
 }
 
 impl Ran {
-    /// The JSON values of its output, one a line.
+    /// The JSON values in its output, one per line.
     pub fn lines(&self) -> Vec<Value> {
         self.stdout.lines().map(json).collect()
     }
 
-    /// The one JSON value of its output.
+    /// The single JSON value in its output.
     pub fn json(&self) -> Value {
         let mut lines = self.lines();
         assert_eq!(lines.len(), 1, "{self:?}");
         lines.remove(0)
     }
 
-    /// The code of the failure in its last line on standard error.
+    /// The error code in its last line on standard error.
     pub fn failure(&self) -> String {
         let told = json(self.stderr.trim().lines().last().unwrap_or_default());
         let error = &told["error"];
@@ -61,20 +61,20 @@ impl Ran {
         error["code"].as_str().expect("a failure has a code").to_owned()
     }
 
-    /// The same, if it ended with exit code 0.
+    /// Asserts that its exit code is 0, and returns it.
     pub fn ok(self) -> Ran {
         assert_eq!(self.code, 0, "{self:?}");
         self
     }
 }
 
-/// A value from a line of JSON.
+/// Parses a line of JSON.
 #[track_caller]
 pub(crate) fn json(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-/// A command under way.
+/// A running command.
 #[derive(Debug)]
 pub struct Running {
     child: Kept,
@@ -90,7 +90,7 @@ impl Running {
         Running::fed(command, parts)
     }
 
-    /// Starts a command whose standard input comes in parts, and ends with their sender.
+    /// Starts a command whose standard input arrives in parts, and ends when their sender is dropped.
     pub fn fed(mut command: Command, parts: Receiver<Vec<u8>>) -> Running {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = command.spawn();
@@ -103,12 +103,12 @@ impl Running {
         Running { child, stdout, stderr }
     }
 
-    /// Kills it with SIGKILL and waits for its end.
+    /// Kills it with SIGKILL and waits for its exit.
     pub fn kill(mut self) {
         self.child.kill();
     }
 
-    /// Waits for its end.
+    /// Waits for its exit.
     pub fn finish(mut self) -> Ran {
         let late = |_| panic!("a command did not end in {PATIENCE:?}");
         let stdout = self.stdout.recv_timeout(PATIENCE).unwrap_or_else(late);
@@ -118,17 +118,17 @@ impl Running {
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command to completion.
 pub fn run(command: Command) -> Ran {
     run_with(command, b"")
 }
 
-/// Runs a command to its end, with `input` on its standard input.
+/// Runs a command to completion, with `input` on its standard input.
 pub fn run_with(command: Command, input: &[u8]) -> Ran {
     Running::start(command, input).finish()
 }
 
-/// All of a pipe, once it has ended.
+/// The complete content of a pipe, once it has ended.
 fn read_all(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
@@ -139,29 +139,28 @@ fn read_all(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-/// The lines of a pipe, which is read to its end so that the child never blocks on it.
+/// The lines of a pipe. It is read to its end, so that the child never blocks on it.
 pub fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            // The pipe is read on when nobody is left to hear of it.
+            // The pipe is still read when the receiver is gone.
             let _ = sender.send(line);
         }
     });
     receiver
 }
 
-/// Sends a signal (`TERM`, `INT`, `STOP`) to a process of the test's.
+/// Sends a signal (`TERM`, `INT`, `STOP`) to a process of the test.
 pub fn send_signal(pid: u32, signal: &str) {
     let sent = Command::new("kill").args([format!("-{signal}"), pid.to_string()]).status();
     assert!(sent.expect("kill can be run").success(), "{signal} was not sent to {pid}");
 }
 
-/// A field of a process's `/proc/PID/status` that is a size, in bytes: `VmRSS`, what is resident, or `VmHWM`, the most
-/// that ever was.
+/// A size from a process's `/proc/PID/status`, in bytes: `VmRSS` is the resident memory, `VmHWM` its peak.
 ///
 /// # Errors
-/// If the system does not say.
+/// If the system does not report it.
 pub fn memory_bytes(pid: u32, field: &str) -> io::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let size = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

@@ -1,9 +1,9 @@
-//! Numbers from a seed: SplitMix64, so that a run is its seed and nothing else.
+//! Seeded random numbers (SplitMix64), so that a run depends on its seed alone.
 
-/// A seeded source of numbers.
+/// A seeded random number generator.
 ///
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014): one
-/// word of state, so that [`Random::of`] gives every line, client and round a stream of its own for free.
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014): its state is one
+/// word, so that [`Random::of`] gives every line, client and round a separate stream at no cost.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -15,7 +15,7 @@ impl Random {
         Random(seed)
     }
 
-    /// The stream of one part of a run: its `number`th line, client or round.
+    /// The stream of one part of a run: line, client or round number `number`.
     pub fn of(seed: u64, number: u64) -> Random {
         let mut parent = Random(seed ^ 0x6a09_e667_f3bc_c908);
         let mixed = parent.next() ^ number.wrapping_mul(GOLDEN);
@@ -32,8 +32,9 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`; 0 if that is 0. The bias of the multiplication (Lemire, 2019) is below
-    /// `end` / 2^64, and nobody here can tell.
+    /// A number below `end`; 0 if that is 0.
+    ///
+    /// The bias of the multiplication (Lemire, 2019) is below `end` / 2^64, which is negligible here.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
@@ -43,7 +44,7 @@ impl Random {
         from + self.below(to - from + 1)
     }
 
-    /// True `share` times in a hundred.
+    /// True in `share` of a hundred cases.
     pub fn percent(&mut self, share: u64) -> bool {
         self.below(100) < share
     }
@@ -53,7 +54,7 @@ impl Random {
         self.next() & 1 == 1
     }
 
-    /// One of `choices`, of which there is at least one.
+    /// One of `choices`, which must not be empty.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len() as u64) as usize]
     }

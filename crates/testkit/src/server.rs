@@ -1,4 +1,4 @@
-//! `dwell serve` as a child process, which ends with its test.
+//! `dwell serve` as a child process that ends with its test.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::PATIENCE;
 use crate::process::{Kept, Ran, json, lines, run_with, send_signal};
 
-/// A command that runs the `dwell` binary at `program`, without the variables of the environment that configure it.
+/// A command that runs the `dwell` binary at `program`, without the environment variables that configure it.
 pub fn dwell(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -18,7 +18,7 @@ pub fn dwell(program: impl AsRef<OsStr>) -> Command {
             command.env_remove(name);
         }
     }
-    // Its port is one for the whole machine: a test that wants it names another.
+    // Its default port exists once per machine: a test that needs it sets another.
     command.env("DWELL_BEANSTALKD", "off");
     command
 }
@@ -29,16 +29,16 @@ pub struct Server {
     child: Kept,
     program: OsString,
     lines: Receiver<String>,
-    /// What it said when it began to serve.
+    /// Its first line of output, printed when it starts to serve.
     pub serving: Value,
 }
 
 impl Server {
-    /// Runs a command, which is `dwell serve` with arguments of the caller's, and waits until it says where it listens.
+    /// Runs a command, which is `dwell serve` with the caller's arguments, and waits until it reports its addresses.
     ///
     /// # Errors
-    /// If it cannot be started, or ends or stays silent instead of saying where it listens. The error has what it wrote
-    /// to standard error, if the command has that in a pipe.
+    /// If it cannot be started, or exits or prints nothing instead. The error contains its standard error, if the
+    /// command has that in a pipe.
     pub fn try_spawn(mut command: Command) -> io::Result<Server> {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let program = command.get_program().to_owned();
@@ -61,45 +61,45 @@ impl Server {
         }
     }
 
-    /// As [`try_spawn`](Server::try_spawn), and an error is a panic.
+    /// As [`try_spawn`](Server::try_spawn), but panics on an error.
     pub fn spawn(command: Command) -> Server {
         Server::try_spawn(command).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// What it says next.
+    /// Its next line of output.
     pub fn next(&self) -> Value {
         json(&self.lines.recv_timeout(PATIENCE).expect("the server says something"))
     }
 
-    /// Where it speaks HTTP.
+    /// Its HTTP URL.
     pub fn url(&self) -> &str {
         self.serving["http"].as_str().expect("a server says where it listens")
     }
 
-    /// Where it speaks plain HTTP, as `127.0.0.1:1234`.
+    /// Its plain HTTP address, such as `127.0.0.1:1234`.
     pub fn address(&self) -> &str {
         self.url().strip_prefix("http://").expect("it speaks plain HTTP")
     }
 
-    /// Its standard error, if the command that it was spawned from has that in a pipe.
+    /// Its standard error, if the command has that in a pipe.
     pub fn stderr(&mut self) -> ChildStderr {
         self.child.0.stderr.take().expect("it is piped, and nobody has taken it")
     }
 
-    /// Its process.
+    /// The id of its process.
     pub fn pid(&self) -> u32 {
         self.child.0.id()
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has exited.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.0.try_wait()
     }
 
-    /// Runs `dwell ARGS` against it, by the program of the command that it was spawned from.
+    /// Runs `dwell ARGS` against it, with the program of the command that it was spawned from.
     pub fn dwell(&self, args: &[&str]) -> Ran {
         self.dwell_with(args, b"")
     }
@@ -111,7 +111,7 @@ impl Server {
         run_with(command, input)
     }
 
-    /// Kills it with SIGKILL and waits for its end.
+    /// Kills it with SIGKILL and waits for its exit.
     pub fn kill(mut self) {
         self.child.kill();
     }
@@ -121,13 +121,13 @@ impl Server {
         send_signal(self.pid(), signal);
     }
 
-    /// Waits for its end: what it still said, and how it ended.
+    /// Waits for its exit. Returns the rest of its output, and its exit status.
     pub fn end(mut self) -> (Vec<Value>, ExitStatus) {
         let mut said = Vec::new();
         loop {
             match self.lines.recv_timeout(PATIENCE) {
                 Ok(line) => said.push(json(&line)),
-                // Its output ends with it.
+                // Its output ends when it exits.
                 Err(RecvTimeoutError::Disconnected) => {
                     return (said, self.child.0.wait().expect("a child can be waited for"));
                 }
@@ -136,7 +136,7 @@ impl Server {
         }
     }
 
-    /// Sends a signal and waits for the end; what it said last, and how it ended.
+    /// Sends a signal and waits for the exit. Returns the last line of output, and the exit status.
     pub fn stop_by(self, signal: &str) -> (Value, ExitStatus) {
         self.signal(signal);
         let (mut said, status) = self.end();

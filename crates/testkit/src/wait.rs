@@ -1,4 +1,4 @@
-//! Bounded waits for what sends no event.
+//! Bounded polling, where there is no event to wait for.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use dwell_model::Wake;
 use dwell_time::{Clock as _, SystemClock};
 
-/// The longest wait of a test: far more than anything takes on a machine that does ten things at a time.
+/// The timeout of a test's waits: far longer than anything takes on a machine that runs ten jobs at a time.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Blocks until `holds`, which is asked every few milliseconds.
+/// Blocks until `holds` returns true; calls it every few milliseconds.
 ///
 /// # Panics
 /// If it does not hold within [`PATIENCE`].
@@ -21,7 +21,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     while !holds() {
         let now_ms = clock.now().mono_ms;
         assert!(now_ms < end_ms, "{what}: not within {PATIENCE:?}");
-        // Another process tells nobody when it is ready.
+        // Another process sends no notification when it is ready.
         sleeper.sleep(Wake { wall: None, mono_ms: Some(now_ms + 5) });
     }
 }
@@ -40,7 +40,7 @@ pub async fn until_async(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     .await;
 }
 
-/// Waits for a call that must end, on tokio's clock.
+/// Awaits a call that must end, on tokio's clock.
 ///
 /// # Panics
 /// If it does not end within [`PATIENCE`].
@@ -50,7 +50,7 @@ pub async fn within<T>(what: &str, call: impl Future<Output = T>) -> T {
     ended.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))
 }
 
-/// A port of the loopback interface that nobody listens on now. Another process may take it before it is used.
+/// A port of the loopback interface that is free now. Another process may take it before it is used.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     listener.local_addr().expect("a listener has an address").port()

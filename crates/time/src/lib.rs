@@ -7,7 +7,7 @@ pub use clock::{Clock, ManualClock, Notifier, Sleeper, Stopwatch, SystemClock};
 pub use delay_queue::{Closed, DelayQueue, PutError};
 pub use timing_queue::{Handle, TimingQueue};
 
-/// The examples of the book's page are compiled and run with the doc tests.
+/// Compiles and runs the examples of the documentation page with the doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/delay-queue.md")]
 struct DelayQueuePage;

@@ -1,4 +1,4 @@
-//! What a call takes out of the queue is moved to more room while others have the lock.
+//! A call that takes items out of the queue moves them to a larger buffer only while other calls can have the lock.
 
 #![cfg(not(shuttle))]
 #![allow(clippy::unwrap_used, reason = "a test, in its helpers too")]
@@ -10,24 +10,24 @@ use std::time::Duration;
 
 use dwell_time::{DelayQueue, Stopwatch};
 
-/// Room for more items than one turn with the lock may move.
+/// An allocation of this size in bytes holds more items than one turn with the lock may move.
 const LARGE: usize = 64 * 1024;
-/// More than anybody needs who gets the lock, and less than anybody wants to wait for a test that fails.
+/// Longer than a thread needs to get the lock, and short enough for a failing test.
 const PATIENCE_US: u64 = 3_000_000;
 
-/// How often large room was asked for while it was watched, and how often somebody got at the queue then.
+/// How often a large allocation was made while it was watched, and how often another thread got at the queue meanwhile.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 static ANSWERED: AtomicUsize = AtomicUsize::new(0);
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// The system's allocator. Where large room is asked for, it waits until another thread has got at the queue.
+/// The system's allocator, which delays a large allocation until another thread has used the queue.
 struct Waits;
 
 #[global_allocator]
 static ALLOCATOR: Waits = Waits;
 
 #[expect(unsafe_code, reason = "an allocator of one's own tells when a vector grows")]
-// SAFETY: every call is passed on to the system's allocator as it is.
+// SAFETY: every call is passed unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Waits {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() >= LARGE && IS_WATCHED.load(Ordering::SeqCst) {
@@ -36,20 +36,20 @@ unsafe impl GlobalAlloc for Waits {
             while ANSWERED.load(Ordering::SeqCst) < asked && stopwatch.elapsed_us() < PATIENCE_US {
                 thread::yield_now();
             }
-            // Nobody waits a second time.
+            // The next allocation does not wait again.
             IS_WATCHED.store(ANSWERED.load(Ordering::SeqCst) >= asked, Ordering::SeqCst);
         }
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same here.
+        // SAFETY: the caller upholds the contract of `alloc`, which is the same here.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, which is the same here.
+        // SAFETY: the caller upholds the contract of `dealloc`, which is the same here.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
-/// One test, since the allocator is the process's.
+/// One test, since the allocator belongs to the process.
 #[test]
 fn who_takes_many_makes_room_for_them_without_the_lock() {
     const ITEMS: u64 = 100_000;

@@ -1,6 +1,6 @@
-//! What the JSR-166 test suite checks for `java.util.concurrent.DelayQueue`, checked here.
+//! The checks of the JSR-166 test suite for `java.util.concurrent.DelayQueue`.
 //!
-//! The names on the left are those of its `DelayQueueTest` (tck/DelayQueueTest.java, public domain):
+//! The left column has the names of its `DelayQueueTest` (tck/DelayQueueTest.java, public domain):
 //!
 //! | there | here |
 //! |---|---|
@@ -284,7 +284,7 @@ fn draining_beside_an_active_producer_loses_nothing() {
     });
     let mut drained = Vec::new();
     while drained.len() < 10_000 {
-        // Waits for the next one, so that the loop does not burn what the producer needs.
+        // Blocks for the next one, so that the loop does not take processor time from the producer.
         drained.push(queue.take_timeout(PATIENCE).unwrap().expect("the producer is alive"));
         drained.extend(queue.drain_due(100));
     }

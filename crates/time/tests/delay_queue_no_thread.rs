@@ -1,4 +1,4 @@
-//! A process that is granted no thread for the timer of tasks: tasks wait all the same.
+//! A process that cannot start a thread for the timer of tasks: tasks wait all the same.
 
 #![cfg(all(target_os = "linux", not(shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test, in its helpers too")]
@@ -19,7 +19,7 @@ use support::{PATIENCE, await_waiting};
 const MS: Duration = Duration::from_millis(1);
 const CHILD: &str = "DWELL_TEST_HAS_NO_THREADS";
 
-/// The process gets no more memory from the system, and so no thread's stack either.
+/// Sets a limit at which the system grants the process no more memory, and so no thread's stack.
 fn grant_nothing() -> Rlimit {
     let before = getrlimit(Resource::As);
     let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -29,7 +29,7 @@ fn grant_nothing() -> Rlimit {
     before
 }
 
-/// Runs a test in a process of its own: what that is not granted no other test may lack.
+/// Runs a test in a child process, so that the limit does not affect other tests.
 fn in_a_process(name: &str, test: fn()) {
     if std::env::var_os(CHILD).is_some() {
         return test();
@@ -46,7 +46,7 @@ fn is_refused() -> bool {
     thread::Builder::new().stack_size(256 * 1024).spawn(|| {}).is_err()
 }
 
-/// A queue that needs no more memory for its first items.
+/// Returns a queue that needs no more memory for its first items.
 fn used_queue() -> DelayQueue<u32> {
     let queue = DelayQueue::new();
     for item in 0..10 {

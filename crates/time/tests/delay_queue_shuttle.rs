@@ -1,16 +1,17 @@
-//! The concurrent queue under a model checker: threads are interleaved on purpose at every lock and every wait,
-//! and a schedule in which somebody waits for ever is found as a deadlock.
+//! The concurrent queue under a model checker: threads are interleaved deliberately at every lock and every wait, and a
+//! schedule in which a waiter is never woken is found as a deadlock.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p dwell-time --test delay_queue_shuttle --target-dir target/shuttle`
 //!
-//! Each scenario runs with a queue that puts straight until threads meet, and with one that uses its intake from the first
-//! put on, under random schedules and under PCT (Burckhardt et al., "A randomized scheduler with
-//! probabilistic guarantees of finding bugs", 2010); `DWELL_SHUTTLE_RUNS` says how many of each (2,000 by default).
-//! A failure prints the schedule; `shuttle::replay` replays it. Time is moved by hand, by a thread of the scenario, and
-//! calls who waits; or it is moved for the timer alone, which then runs in a thread of its own as the process's does, and
-//! whose alarms and watches are all that wakes tasks.
+//! Each scenario runs with a queue that puts directly until threads contend, and with one that uses its intake from the
+//! first put on, under random schedules and under PCT (Burckhardt et al., "A randomized scheduler with probabilistic
+//! guarantees of finding bugs", 2010). `DWELL_SHUTTLE_RUNS` is the number of runs of each (2,000 by default). A failure
+//! prints the schedule; `shuttle::replay` replays it. Time is moved by hand, by a thread of the scenario, and calls the
+//! waiters; or it is moved for the timer alone, which then runs in a thread as the process's timer does, and whose
+//! alarms and watches are all that wakes tasks.
 //!
-//! All atomics are sequentially consistent here, whatever the code asks for: what a weaker ordering would allow is not found.
+//! All atomics are sequentially consistent here, whatever ordering the code uses: bugs that a weaker ordering would
+//! allow are not found.
 
 #![cfg(shuttle)]
 
@@ -36,11 +37,11 @@ fn check(scenario: impl Fn() + Send + Sync + Clone + 'static) {
 }
 
 std::thread_local! {
-    /// Of this test: the model checker runs its threads in one of the system's.
+    /// Local to each test: the model checker runs a test's threads in one thread of the system.
     static USES_INTAKE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A queue whose intake, if it is used, has handles already: the first put of a queue goes past it.
+/// A queue whose intake, if it is used, already has handles: the first put of a queue bypasses it.
 fn queue() -> (DelayQueue<u32>, ManualClock) {
     let clock = ManualClock::new(Timestamp::MIN);
     let queue = DelayQueue::builder().clock(&clock).build();
@@ -52,7 +53,7 @@ fn queue() -> (DelayQueue<u32>, ManualClock) {
     (queue, clock)
 }
 
-/// A queue whose tasks are woken by alarms, and the thread that runs them.
+/// A queue whose tasks are woken by alarms, and the thread that runs these.
 fn queue_with_alarms() -> (DelayQueue<u32>, ManualClock, Alarms) {
     let clock = ManualClock::new(Timestamp::MIN);
     let (queue, run, stop) = DelayQueue::builder().build_with_alarms(&clock);
@@ -76,7 +77,7 @@ impl Alarms {
     }
 }
 
-/// Runs `work` in a thread with a queue handle of its own.
+/// Runs `work` in a thread with another handle to the queue.
 fn with<R: Send + 'static>(
     queue: &DelayQueue<u32>,
     work: impl FnOnce(DelayQueue<u32>) -> R + Send + 'static,
@@ -85,7 +86,7 @@ fn with<R: Send + 'static>(
     thread::spawn(move || work(queue))
 }
 
-/// Lets time pass until `done`.
+/// Moves the clock until `done` is set.
 fn pass_time(clock: ManualClock, done: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
     let done = Arc::clone(done);
     thread::spawn(move || {
@@ -176,7 +177,7 @@ fn a_dropped_future_loses_neither_item_nor_lead() {
     check(|| {
         let (queue, clock) = queue();
         queue.put(1, MS).unwrap();
-        // Polled once, then dropped, at whatever moment: as leader, as follower, or when it was called.
+        // Polled once, then dropped at an arbitrary point: as the leader, as a follower, or after it was called.
         let dropped = with(&queue, |queue| {
             let mut take = queue.take_async();
             let polled = polled_once(&mut take);
@@ -203,7 +204,7 @@ fn a_dropped_future_loses_neither_item_nor_lead() {
     });
 }
 
-/// The clock stands still: nothing but the drop itself can call the other consumer.
+/// The clock stands still: only the drop itself can call the other consumer.
 #[test]
 fn a_dropped_future_passes_its_call_on_while_no_time_passes() {
     check(|| {
@@ -255,7 +256,7 @@ fn room_is_not_lost_among_producers() {
             with(&queue, |queue| queue.put(1, Duration::ZERO).map(drop)),
             with(&queue, |queue| block_on(queue.put_async(2, Duration::ZERO)).map(drop)),
         ];
-        // Gives its place up while it waits for room.
+        // Gives up its place while it waits for room.
         let fickle = with(&queue, |queue| {
             let mut put = queue.put_async(3, Duration::ZERO);
             block_on(std::future::poll_fn(|context| {
@@ -294,7 +295,7 @@ fn cancels_and_reschedules_strand_nobody() {
     });
 }
 
-/// More items than the intake holds at first, by producers that meet at it: it fills, and is parted into trays.
+/// More items than the intake holds at first, from producers that contend for it: it fills, and is split into trays.
 #[test]
 fn nothing_is_lost_in_a_crowded_intake() {
     check(|| {
@@ -325,7 +326,7 @@ fn nothing_is_lost_in_a_crowded_intake() {
     });
 }
 
-/// What a put that has returned put is there for everybody, in whatever tray it lies.
+/// An item is visible to every thread once its put has returned, whatever tray it is in.
 #[test]
 fn a_put_that_returned_is_seen_by_all_that_begins_then() {
     check(|| {
@@ -350,7 +351,7 @@ fn a_put_that_returned_is_seen_by_all_that_begins_then() {
     });
 }
 
-/// Of one instant, the item that was put first leaves first, though other threads put them.
+/// Of several items of one instant, the one that was put first leaves first, even if other threads put the others.
 #[test]
 fn puts_of_several_threads_keep_their_order() {
     check(|| {
@@ -379,7 +380,7 @@ fn puts_of_several_threads_keep_their_order() {
     });
 }
 
-/// A put is refused, or what it put is in what is left.
+/// A put is refused, or its item is among those that are left.
 #[test]
 fn no_put_slips_past_a_close() {
     check(|| {
@@ -398,7 +399,7 @@ fn no_put_slips_past_a_close() {
     });
 }
 
-/// Nothing but an alarm wakes anybody when an instant comes.
+/// Only an alarm wakes a task when an instant comes.
 #[test]
 fn no_alarm_is_lost_when_an_earlier_head_comes() {
     check(|| {
@@ -435,7 +436,8 @@ fn alarms_end_deadlines_and_pass_the_lead_on() {
     });
 }
 
-/// A task that was called, by its alarm or by a put, and never looks: the watch gives its call to the next.
+/// A task that was called, by its alarm or by a put, and never looks at the queue: the watch passes its call to the
+/// next one.
 #[test]
 fn a_future_that_is_kept_unpolled_holds_nobody_up() {
     check(|| {

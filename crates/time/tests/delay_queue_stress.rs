@@ -18,18 +18,18 @@ use support::{PATIENCE, Random, await_that};
 
 const PRODUCERS: u64 = 8;
 const CONSUMERS: u64 = 8;
-/// Delays are below this.
+/// All delays are below this.
 const SPAN_NS: u64 = 5_000_000;
 /// Stands for a placement that is being changed.
 const IN_FLUX: u64 = u64::MAX;
 
-/// What is known of an item from outside the queue.
+/// What is known about an item from outside the queue.
 struct Record {
-    /// How often it has left, by take or by cancel.
+    /// The number of times that it has left, by take or by cancel.
     left: AtomicU8,
     /// Its instant, in nanoseconds after the start.
     due: AtomicI64,
-    /// When the call that gave it this instant had returned.
+    /// The time at which the call that gave it this instant had returned.
     placed: AtomicU64,
 }
 
@@ -59,7 +59,7 @@ impl Stress {
         }
     }
 
-    /// Places an item while its record says that nobody can tell where it is.
+    /// Places an item while its record is marked as being changed.
     fn place<R>(&self, item: usize, due: u64, call: impl FnOnce(Instant) -> R) -> R {
         let record = &self.records[item];
         record.placed.store(IN_FLUX, Ordering::SeqCst);
@@ -101,10 +101,10 @@ impl Stress {
         }
     }
 
-    /// Takes until the queue is closed; says how many it got.
+    /// Takes until the queue is closed. Returns the number of items taken.
     fn consume(&self) -> u64 {
         let mut count = 0;
-        // The instant of the last item, and when the take of it began.
+        // The instant of the last item, and the time at which its take began.
         let mut last: Option<(i64, u64)> = None;
         loop {
             let began = self.now();
@@ -115,7 +115,7 @@ impl Stress {
             let record = &self.records[item];
             let placed = record.placed.load(Ordering::SeqCst);
             let due = record.due.load(Ordering::SeqCst);
-            // A record that was changed while it was read says nothing.
+            // A record that was changed while it was read proves nothing.
             if placed == IN_FLUX || record.placed.load(Ordering::SeqCst) != placed {
                 last = None;
                 continue;

@@ -1,6 +1,6 @@
-//! Who is woken by what: leader and followers, dropped futures, deadlines, streams, and any runtime.
+//! Which event wakes which waiter: leader and followers, dropped futures, deadlines, streams, and any runtime.
 //!
-//! Futures are polled by hand with wakers that count, so that "exactly the leader" is a number.
+//! Futures are polled by hand with wakers that count, so that "only the leader was woken" can be asserted.
 
 #![cfg(not(shuttle))]
 
@@ -30,7 +30,7 @@ impl Wake for Count {
     }
 }
 
-/// A future with a waker of its own.
+/// A future with its own counting waker.
 struct Task<F> {
     future: F,
     count: Arc<Count>,
@@ -342,7 +342,7 @@ fn heads_that_are_near_are_waited_for_and_none_is_early() {
             }
         })
     });
-    // Around the distance at which a consumer lies down, and often before a head that is waited for.
+    // Near the distance below which a consumer polls instead of blocking, and often before a head that is waited for.
     for n in 0..ITEMS {
         let due = queue.now() + Duration::from_micros(u64::from(n * 7_919 % 45));
         queue.put_at((due, n), due).unwrap();
@@ -361,7 +361,7 @@ fn a_patience_that_ends_before_a_near_head_ends_the_wait() {
         let due = queue.now() + Duration::from_micros(15);
         queue.put_at(due, due).unwrap();
         match queue.take_timeout(Duration::from_nanos(500)) {
-            // Whoever is not on a processor for a while finds it due.
+            // A consumer that was preempted for a while finds it due.
             Ok(taken) => taken.into_iter().for_each(|due| assert!(queue.now() >= due)),
             Err(Closed) => unreachable!("nobody closes it"),
         }

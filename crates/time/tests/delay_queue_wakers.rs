@@ -1,4 +1,4 @@
-//! Wakers, formatters and tasks of others: that they panic, block or are never heard of again is no trouble of anybody else.
+//! Wakers, formatters and tasks that panic, block or are never polled again do not affect the other users of a queue.
 
 #![cfg(not(shuttle))]
 #![allow(clippy::unwrap_used, reason = "a test, in its helpers too")]
@@ -32,7 +32,7 @@ impl Wake for Panics {
     }
 }
 
-/// A waker that panics when the last of it is dropped.
+/// A waker that panics when its last clone is dropped.
 struct PanicsLater;
 
 impl Wake for PanicsLater {
@@ -73,7 +73,7 @@ fn poll_by<F: Future + Unpin>(
     Pin::new(future).poll(&mut Context::from_waker(&waker))
 }
 
-/// Runs it in a thread; what it answers comes out here.
+/// Runs `work` in a thread. The receiver returned receives its result.
 fn in_thread<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Receiver<R> {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || tell.send(work()));
@@ -130,7 +130,7 @@ fn what_a_panicking_waker_was_woken_for_goes_to_the_next() {
     let put = catch_unwind(AssertUnwindSafe(|| queue.put(1, Duration::ZERO).is_ok()));
     assert_eq!((put.ok(), count.get()), (Some(true), 1));
     assert_eq!(poll_by(&mut next, &count), Poll::Ready(Ok(1)));
-    // It may be polled still, by whatever finds out.
+    // Polling it again is harmless, whatever finds out.
     assert!(poll_by(&mut bad, &count).is_pending());
     queue.put(2, Duration::ZERO).unwrap();
     assert_eq!((count.get(), poll_by(&mut bad, &count)), (2, Poll::Ready(Ok(2))));
@@ -145,7 +145,7 @@ fn what_a_panicking_waker_was_woken_for_goes_to_the_next() {
 
 #[test]
 fn a_leader_whose_waker_panics_loses_the_lead() {
-    // A thread times itself; a task is called when the leader is not.
+    // A thread has its own timeout; a task is called when the leader is not.
     for is_task in [false, true] {
         let queue = DelayQueue::new();
         queue.put(1, MS * 50).unwrap();
@@ -254,7 +254,7 @@ fn a_stream_that_is_kept_and_not_polled_delays_others_once() {
     assert_eq!(count.get(), 0, "it is the stream's turn");
     clock.advance(20);
     assert_eq!((count.get(), poll_by(&mut follower, &count)), (1, Poll::Ready(Ok(1))));
-    // From now on it delays nobody, until it is polled again.
+    // From now on it delays no other waiter, until it is polled again.
     let mut follower = queue.take_async();
     assert!(poll_by(&mut follower, &count).is_pending());
     queue.put(2, Duration::ZERO).unwrap();
@@ -299,7 +299,7 @@ fn a_put_that_is_kept_and_not_polled_delays_another_once() {
     assert!(matches!(poll_by(&mut next, &count), Poll::Ready(Ok(_))));
 }
 
-/// A waker that tells a channel.
+/// A waker that sends to a channel.
 #[derive(Default)]
 struct Told(Mutex<Option<Sender<()>>>);
 
@@ -317,7 +317,7 @@ impl Wake for Told {
     }
 }
 
-/// A waker that blocks until it is told to go on, as a thread does that is put off its processor there.
+/// A waker that blocks until it is released, as a thread does that is preempted there.
 struct Blocks(Mutex<Receiver<()>>);
 
 impl Wake for Blocks {
@@ -347,7 +347,7 @@ fn a_producer_that_is_stopped_before_it_wakes_a_task_delays_others_once() {
     assert_eq!(producer.recv_timeout(PATIENCE), Ok(true));
 }
 
-/// A waker that blocks whoever wakes by it until it is told to go on, and says so.
+/// A waker that blocks the thread that calls it until it is released, and reports that it blocks.
 struct Holds {
     begun: Mutex<Sender<()>>,
     go_on: Mutex<Receiver<()>>,
@@ -360,7 +360,7 @@ impl Wake for Holds {
     }
 }
 
-/// The timer of all tasks of the process is held by a waker of a queue of its own, until what comes out is dropped.
+/// Blocks the timer of all tasks of the process with the waker of another queue, until the returned sender is dropped.
 fn hold_timer() -> Sender<()> {
     let ((tell, begun), (let_go, go_on)) = (mpsc::channel(), mpsc::channel());
     let queue = DelayQueue::<u32>::new();
@@ -399,7 +399,7 @@ fn no_thread_waits_for_the_timer_of_tasks() {
     drop(held);
 }
 
-/// A waker that blocks whoever drops the last of it until it is told to go on, and says so.
+/// A waker that blocks the thread that drops its last clone until it is released, and reports that it blocks.
 struct HoldsWhenDropped(Holds);
 
 impl Wake for HoldsWhenDropped {
@@ -423,7 +423,8 @@ fn a_waker_that_blocks_when_dropped_leaves_its_leader_with_a_timer() {
     assert!(poll_with(&mut first, Count::default()).is_pending());
     assert!(poll_with(&mut second, HoldsWhenDropped(holds)).is_pending());
     queue.put(1, MS * 20).unwrap();
-    // The first was called. The second is polled anew before it is back, leads, and is stopped where its old waker goes.
+    // The first task was called. The second is polled again before the first returns, leads, and is stopped where its
+    // old waker is dropped.
     let leads = in_thread(move || {
         let pending = poll_with(&mut second, Count::default()).is_pending();
         (pending, second)
@@ -438,7 +439,7 @@ fn a_waker_that_blocks_when_dropped_leaves_its_leader_with_a_timer() {
     assert!(leads.recv_timeout(PATIENCE).unwrap().0);
 }
 
-/// Asks the queue something while the queue is written to it.
+/// Calls the queue while the queue's `Debug` output is written to it.
 struct Curious<'a>(&'a DelayQueue<u32>, Vec<usize>);
 
 impl Write for Curious<'_> {
@@ -464,7 +465,7 @@ fn a_formatter_may_use_the_queue() {
 /// What is done when a waker is cloned.
 type OnClone = Box<dyn Fn() + Send + Sync>;
 
-/// A waker that does something when it is cloned. The clones do no more than count.
+/// A waker that does something when it is cloned. Its clones only count.
 fn waker_that_is_cloned(on_clone: OnClone, count: &Arc<Count>) -> Waker {
     struct Cloned(OnClone, Arc<Count>);
     const CLONED: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop);
@@ -483,12 +484,12 @@ fn waker_that_is_cloned(on_clone: OnClone, count: &Arc<Count>) -> Waker {
     fn wake_by_ref(_: *const ()) {}
     #[expect(unsafe_code, reason = "as above")]
     fn drop(data: *const ()) {
-        // SAFETY: `data` came from a box, and this is the last that is heard of it.
+        // SAFETY: `data` came from a box, and this is its last use.
         std::mem::drop(unsafe { Box::from_raw(data.cast_mut().cast::<Cloned>()) });
     }
     let data: *const Cloned = Box::into_raw(Box::new(Cloned(on_clone, Arc::clone(count))));
     #[expect(unsafe_code, reason = "as above")]
-    // SAFETY: the functions keep the contract of a vtable; what they share may be used by all threads.
+    // SAFETY: the functions uphold the contract of a vtable, and what they share may be used by all threads.
     unsafe {
         Waker::from_raw(RawWaker::new(data.cast(), &CLONED))
     }
@@ -525,7 +526,7 @@ fn a_waker_that_panics_when_cloned_leaves_its_turn_to_the_next() {
     let (mut bad, mut next) = (queue.take_async(), queue.take_async());
     let count = Arc::new(Count::default());
     assert!(poll_with(&mut bad, Count::default()).is_pending() && poll_by(&mut next, &count).is_pending());
-    // It is called, finds that a passer-by was faster, and cannot go on to wait.
+    // It is called, finds that another consumer was faster, and cannot wait again.
     queue.put(1, Duration::ZERO).unwrap();
     assert_eq!(queue.poll(), Some(1));
     let waker = panics();
@@ -550,7 +551,7 @@ fn a_waker_that_panics_when_cloned_leaves_its_turn_to_the_next() {
     assert_eq!(queue.poll(), Some(2));
 }
 
-/// Notes how many items are in when it is woken.
+/// Records the number of items when it is woken.
 struct Looks(DelayQueue<u32>, Mutex<Vec<usize>>);
 
 impl Wake for Looks {

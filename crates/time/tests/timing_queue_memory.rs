@@ -1,5 +1,5 @@
-//! How much the timing queue allocates, counted by an allocator: at most 24 bytes an entry over the payload, whatever
-//! the pattern in which the entries came, cancel handles and unused room included.
+//! The memory that the timing queue allocates, as counted by an allocator: at most 24 bytes an entry over the payload,
+//! whatever the order in which the entries came, cancel handles and unused room included.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -13,7 +13,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const PAYLOAD: usize = size_of::<u64>();
 
-/// One test, since the count is the process's.
+/// One test, since the count is that of the process.
 #[test]
 fn at_most_24_bytes_an_entry_over_the_payload_and_nothing_for_those_that_left() {
     fill_and_count();
@@ -32,7 +32,7 @@ fn fill_and_count() {
         ("few instants", |_, random| (random % 16) as i64),
         ("falling in threes", |n, _| -((n / 3) as i64)),
         ("falling in groups of 130", |n, _| -((n / 130) as i64)),
-        // The instants of the pages that are full of equals, and falling ones between them.
+        // The instants of the pages that are full of equal ones, and falling ones between them.
         ("equal, then falling between", |n, _| match n % 100_000 {
             at @ 0..8_256 => (n / 100_000 * 1_000_000 + at / 8_256) as i64,
             at => ((n / 100_000 + 1) * 1_000_000 - at) as i64,
@@ -59,7 +59,7 @@ fn fill_and_count() {
     }
 }
 
-/// A queue that was filled and cancelled again and again does not grow.
+/// A queue that is filled and cancelled again and again does not grow.
 fn fill_and_cancel() {
     let mut queue = TimingQueue::new();
     let mut sizes = Vec::new();
@@ -67,7 +67,7 @@ fn fill_and_cancel() {
         let region = Region::new(ALLOCATOR);
         let handles: Vec<_> = (0..100_000).map(|n| queue.insert(round * 7 + n * n % 1_000_003, n)).collect();
         for (n, handle) in handles.into_iter().enumerate() {
-            // A few stay, so that pages get sparse rather than empty.
+            // A few stay, so that pages become sparse rather than empty.
             if n % 1_000 != 0 {
                 queue.cancel(handle).unwrap();
             }

@@ -12,15 +12,16 @@
 //!   [`Parameter`], `refusals`: parts of the table; [`Path`]: a route's path with its names filled in
 //! - [`Verb`], [`Asks`]: scopes
 //! - [`CODES`]: each code of a refusal, with its status; [`Problem`]: the JSON of a refusal
-//! - `message`, `put`, `settle`, `change`, `queue`, `forecast`, `deaths`, `server`: the JSON
-//!   of requests and answers, one kind of operations each; `text`: durations and bytes in it;
-//!   [`Unreadable`]: an answer that cannot be converted into a store's value
+//! - `message`, `put`, `settle`, `change`, `queue`, `forecast`, `deaths`, `delivery`, `server`: the JSON of requests and
+//!   answers, one kind of operations each; `text`: durations and bytes in it; [`Unreadable`]: an answer that cannot be
+//!   converted into a store's value
 //! - `schema` (feature of that name): its JSON Schemas, for OpenAPI
 
 mod asks;
 mod change;
 mod codes;
 mod deaths;
+mod delivery;
 mod forecast;
 mod message;
 mod parameters;
@@ -44,6 +45,10 @@ pub use change::{
 };
 pub use codes::{CODES, Code, lookup};
 pub use deaths::{DeathCounts, Deaths, DiscardCounts, QueueDeaths};
+pub use delivery::{
+    Instants, Schedule, ScheduleDefined, ScheduleFields, ScheduleOutcome, Schedules, Sink, SinkQueue,
+    SinkTested, Sinks, shown_body,
+};
 pub use forecast::{Census, Forecast, Overview, Recent, Series, Span, TopQueue};
 pub use message::{Counts, Delivery, Found, Message, Page, Taken, lease_until};
 pub use parameters::{PATH_PARAMETERS, Parameter};

@@ -44,6 +44,7 @@ pub const PATH_PARAMETERS: &[Parameter] = &[
     ),
     parameter("receipt", "The proof of the lease", named!("Receipt")),
     parameter("action", "What to do with the message", named!("Action")),
+    parameter("name", "The name of the sink or the schedule, percent-encoded", QUEUE_NAME),
     parameter("digest", "The version of the page, as `GET /` names it", TEXT),
     parameter("file", "One of the page's files", TEXT),
     parameter("code", "An error code", r#"{"type":"string","pattern":"^[a-z_]+$"}"#),
@@ -112,6 +113,8 @@ pub(crate) const SPAN: Parameter = parameter(
 pub(crate) const PREFIX: Parameter = parameter("prefix", "Queues whose names begin so", TEXT);
 pub(crate) const PAGE: Parameter =
     parameter("max", "At most so many", r#"{"type":"integer","minimum":1,"maximum":1000,"default":100}"#);
+pub(crate) const COUNT: Parameter =
+    parameter("count", "How many", r#"{"type":"integer","minimum":1,"maximum":1000,"default":10}"#);
 pub(crate) const AFTER: Parameter = parameter("after", "Due so long from now", DURATION);
 pub(crate) const ERROR: Parameter = parameter("error", "What went wrong, at most 4 KiB", TEXT);
 pub(crate) const REASON: Parameter = parameter("reason", "Why, at most 4 KiB", TEXT);

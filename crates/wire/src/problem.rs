@@ -111,9 +111,9 @@ impl Facts<'static> {
         let none = Facts::default();
         match error {
             Error::Invalid(invalid) => Facts::of_invalid(invalid),
-            Error::UnknownQueue { queue } | Error::MessageNotFound { queue } => {
-                Facts { queue: Some(queue.clone()), ..none }
-            }
+            Error::UnknownQueue { queue }
+            | Error::MessageNotFound { queue }
+            | Error::QueueReserved { queue } => Facts { queue: Some(queue.clone()), ..none },
             Error::KeyTaken { id }
             | Error::Leased { id }
             | Error::Dead { id }
@@ -210,6 +210,7 @@ impl Problem<'_> {
             "too_many_leased" => Error::TooManyLeased { limit: size(limit)? },
             "too_many_waiting" => Error::TooManyWaiting { limit: size(limit)? },
             "setting_fixed" => Error::SettingFixed { queue: queue()?, setting: setting()? },
+            "queue_reserved" => Error::QueueReserved { queue: queue()? },
             "outcome_unknown" => {
                 let reason = reason().unwrap_or_else(|| (&*self.detail).into());
                 Error::OutcomeUnknown { reason, needs_reopen: false }
@@ -267,7 +268,8 @@ mod tests {
             Error::TooManyQueues { limit: 1 },
             Error::TooManyLeased { limit: 2 },
             Error::TooManyWaiting { limit: 3 },
-            Error::SettingFixed { queue, setting: SettingName::Spread },
+            Error::SettingFixed { queue: queue.clone(), setting: SettingName::Spread },
+            Error::QueueReserved { queue },
             Error::OutcomeUnknown { reason: reason(), needs_reopen: false },
             Error::DiskFull { reason: reason() },
             Error::Overloaded { reason: reason() },

@@ -157,7 +157,7 @@ impl Default for HeaderFields {
 }
 
 impl HeaderFields {
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         match self {
             HeaderFields::Checked(headers) => headers.is_empty(),
             HeaderFields::Read { bytes, .. } => *bytes == 0,

@@ -16,7 +16,7 @@ pub(crate) const SCOPED: &[&str] = &["token_required", "forbidden"];
 /// Where the store is called.
 pub(crate) const STORE: &[&str] = &["closed", "unavailable", "foreign_data"];
 /// Where a message or setting may change.
-pub(crate) const CHANGE: &[&str] = &["outcome_unknown", "disk_full"];
+pub(crate) const CHANGE: &[&str] = &["outcome_unknown", "disk_full", "queue_reserved"];
 pub(crate) const QUEUE: &[&str] = &["invalid_queue_name"];
 pub(crate) const ID: &[&str] = &["malformed_id"];
 pub(crate) const WITH_KEY: &[&str] = &["invalid_key"];
@@ -70,3 +70,15 @@ pub(crate) const TAKE: &[&str] = &[
 ];
 pub(crate) const DEAD: &[&str] = &["unknown_queue", "message_not_found", "not_dead", "key_taken"];
 pub(crate) const BATCH: &[&str] = &["batch_too_large", "conflicting_fields"];
+/// Where a schedule is named. A store may have one that this version cannot read.
+pub(crate) const SCHEDULE: &[&str] = &[
+    "unknown_schedule",
+    "schedule_busy",
+    "invalid_schedule",
+    "malformed_cron",
+    "ambiguous_dialect",
+    "unknown_zone",
+    "queue_reserved",
+    "overloaded",
+];
+pub(crate) const DEFINITION: &[&str] = &["cron_never_fires"];

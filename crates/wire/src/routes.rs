@@ -5,7 +5,7 @@
 //! `docs/security.md`, which tests compare with the table.
 
 use crate::asks::{
-    MAY_ANYTHING, MAY_COUNT, MAY_COUNT_ALL, MAY_LOOK, MAY_MANAGE, MAY_MOVE, MAY_PUT, MAY_TAKE,
+    MAY_ANYTHING, MAY_COUNT, MAY_COUNT_ALL, MAY_LOOK, MAY_LOOK_ALL, MAY_MANAGE, MAY_MOVE, MAY_PUT, MAY_TAKE,
 };
 use crate::parameters::*;
 use crate::refusals::*;
@@ -433,6 +433,93 @@ routes! {
         answers: &[(200, Answer::Json("Deaths"))],
         errors: &[SCOPED, STORE],
     }
+    /// The sinks that the server runs
+    Sinks "sinks": GET "/v1/sinks", Everywhere(MAY_LOOK_ALL) => {
+        tag: "delivery",
+        answers: &[(200, Answer::Json("Sinks"))],
+        errors: &[SCOPED],
+    }
+    /// A sink: what it has done, and whether it goes on
+    Sink "sink": GET "/v1/sinks/{name}", Everywhere(MAY_LOOK_ALL) => {
+        tag: "delivery",
+        answers: &[(200, Answer::Json("Sink"))],
+        errors: &[SCOPED, &["unknown_sink"]],
+    }
+    /// Connect to a sink's destination, without a message
+    TestSink "test_sink": POST "/v1/sinks/{name}/test", Everywhere(MAY_MANAGE) => {
+        tag: "delivery",
+        request: Request::JsonOrQuery("NoFields"),
+        answers: &[(200, Answer::Json("SinkTested"))],
+        errors: &[SCOPED, SENT, JSON, &["unknown_sink"]],
+    }
+    /// Let a sink take nothing until it is resumed, or the server is started again
+    PauseSink "pause_sink": POST "/v1/sinks/{name}/pause", Everywhere(MAY_MANAGE) => {
+        tag: "delivery",
+        request: Request::JsonOrQuery("NoFields"),
+        answers: &[(200, Answer::Json("Sink"))],
+        errors: &[SCOPED, SENT, JSON, &["unknown_sink"]],
+    }
+    /// Let a sink take again
+    ResumeSink "resume_sink": POST "/v1/sinks/{name}/resume", Everywhere(MAY_MANAGE) => {
+        tag: "delivery",
+        request: Request::JsonOrQuery("NoFields"),
+        answers: &[(200, Answer::Json("Sink"))],
+        errors: &[SCOPED, SENT, JSON, &["unknown_sink"]],
+    }
+    /// The schedules of the store
+    Schedules "schedules": GET "/v1/schedules", Everywhere(MAY_LOOK_ALL) => {
+        tag: "delivery",
+        answers: &[(200, Answer::Json("Schedules"))],
+        errors: &[SCOPED, STORE],
+    }
+    /// A schedule
+    Schedule "schedule": GET "/v1/schedules/{name}", Everywhere(MAY_LOOK_ALL) => {
+        tag: "delivery",
+        answers: &[(200, Answer::Json("Schedule"))],
+        errors: &[SCOPED, STORE, SCHEDULE],
+    }
+    /// Define a schedule, in place of the one of the same name
+    PutSchedule "put_schedule": PUT "/v1/schedules/{name}", Everywhere(MAY_MANAGE) => {
+        tag: "delivery",
+        request: Request::Json("ScheduleFields"),
+        answers: &[(200, Answer::Json("ScheduleDefined")), (201, Answer::Json("ScheduleDefined"))],
+        errors: &[SCOPED, STORE, CHANGE, QUEUE, SENT, JSON, DURATIONS, PUT, TAKE, SCHEDULE, DEFINITION],
+    }
+    /// Remove a schedule; runs that were put stay
+    DeleteSchedule "delete_schedule": DELETE "/v1/schedules/{name}", Everywhere(MAY_MANAGE) => {
+        tag: "delivery",
+        request: Request::JsonOrQuery("NoFields"),
+        answers: &[(200, Answer::Json("Removed"))],
+        errors: &[SCOPED, STORE, CHANGE, SENT, JSON, SCHEDULE],
+    }
+    /// The next instants of a schedule
+    NextRuns "next_runs": GET "/v1/schedules/{name}/next", Everywhere(MAY_LOOK_ALL) => {
+        tag: "delivery",
+        query: &[COUNT],
+        answers: &[(200, Answer::Json("Instants"))],
+        errors: &[SCOPED, STORE, SCHEDULE],
+    }
+    /// Put a run of a schedule now, besides those of its instants
+    RunSchedule "run_schedule": POST "/v1/schedules/{name}/run", Everywhere(MAY_MANAGE) => {
+        tag: "delivery",
+        request: Request::JsonOrQuery("NoFields"),
+        answers: &[(200, Answer::Json("PutAnswer")), (201, Answer::Json("PutAnswer"))],
+        errors: &[SCOPED, STORE, CHANGE, SENT, JSON, PUT, TAKE, SCHEDULE],
+    }
+    /// Run a schedule no more until it is resumed
+    PauseSchedule "pause_schedule": POST "/v1/schedules/{name}/pause", Everywhere(MAY_MANAGE) => {
+        tag: "delivery",
+        request: Request::JsonOrQuery("NoFields"),
+        answers: &[(200, Answer::Json("Schedule"))],
+        errors: &[SCOPED, STORE, CHANGE, SENT, JSON, PUT, TAKE, SCHEDULE],
+    }
+    /// Run a schedule again, from its next instant on
+    ResumeSchedule "resume_schedule": POST "/v1/schedules/{name}/resume", Everywhere(MAY_MANAGE) => {
+        tag: "delivery",
+        request: Request::JsonOrQuery("NoFields"),
+        answers: &[(200, Answer::Json("Schedule"))],
+        errors: &[SCOPED, STORE, CHANGE, SENT, JSON, PUT, TAKE, SCHEDULE],
+    }
     /// Version, limits and default settings
     Limits "limits": GET "/v1/limits", AnyToken => {
         tag: "server",
@@ -454,7 +541,7 @@ routes! {
     Ready "ready": GET "/health/ready", Nothing => {
         tag: "server",
         answers: &[(200, Answer::Json("Health"))],
-        errors: &[STORE, CHANGE, &["shutting_down"]],
+        errors: &[STORE, &["outcome_unknown", "disk_full", "shutting_down"]],
     }
     /// What the server counts, for Prometheus
     Metrics "metrics": GET "/metrics", Everywhere(&[Verb::Metrics, Verb::Manage]) => {

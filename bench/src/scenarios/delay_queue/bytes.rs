@@ -1,7 +1,7 @@
-//! Memory an entry: what a process grows by when a queue is filled, less the payload.
+//! Memory per entry: the growth of a process when a queue is filled, less the payload.
 //!
-//! Each side fills its queue in a process of its own, so that nobody grows into what another has freed. Pages are
-//! counted, so allocators' overhead is in it; of the JDK's heap what is left after its collector has run.
+//! Each side fills its queue in a separate process, so that it does not reuse memory that another has freed. Pages are
+//! counted, which includes the allocators' overhead; for the JDK, the heap after a garbage collection.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ use crate::run::Run;
 
 const PAYLOAD: f64 = 8.0;
 
-/// Bytes an entry over the payload, of one `side` with `n` items.
+/// The bytes per entry over the payload, for one `side` with `n` items.
 pub(super) const PART: Part = Part { name: "delay-queue-bytes", run: measure };
 
 fn measure(parameters: &Value) -> Result<Value> {

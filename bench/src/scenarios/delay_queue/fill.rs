@@ -1,4 +1,4 @@
-//! Offer, poll, cancel; one item a call, and in batches.
+//! Offer, poll, cancel; one item per call, and in batches.
 
 use std::time::Duration;
 
@@ -13,31 +13,31 @@ use crate::report::Better;
 use crate::run::Run;
 use crate::stopwatch::{Stopwatch, pause};
 
-/// A queue as this file uses it. Instants are nanoseconds after the last `start`.
+/// A queue as used here. Instants are nanoseconds after the last `start`.
 pub(super) trait Queue {
     const NAME: &'static str;
 
     fn new() -> Self;
 
-    /// Begins a round.
+    /// Starts a round.
     fn start(&mut self);
 
     fn offer(&mut self, due_ns: u64, value: u64);
 
-    /// Offers so many, due from `lead` to `lead + span`.
+    /// Offers `n` items, due from `lead` to `lead + span`.
     fn fill(&mut self, n: u64, lead: u64, span: u64) {
         offer_all(self, n, lead, span);
     }
 
-    /// Takes up to so many that are due; says how many.
+    /// Takes up to `n` due items. Returns their number.
     fn drain(&mut self, n: u64) -> u64;
 
-    /// Offers, and keeps what a cancel needs.
+    /// Offers an item, and keeps what its cancel needs.
     fn offer_to_be_cancelled(&mut self, due_ns: u64, value: u64) {
         self.offer(due_ns, value);
     }
 
-    /// Cancels every other item; says how many.
+    /// Cancels every other item. Returns their number.
     fn cancel_every_other(&mut self) -> u64 {
         0
     }
@@ -50,9 +50,9 @@ pub(super) fn offer_all<Q: Queue + ?Sized>(queue: &mut Q, n: u64, lead: u64, spa
     }
 }
 
-/// So many items, offered and polled so often, due from `lead` to `lead + span` nanoseconds after the start.
+/// `n` items, offered and polled `times` times, due from `lead` to `lead + span` nanoseconds after the start.
 ///
-/// The lead is so long that the slowest side has offered all before the first is due, if nothing else runs.
+/// The lead is long enough for the slowest side to offer all items before the first is due, if nothing else runs.
 #[derive(Clone, Copy)]
 struct Work {
     n: u64,
@@ -69,7 +69,7 @@ const WORKS: [Work; 3] = [
     Work { n: 5_000_000, times: 1, lead: 8_000 * MS, span: 500 * MS },
 ];
 
-/// Offers and polls a second.
+/// Offers and polls per second.
 #[derive(Clone, Copy)]
 struct Rates {
     offer: f64,
@@ -87,7 +87,7 @@ impl Rates {
 fn measure<Q: Queue>(work: Work) -> Result<Rates> {
     let mut queue = Q::new();
     let (mut offer_ns, mut poll_ns) = (0.0, 0.0);
-    // The first round is not counted: memory has been asked for, and the JDK's compiler has seen it, when it is over.
+    // The first round is a warm-up: after it the memory is allocated, and the JDK's compiler has run.
     for round in 0..=work.times {
         queue.start();
         let watch = Stopwatch::start();
@@ -164,7 +164,7 @@ pub(super) fn compare(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
     churn(run, jdk)
 }
 
-/// Offers n, cancels every other one: cancels a second.
+/// Offers n items and cancels every other one. Returns the cancels per second.
 fn measure_churn<Q: Queue>(n: u64) -> Result<f64> {
     let mut queue = Q::new();
     queue.start();
@@ -190,7 +190,7 @@ fn churn(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
         for _ in 0..run.rounds() {
             ours.push(measure_churn::<Ours>(n)?);
             theirs.extend(churn_of_tokio_util(n)?);
-            // Java removes by looking at every item: a million would take half an hour.
+            // Java removes an item by a linear search: a million would take half an hour.
             if let Some(jdk) = jdk.filter(|_| n <= 10_000) {
                 let ns =
                     jdk.measure("churn", &[n])?.first().copied().ok_or("the JDK's side prints a number")?;

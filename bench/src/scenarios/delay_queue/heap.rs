@@ -1,4 +1,4 @@
-//! The queue that one writes oneself: a `BinaryHeap` under a mutex, a condition variable for those who wait.
+//! The hand-written queue: a `BinaryHeap` under a mutex, and a condition variable for the waiters.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -47,12 +47,12 @@ impl Heap {
         state.heap.pop().map(|Reverse((.., value))| value)
     }
 
-    /// Puts `value`, due so many nanoseconds from now.
+    /// Puts `value`, due in `delay_ns` nanoseconds.
     pub(super) fn put_in(&self, delay_ns: u64, value: u64) {
         self.put(self.now() + delay_ns, value);
     }
 
-    /// Blocks until an item is due. Every waiter has a timer: that is what one writes.
+    /// Blocks until an item is due. Every waiter has a timer, as in a typical hand-written queue.
     pub(super) fn take(&self) -> u64 {
         let mut state = self.state();
         loop {

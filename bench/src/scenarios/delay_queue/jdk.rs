@@ -1,4 +1,4 @@
-//! The JDK's side: compiles the Java program with the machine's JDK and runs it, a process a measurement.
+//! The JDK's side: compiles the Java program with the machine's JDK and runs it, a process per measurement.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,7 +25,7 @@ impl Jdk {
         Ok(Jdk { classes })
     }
 
-    /// Runs one work; the numbers that it printed.
+    /// Runs one work. Returns the numbers that it prints.
     pub(super) fn measure(&self, work: &str, arguments: &[u64]) -> Result<Vec<f64>> {
         let mut java = self.java(&self.classes);
         java.arg(work).args(arguments.iter().map(u64::to_string));

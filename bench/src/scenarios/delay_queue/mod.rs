@@ -1,14 +1,14 @@
-//! `delay-queue`: `DelayQueue<T>` beside the JDK's, tokio-util's, and a `BinaryHeap` under a mutex.
+//! `delay-queue`: `DelayQueue<T>` compared with those of the JDK and tokio-util, and with a `BinaryHeap` under a mutex.
 //!
 //! All do the same work, with the same xorshift delays and a payload of 8 bytes. The JDK's side is
-//! `bench/peers/DelayQueuePeer.java`, compiled and run here, in a process a measurement, warmed up. What depends on
-//! threads or on memory is measured in a process of its own on all sides, and warmed up as the JDK's.
+//! `bench/peers/DelayQueuePeer.java`, compiled and run here, in a process per measurement, with a warm-up. Measurements
+//! that depend on threads or memory run in a separate process on all sides, with the same warm-up as the JDK's.
 //!
 //! - `jdk`, `heap`, `tokio_util`: the other sides
 //! - `ours`: our side
-//! - `fill`: offer, poll, cancel; one item a call, and in batches
-//! - `threads`: producers against consumers, how late, what a thousand waiting threads cost
-//! - `bytes`: memory an entry
+//! - `fill`: offer, poll, cancel; one item per call, and in batches
+//! - `threads`: contention of producers and consumers, lateness, the cost of a thousand waiting threads
+//! - `bytes`: memory per entry
 
 mod bytes;
 mod fill;
@@ -30,7 +30,7 @@ use jdk::Jdk;
 pub(crate) const SCENARIO: Scenario =
     Scenario { name: "delay-queue", what: "DelayQueue<T> beside the JDK's, tokio-util's and a heap", run };
 
-/// What is measured in a process of its own.
+/// The measurements that run in a separate process.
 pub(crate) const PARTS: &[Part] = &[bytes::PART, threads::CONTENTION, threads::LATENESS];
 
 fn run(run: &mut Run) -> Result<()> {
@@ -46,7 +46,7 @@ fn run(run: &mut Run) -> Result<()> {
     threads::compare(run, jdk.as_ref())
 }
 
-/// One side's samples of one number, a round each.
+/// One side's samples of one number, one per round.
 struct Samples {
     name: &'static str,
     values: Vec<f64>,

@@ -46,7 +46,7 @@ impl Queue for Ours {
     }
 }
 
-/// Ours, with up to so many items a call when they are taken.
+/// Our side, taking up to a batch of items per call.
 pub(super) struct Batches(Ours);
 
 const BATCH: usize = 1_024;

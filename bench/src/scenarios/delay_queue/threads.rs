@@ -1,4 +1,4 @@
-//! Producers against consumers, how late items are handed over, and what a thousand waiting threads cost.
+//! Contention of producers and consumers, lateness, and the cost of a thousand waiting threads.
 
 use std::hint::black_box;
 use std::thread;
@@ -19,9 +19,9 @@ use crate::report::Better;
 use crate::run::Run;
 use crate::stopwatch::{Stopwatch, pause};
 
-/// Producers and consumers.
+/// The numbers of producers and consumers.
 const TEAMS: [(u64, u64); 8] = [(1, 1), (2, 1), (4, 1), (8, 1), (1, 4), (2, 4), (4, 4), (8, 4)];
-/// Delays of contended items are below this.
+/// The delays of contended items are below this.
 const SPAN_NS: u64 = 1_000_000;
 
 pub(super) fn compare(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
@@ -59,7 +59,8 @@ fn contention(run: &mut Run, jdk: Option<&Jdk>, producers: u64, consumers: u64) 
     Ok(())
 }
 
-/// Items a second of one `side`: so many `producers` and `consumers` with `n` items. Warmed up with a quarter of the work.
+/// Items per second of one `side`: `producers` and `consumers` with `n` items, after a warm-up with a quarter of the
+/// work.
 pub(super) const CONTENTION: Part = Part { name: "delay-queue-contention", run: measure_contention };
 
 fn measure_contention(parameters: &Value) -> Result<Value> {
@@ -88,7 +89,7 @@ fn contend_heap(producers: u64, consumers: u64, n: u64) -> f64 {
     contend(producers, consumers, n, |value, delay| heap.put_in(delay, value), || heap.take())
 }
 
-/// Items a second, from the first put to the last take.
+/// The items per second, from the first put to the last take.
 fn contend(
     producers: u64,
     consumers: u64,
@@ -117,7 +118,7 @@ fn contend(
 }
 
 const RATE: u64 = 10_000;
-/// The works of lateness: with the default, with a spin, of a task.
+/// The works of lateness: with the default, with a spin, with a task.
 const LATE: [&str; 3] = ["lateness", "lateness, spinning for the last 70 us", "lateness, a task"];
 
 fn lateness(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
@@ -159,8 +160,8 @@ const QUANTILES: [(&str, f64); 3] = [("p50_us", 0.5), ("p99_us", 0.99), ("p99.9_
 /// How a consumer waits, in the order of [`LATE`].
 const WAYS: [&str; 3] = ["thread", "spinning", "task"];
 
-/// By how many microseconds `n` items are late, at the quantiles, if one waits this `way`; warmed up with half a second
-/// of the work.
+/// The lateness of `n` items in microseconds, at the quantiles, if a consumer waits this `way`; after half a second of
+/// warm-up.
 pub(super) const LATENESS: Part = Part { name: "delay-queue-lateness", run: measure_lateness };
 
 fn measure_lateness(parameters: &Value) -> Result<Value> {
@@ -184,7 +185,7 @@ fn measure_lateness(parameters: &Value) -> Result<Value> {
     Ok(Value::Object(quantiles.into_iter().collect()))
 }
 
-/// By how many nanoseconds each of n items was late.
+/// The lateness of each of n items in nanoseconds.
 fn be_late(
     queue: &DelayQueue<std::time::Instant>,
     n: u64,
@@ -196,7 +197,7 @@ fn be_late(
             let mut random = Random(SEED);
             let watch = Stopwatch::start();
             for item in 0..n {
-                // A batch a millisecond: nobody sleeps for 100 us.
+                // A batch per millisecond, since no sleep is as short as 100 us.
                 if item % (RATE / 1_000) == 0 {
                     pause(Duration::from_nanos(item * 1_000_000_000 / RATE).saturating_sub(watch.elapsed()));
                 }
@@ -212,7 +213,7 @@ fn be_late(
     Ok(late)
 }
 
-/// Threads that wait behind one head that is an hour away: processor time a second.
+/// Threads that wait behind one head that is an hour away: processor time per second.
 fn waiting(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
     const THREADS: u64 = 1_000;
     const MS: u64 = 2_000;
@@ -250,7 +251,7 @@ fn waiting(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
     Ok(())
 }
 
-/// What this process has used of the processors.
+/// The processor time of this process.
 fn processor_ns() -> u64 {
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     spent.tv_sec as u64 * 1_000_000_000 + spent.tv_nsec as u64

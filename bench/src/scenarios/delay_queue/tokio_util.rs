@@ -1,4 +1,4 @@
-//! `tokio_util::time::DelayQueue`: a wheel of milliseconds with one owner, polled inside a runtime.
+//! `tokio_util::time::DelayQueue`: a timer wheel of milliseconds with one owner, polled inside a runtime.
 
 use std::future::poll_fn;
 use std::time::Duration;

@@ -29,6 +29,7 @@ use dwell_server::{
     BindError, Durability, Listeners, Loaded, Server, ServerConfig, StoreConfig, StoreKind, apply_queues,
 };
 use serde::Serialize;
+use tokio::sync::oneshot;
 
 use self::engine::Recovered;
 use self::notify::State;
@@ -48,22 +49,24 @@ use crate::output::Output;
   dwell serve --config /etc/dwell/dwell.toml
   dwell serve --listen 0.0.0.0:7411 --host dwell.example --insecure-http
   dwell serve --store redis://10.0.0.5/1
+  dwell serve --store postgres://10.0.0.6/shop
   dwell serve --store memory --listen 127.0.0.1:0 --beanstalkd off
 
 The first keeps its data in ./dwell-data, speaks HTTP on 127.0.0.1:7411 and
-beanstalkd's protocol on 127.0.0.1:11300. The last but one shares its queues
-with every server on that Redis; a password is better said by DWELL_STORE or in
-the file, since others see a command line. The last keeps nothing, on a free
+beanstalkd's protocol on 127.0.0.1:11300. Those on a Redis or a PostgreSQL share
+its queues with every server there; a password is better said by DWELL_STORE or
+in the file, since others see a command line. The last keeps nothing, on a free
 port. `dwell config show` prints what would hold and where it is from; each
 option has a key in the file and a variable in the environment, too.
 
 An empty data directory takes 64 MiB of disk, set aside for the first segment of
 the journal; see --segment.
 
-SIGHUP reloads queues, tokens and certificates. SIGTERM or SIGINT (Ctrl-C) ends
-it: it accepts nothing new, answers what is under way, gives waiting takes an
-empty answer, and closes the store. A second one ends it at once, which loses
-nothing that was answered.
+SIGHUP reloads queues, sinks, schedules, tokens and certificates. SIGTERM or
+SIGINT (Ctrl-C) ends it: it accepts nothing new, answers what is under way, lets
+sinks finish what they have in hand, gives waiting takes an empty answer, and
+closes the store. A second one ends it at once, which loses nothing that was
+answered.
 A server that can not start ends with exit code 6 and says why.")]
 pub(crate) struct Serve {
     #[command(flatten)]
@@ -81,6 +84,8 @@ struct Serving<'a> {
     store: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     redis: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    postgres: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,6 +163,13 @@ impl Serve {
             server.show_samples(Arc::new(move || samples::of(&engine)));
         }
         let _door = open_door(context, opened, &loaded);
+        let sinks = std::mem::take(&mut loaded.configuration.sinks);
+        let schedules = std::mem::take(&mut loaded.configuration.schedules);
+        let delivery = server.delivery();
+        delivery
+            .start(sinks, schedules)
+            .await
+            .map_err(|refused| can_not_start(refused.error.code(), refused))?;
         announce(&context.output, &server, opened, &loaded);
         let reloader = Reloader {
             options: self.options,
@@ -165,18 +177,27 @@ impl Serve {
             store: Arc::clone(&opened.store),
             started: loaded,
             queues,
+            delivery: delivery.clone(),
             output: &context.output,
         };
         notify::tell(State::Ready);
         let mut signal = None;
+        let (begin, begun) = oneshot::channel();
         let shutdown = async {
             tokio::select! {
                 name = signals.first() => signal = Some(name),
                 () = reloader.run(hangups) => {}
             }
             notify::tell(State::Stopping);
+            // The other end waits for it as long as the server runs.
+            let _ = begin.send(());
         };
-        let drained = Box::pin(server.run(shutdown)).await;
+        // Sinks finish what they have in hand while connections do, and not after them.
+        let delivering = async {
+            let _ = begun.await;
+            delivery.stop().await;
+        };
+        let (drained, ()) = tokio::join!(Box::pin(server.run(shutdown)), delivering);
         if let Some(movers) = movers {
             movers.stop().await?;
         }
@@ -228,6 +249,7 @@ fn announce(output: &Output, server: &Server, opened: &Opened, loaded: &Loaded) 
         beanstalkd: server.beanstalkd_addr().map(|address| address.to_string()),
         store: kind.as_str(),
         redis: matches!(kind, StoreKind::Redis(_)).then(|| kind.shown()),
+        postgres: matches!(kind, StoreKind::Postgres(_)).then(|| kind.shown()),
         data: kept.then(|| data.display().to_string()),
         durability: kept.then(|| durability.to_string()),
         recovered: opened.recovered.as_ref(),
@@ -242,8 +264,8 @@ fn announce(output: &Output, server: &Server, opened: &Opened, loaded: &Loaded) 
         for warning in &serving.warnings {
             writeln!(out, "{WAITING}warning{WAITING:#} {warning}")?;
         }
-        if let Some(redis) = &serving.redis {
-            return pairs(out, &[("store", redis.clone())]);
+        if let Some(shared) = serving.redis.as_ref().or(serving.postgres.as_ref()) {
+            return pairs(out, &[("store", shared.clone())]);
         }
         let Some(recovered) = &opened.recovered else {
             return writeln!(out, "{FAINT}in memory: nothing is kept when it ends{FAINT:#}");

@@ -5,7 +5,7 @@ use dwell_store::Bytes;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use super::{Cron, Dialect, RESERVED, civil};
+use super::{Cron, Dialect, civil};
 use crate::error::excerpt;
 use crate::{Error, Result, jitter};
 
@@ -87,6 +87,34 @@ pub enum Overlap {
     Replace,
 }
 
+impl Missed {
+    /// All of them.
+    pub const ALL: [Missed; 3] = [Missed::One, Missed::Skip, Missed::All];
+
+    /// The word that configuration uses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Missed::One => "one",
+            Missed::Skip => "skip",
+            Missed::All => "all",
+        }
+    }
+}
+
+impl Overlap {
+    /// All of them.
+    pub const ALL: [Overlap; 3] = [Overlap::Skip, Overlap::Allow, Overlap::Replace];
+
+    /// The word that configuration uses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Overlap::Skip => "skip",
+            Overlap::Allow => "allow",
+            Overlap::Replace => "replace",
+        }
+    }
+}
+
 impl Times {
     /// The civil times of a cron expression in a zone of the IANA database.
     ///
@@ -157,7 +185,7 @@ impl Schedule {
             return Err(Error::InvalidSchedule { name: excerpt(name), reason: invalid.to_string().into() });
         }
         let queue = QueueName::new(queue).map_err(dwell_store::Error::from)?;
-        if queue.as_str().starts_with(RESERVED) {
+        if queue.is_reserved() {
             return Err(Error::ReservedQueue { queue });
         }
         Ok(Schedule {
@@ -210,6 +238,31 @@ impl Schedule {
     /// The queue that its runs are put into.
     pub fn queue(&self) -> &QueueName {
         &self.queue
+    }
+
+    /// The body of its runs, if [`body`](Schedule::body) was called.
+    pub fn run_body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// The headers of its runs, but for those that each run is given.
+    pub fn run_headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// What becomes of instants that were missed.
+    pub fn on_missed(&self) -> Missed {
+        self.missed
+    }
+
+    /// What becomes of a run while an earlier one is not done.
+    pub fn on_overlap(&self) -> Overlap {
+        self.overlap
+    }
+
+    /// By how many milliseconds a run may be moved back.
+    pub fn longest_jitter_ms(&self) -> u64 {
+        self.jitter_ms
     }
 
     /// When it runs.

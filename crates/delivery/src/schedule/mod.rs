@@ -34,8 +34,6 @@ use dwell_model::QueueName;
 
 /// The queue that schedules are kept in. It is dwell's own.
 pub const QUEUE: &str = "dwell:schedules";
-/// What names of queues that are dwell's own begin with.
-pub const RESERVED: &str = "dwell:";
 
 /// The header of a run that has the schedule's name.
 pub const NAME_HEADER: &str = "dwell-schedule-name";

@@ -7,7 +7,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// `None` for anything but the one canonical text of some bytes.
+/// Decodes `text`. `None` for anything but the one canonical encoding of some bytes.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }

@@ -1,4 +1,4 @@
-//! The place in a list where the next page begins.
+//! The position in a list at which the next page begins.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use super::base64;
 use crate::text::excerpt;
 use crate::{Invalid, MessageId, Timestamp};
 
-/// The last message of a page, by (due, id): the next page holds what comes after it.
+/// The last message of a page, by (due, id): the next page begins after it.
 ///
 /// Its text is opaque: base64url of due (8 bytes) and id (16 bytes), big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

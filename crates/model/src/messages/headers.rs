@@ -8,19 +8,19 @@ use crate::text::excerpt;
 
 /// Names and values, 16 KiB in all. The content type of the body is the header `content-type`.
 ///
-/// Names are compared as they are written. Cloning is cheap, and no headers cost eight bytes.
+/// Names are case-sensitive. Cloning is cheap, and empty headers take eight bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Headers(Option<Arc<BTreeMap<Box<str>, Box<str>>>>);
 
 impl Headers {
-    /// The most bytes that all names and values may have together.
+    /// The maximum length of all names and values together, in bytes.
     pub const MAX_LEN: usize = 16 * 1024;
 
-    /// Checks and collects `pairs`; of equal names the last one stands.
+    /// Checks and collects `pairs`; of equal names the last one wins.
     ///
     /// # Errors
-    /// [`Invalid::InvalidHeader`] for a name that is no HTTP token of 1–200 characters or a value with
-    /// control characters, [`Invalid::HeadersTooLarge`] past [`Headers::MAX_LEN`].
+    /// [`Invalid::InvalidHeader`] for a name that is not an HTTP token of 1–200 characters or a value with control
+    /// characters, [`Invalid::HeadersTooLarge`] past [`Headers::MAX_LEN`].
     pub fn new<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Headers, Invalid> {
         let mut map = BTreeMap::new();
         for (name, value) in pairs {
@@ -57,7 +57,7 @@ impl Headers {
         self.0.is_none()
     }
 
-    /// Bytes of all names and values.
+    /// The length of all names and values in bytes.
     pub fn size(&self) -> usize {
         self.iter().map(|(name, value)| name.len() + value.len()).sum()
     }

@@ -1,4 +1,4 @@
-//! The identity of a message: a 128-bit id and a number beside it.
+//! The identity of a message: a 128-bit id, and a number.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,19 +19,19 @@ use crate::{Invalid, Timestamp};
 /// | 22 | incarnation of the store |
 /// | 40 | counter within the incarnation |
 ///
-/// Ids sort by the due instant they were put with, then by shard, then by the order of their puts.
+/// Ids sort by the due instant at the put, then by shard, then by the order of the puts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(u128);
 
 impl MessageId {
     /// The highest shard.
     pub const MAX_SHARD: u16 = (1 << 12) - 1;
-    /// The highest incarnation: a store that has been opened so often refuses to open again.
+    /// The highest incarnation: a store that has been opened this many times refuses to open again.
     pub const MAX_INCARNATION: u32 = (1 << 22) - 1;
     /// The highest counter: a store that has reached it refuses puts until it is opened again.
     pub const MAX_COUNTER: u64 = (1 << 40) - 1;
 
-    /// Puts the fields together.
+    /// Composes an id of its fields.
     ///
     /// # Panics
     /// If a field is over its maximum: exhaustion has to be refused before an id is made.
@@ -48,7 +48,7 @@ impl MessageId {
     /// The id with these bits.
     ///
     /// # Errors
-    /// [`Invalid::MalformedId`] unless version and variant are right and the instant is one.
+    /// [`Invalid::MalformedId`] unless version and variant are right and the due instant is in range.
     pub fn from_bits(bits: u128) -> Result<MessageId, Invalid> {
         let id = MessageId(bits);
         let version = (bits >> 76) & 0xf;
@@ -64,7 +64,7 @@ impl MessageId {
         self.0
     }
 
-    /// The instant that the message was due at when it was put.
+    /// The message's due instant at its put.
     pub fn due_at_put(self) -> Timestamp {
         Timestamp::from_ms((self.0 >> 80) as i64).expect("checked when the id was made")
     }
@@ -79,7 +79,7 @@ impl MessageId {
         (self.0 >> 40) as u32 & MessageId::MAX_INCARNATION
     }
 
-    /// Its place among the puts of that incarnation.
+    /// Its index among the puts of that incarnation.
     pub const fn counter(self) -> u64 {
         self.0 as u64 & MessageId::MAX_COUNTER
     }
@@ -100,7 +100,7 @@ impl fmt::Debug for MessageId {
 impl FromStr for MessageId {
     type Err = Invalid;
 
-    /// Reads the hyphenated form, in either case.
+    /// Parses the hyphenated form, in either case.
     fn from_str(text: &str) -> Result<MessageId, Invalid> {
         let malformed = || Invalid::MalformedId { text: excerpt(text) };
         if text.len() != uuid::fmt::Hyphenated::LENGTH {
@@ -116,7 +116,7 @@ impl FromStr for MessageId {
 pub struct Number(u64);
 
 impl Number {
-    /// The highest number, which a double of another language still holds exactly.
+    /// The highest number, which a double still represents exactly.
     pub const MAX: Number = Number((1 << 53) - 1);
 
     /// Checks `number`.

@@ -1,4 +1,4 @@
-//! Instants read from text.
+//! Instants parsed from text.
 
 use std::str::FromStr;
 
@@ -9,13 +9,13 @@ use jiff::fmt::temporal::Pieces;
 use crate::text::excerpt;
 use crate::{Invalid, Timestamp};
 
-/// jiff's own instants end some hours before 9999 does, its civil date-times do not.
+/// jiff's instants end some hours before the year 9999 does; its civil date-times do not.
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
 impl FromStr for Timestamp {
     type Err = Invalid;
 
-    /// Reads RFC 3339 with an offset. A finer fraction than a millisecond is refused, not rounded.
+    /// Parses RFC 3339 with an offset. A fraction finer than a millisecond is refused, not rounded.
     fn from_str(text: &str) -> Result<Timestamp, Invalid> {
         if has_long_year(text) {
             return Err(Invalid::DueOutOfRange { ms: i64::MAX });
@@ -37,7 +37,7 @@ impl FromStr for Timestamp {
     }
 }
 
-/// A year of five digits or more: no instant of RFC 3339, but what is wrong with it is the year.
+/// A year of five digits or more is not valid RFC 3339, but the error should name the year.
 fn has_long_year(text: &str) -> bool {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     digits > 4 && text.as_bytes().get(digits) == Some(&b'-')
@@ -67,7 +67,7 @@ mod tests {
         assert!("tomorrow".parse::<Timestamp>().is_err());
     }
 
-    /// One moment of each day, and another one of the next.
+    /// One instant of each day, and another one of the next day.
     #[test]
     fn prints_every_day_as_jiff_does() {
         const DAY_MS: i64 = 86_400_000;

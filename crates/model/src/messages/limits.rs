@@ -1,39 +1,46 @@
-//! Limits of a whole store: what it accepts at most.
+//! The limits of a whole store.
 
 use crate::{Invalid, Settings};
 
-/// What a store accepts at most. Lengths that no store may exceed are constants of their types
-/// ([`Key::MAX_LEN`](crate::Key::MAX_LEN), [`Headers::MAX_LEN`](crate::Headers::MAX_LEN) and so on).
+/// The limits of a whole store.
+///
+/// Lengths that no store may exceed are constants of their types ([`Key::MAX_LEN`](crate::Key::MAX_LEN),
+/// [`Headers::MAX_LEN`](crate::Headers::MAX_LEN) and so on).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest body in bytes: 1 MiB by default, at most [`Limits::MAX_BODY_LEN`].
+    /// The maximum length of a body in bytes: 1 MiB by default, at most [`Limits::MAX_BODY_LEN`].
     pub body_len: usize,
-    /// The most items in one call.
+    /// The maximum number of items per call.
     pub batch: usize,
-    /// The most messages leased at a time; past it a take is refused, retryably, or waits on.
+    /// The maximum number of leased messages. At the limit a take waits, or is refused with a retryable error.
     pub leased: usize,
-    /// The most messages of one queue leased at a time, so that one consumer that never settles leaves leases to the
+    /// The maximum number of leased messages per queue, so that a consumer that never settles leaves leases for the
     /// other queues.
     pub leased_per_queue: usize,
-    /// The most takes that wait on one queue at a time; past it another is refused, retryably.
+    /// The maximum number of takes that wait on one queue. At the limit another is refused with a retryable error.
     pub waiting_per_queue: usize,
-    /// The most queues at a time; past it a put to a new name is refused, retryably.
+    /// The maximum number of queues. At the limit a put to a new name is refused with a retryable error.
     pub queues: usize,
-    /// The most put tokens remembered at a time: past it a put with a new one is refused, retryably. An embedded store
-    /// takes about 72 bytes of memory for each; one that others share has no such limit. 16 million by default, or
-    /// 26,000 puts a second at a `token_ms` of ten minutes.
+    /// The maximum number of put tokens that are remembered.
+    ///
+    /// At the limit a put with a new one is refused with a retryable error.
+    ///
+    /// An embedded store takes about 72 bytes of memory for each; shared stores have no such limit. 16 million by
+    /// default, or 26,000 puts a second at a `token_ms` of ten minutes.
     pub put_tokens: usize,
-    /// The most put tokens of one queue remembered at a time, so that one producer leaves room to the other queues. Stores
-    /// that others share have this limit too.
+    /// The maximum number of put tokens that are remembered per queue, so that one producer leaves room for the other
+    /// queues.
+    ///
+    /// Shared stores have this limit too.
     pub put_tokens_per_queue: usize,
-    /// The settings of a queue that has none of its own.
+    /// The settings of a queue without settings of its own.
     pub defaults: Settings,
 }
 
 impl Limits {
-    /// The highest body limit: 64 MiB.
+    /// The upper bound of [`body_len`](Limits::body_len): 64 MiB.
     pub const MAX_BODY_LEN: usize = 64 * 1024 * 1024;
-    /// The longest error text or reason that a consumer may leave with a message, in bytes.
+    /// The maximum length of an error text or reason that a consumer stores with a message, in bytes.
     pub const MAX_ERROR_TEXT_LEN: usize = 4 * 1024;
 
     /// Checks the length of a body.

@@ -1,36 +1,36 @@
-//! A message as a reader sees it: what was put, and where it stands.
+//! A message as a reader sees it: what was put, and its standing.
 
 use bytes::Bytes;
 
 use crate::{AttemptLimit, Headers, Key, MessageId, Number, QueueName, Standing, Timestamp};
 
-/// The priority of a message that names none. Below it counts as urgent, as with beanstalkd.
+/// The priority of a message that names none. Anything below counts as urgent, as with beanstalkd.
 pub const DEFAULT_PRIORITY: u32 = 1_024;
 
-/// A message, whole.
+/// A complete message.
 ///
-/// Inside a store, `B` may be a place where the body can be read instead of the body itself.
+/// Inside a store, `B` may be a reference to the stored body instead of the body itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<B = Bytes> {
     /// Its identity.
     pub id: MessageId,
-    /// Its number, for protocols and people that want one.
+    /// Its number, for protocols and users that need one.
     pub number: Number,
     /// The queue it is in.
     pub queue: QueueName,
-    /// What it carries.
+    /// The payload.
     pub body: B,
-    /// The caller's own name for it; `None` also once another message has taken the key over.
+    /// The caller's own name for it; `None` also after another message has taken over the key.
     pub key: Option<Key>,
-    /// Text that travels with the body.
+    /// Text that is stored and delivered with the body.
     pub headers: Headers,
     /// When it was put.
     pub created: Timestamp,
-    /// Its own lease in milliseconds, over the queue's.
+    /// Its own lease in milliseconds, which overrides the queue's.
     pub lease_ms: Option<u64>,
-    /// Its own limit of attempts, over the queue's.
+    /// Its own limit of attempts, which overrides the queue's.
     pub max_attempts: Option<AttemptLimit>,
-    /// Due, priority, attempts, state: what changes.
+    /// Due, priority, attempts, state: the mutable part.
     pub standing: Standing,
 }
 

@@ -1,4 +1,4 @@
-//! What a message is, and what may happen to it: all of the model but instants and durations.
+//! What a message is, and what may happen to it: all of the model except instants and durations.
 
 pub(crate) mod base64;
 mod cursor;

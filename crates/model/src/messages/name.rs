@@ -1,4 +1,4 @@
-//! Names: of a queue, of a key, of the token of a put, and of the holder of a lease.
+//! Names: of a queue, a key, the token of a put, and the holder of a lease.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,14 +9,16 @@ use crate::text::excerpt;
 
 /// A queue's name: 1–200 of `A-Za-z0-9-+/;.$_():@`, not starting with `-`, not `.` or `..`.
 ///
-/// The alphabet is beanstalkd's (with `:` and `@` besides), so that a tube's name is a queue's name.
-/// Cloning is cheap.
+/// The alphabet is that of beanstalkd, plus `:` and `@`, so that every tube name is a queue name. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueName(Arc<str>);
 
 impl QueueName {
-    /// The longest name, in bytes.
+    /// The maximum length in bytes.
     pub const MAX_LEN: usize = 200;
+    /// What names of queues that are dwell's own begin with. Over the network those queues can only be read; a program that has the
+    /// store itself may do anything with them.
+    pub const RESERVED: &str = "dwell:";
 
     /// Checks `name`.
     ///
@@ -36,8 +38,15 @@ impl QueueName {
         }
     }
 
-    /// The same name in memory of its own: clones of one and of the other, made and dropped on two processors at a time,
-    /// do not wait for each other.
+    /// Whether the queue is dwell's own.
+    pub fn is_reserved(&self) -> bool {
+        self.0.starts_with(QueueName::RESERVED)
+    }
+
+    /// Copies the name into a new allocation.
+    ///
+    /// Clones of the copy do not share a reference count with clones of the original, so that cloning and dropping them
+    /// on two processors does not contend.
     #[must_use]
     pub fn to_unshared(&self) -> QueueName {
         QueueName(Arc::from(&*self.0))
@@ -51,7 +60,7 @@ impl QueueName {
 pub struct Key(Arc<str>);
 
 impl Key {
-    /// The longest key, in bytes.
+    /// The maximum length in bytes.
     pub const MAX_LEN: usize = 512;
 
     /// Checks `key`.
@@ -67,20 +76,20 @@ impl Key {
     }
 }
 
-/// What makes a retried put harmless: 1–256 characters of visible ASCII, chosen by the caller.
+/// The caller's token for a put, which makes a retried put harmless: 1–256 characters of visible ASCII.
 ///
 /// Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PutToken(Arc<str>);
 
 impl PutToken {
-    /// The longest token, in bytes.
+    /// The maximum length in bytes.
     pub const MAX_LEN: usize = 256;
 
     /// Checks `token`.
     ///
     /// # Errors
-    /// [`Invalid::InvalidToken`] if it is empty, too long, or holds other than visible ASCII.
+    /// [`Invalid::InvalidToken`] if it is empty, too long, or contains anything but visible ASCII.
     pub fn new(token: &str) -> Result<PutToken, Invalid> {
         if (1..=PutToken::MAX_LEN).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic())
         {
@@ -91,15 +100,16 @@ impl PutToken {
     }
 }
 
-/// Who holds a message, as its take said: 1–128 bytes of UTF-8 without control characters. Shown to people, and compared
-/// with nothing.
+/// The holder of a lease, as named by its take: 1–128 bytes of UTF-8 without control characters.
+///
+/// It is displayed to users, and compared with nothing.
 ///
 /// Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder(Arc<str>);
 
 impl Holder {
-    /// The longest holder, in bytes.
+    /// The maximum length in bytes.
     pub const MAX_LEN: usize = 128;
 
     /// Checks `holder`.

@@ -7,7 +7,7 @@ use super::base64;
 use crate::text::excerpt;
 use crate::{Invalid, MessageId, QueueName};
 
-/// A lease's token, never issued twice by a store: not across restart, failover or give-back.
+/// A lease's token, which a store never issues twice: not across restart, failover or give-back.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeaseToken(pub u128);
 
@@ -17,9 +17,9 @@ impl fmt::Debug for LeaseToken {
     }
 }
 
-/// Proof of a lease: what a consumer settles a message with.
+/// Proof of a lease, with which a consumer settles a message.
 ///
-/// Its text is opaque to consumers and safe as one segment of a URL: base64url (RFC 4648 §5, no padding) of
+/// Its text is opaque to consumers and safe as one path segment of a URL: base64url (RFC 4648 §5, no padding) of
 ///
 /// | bytes | field |
 /// |---|---|
@@ -29,7 +29,7 @@ impl fmt::Debug for LeaseToken {
 /// | 1–200 | queue name |
 /// | 4 | CRC-32 (IEEE) of all before it, little-endian |
 ///
-/// To change it: raise the version, and keep reading the old one for as long as leases may last.
+/// To change the format: raise the version, and keep reading the old one for as long as leases may last.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Receipt {
     /// The queue that the message is in.

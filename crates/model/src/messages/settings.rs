@@ -1,20 +1,20 @@
-//! A queue's settings: what each is, its default, its bounds.
+//! The settings of a queue, with their defaults and bounds.
 
 use std::num::NonZeroU32;
 
 use crate::{Invalid, MessageId, Timestamp};
 
-/// How often a message may be handed out before it is dead.
+/// The number of times that a message may be handed out before it is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptLimit {
-    /// Never dead by attempts, as beanstalkd's jobs.
+    /// The number of attempts is not limited, as with beanstalkd's jobs.
     Unlimited,
-    /// Dead once this many attempts are spent.
+    /// The message is dead once this many attempts are spent.
     At(NonZeroU32),
 }
 
 impl AttemptLimit {
-    /// Whether `spent` attempts are all that it grants.
+    /// Whether a message with `spent` attempts has no attempt left.
     pub const fn is_spent(self, spent: u32) -> bool {
         match self {
             AttemptLimit::Unlimited => false,
@@ -32,7 +32,7 @@ impl From<NonZeroU32> for AttemptLimit {
 impl TryFrom<u32> for AttemptLimit {
     type Error = Invalid;
 
-    /// So many attempts; 0 is refused.
+    /// A limit of this many attempts; 0 is refused.
     fn try_from(limit: u32) -> Result<AttemptLimit, Invalid> {
         NonZeroU32::new(limit).map(AttemptLimit::At).ok_or_else(|| Invalid::InvalidSetting {
             setting: SettingName::MaxAttempts.as_str(),
@@ -41,28 +41,28 @@ impl TryFrom<u32> for AttemptLimit {
     }
 }
 
-/// How long a failed message waits before its next attempt: exponential, with jitter.
+/// The delay of a failed message before its next attempt: exponential, with jitter.
 ///
-/// The delay after attempt *n* is `min(cap_ms, base_ms × (factor_percent / 100)^(n − 1))`, less a random
-/// share of up to `jitter_percent`. It grows in whole nanoseconds, each step rounded down, and is rounded down to whole
-/// milliseconds at the end; so every store comes to the same one.
+/// The delay after attempt *n* is `min(cap_ms, base_ms × (factor_percent / 100)^(n − 1))`, less a random share of up to
+/// `jitter_percent`. It grows in whole nanoseconds, each step rounded down, and is finally rounded down to whole
+/// milliseconds, so every store computes the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// The delay after the first attempt, in milliseconds.
     pub base_ms: u64,
-    /// The growth from one attempt to the next, in percent: 200 doubles; 100 to 10,000.
+    /// The growth from one attempt to the next, in percent: 200 doubles the delay; 100 to 10,000.
     pub factor_percent: u32,
-    /// The longest delay, in milliseconds.
+    /// The maximum delay, in milliseconds.
     pub cap_ms: u64,
-    /// The largest share taken off at random, in percent: 0 to 100.
+    /// The maximum share that is subtracted at random, in percent: 0 to 100.
     pub jitter_percent: u32,
 }
 
-/// Of a millisecond.
+/// Nanoseconds per millisecond.
 const NANOS: u128 = 1_000_000;
 
 impl Backoff {
-    /// The delay in milliseconds after attempt `attempt` (from 1), with `random` uniform over all `u32`.
+    /// The delay in milliseconds after attempt `attempt` (from 1), where `random` is uniform over all `u32`.
     pub fn delay_ms(&self, attempt: u32, random: u32) -> u64 {
         let cap = u128::from(self.cap_ms) * NANOS;
         let mut grown = (u128::from(self.base_ms) * NANOS).min(cap);
@@ -79,21 +79,22 @@ impl Backoff {
         (delay - off) as u64
     }
 
-    /// The delay in milliseconds after the lease of message `id` ran out as attempt `attempt` (from 1). Its jitter is
-    /// a hash of the two, so that whoever notices the lapse, and however late, comes to the same instant.
+    /// The delay in milliseconds after the lease of message `id` has lapsed in attempt `attempt` (from 1).
+    ///
+    /// Its jitter is a hash of the two, so that every reader of the lapse, at any time, computes the same instant.
     pub fn lapse_delay_ms(&self, id: MessageId, attempt: u32) -> u64 {
         self.delay_ms(attempt, lapse_jitter(id, attempt))
     }
 }
 
-/// Of the 16 bytes of the id and the 4 of the attempt, big-endian.
+/// The hash of the 16 bytes of the id and the 4 of the attempt, big-endian.
 fn lapse_jitter(id: MessageId, attempt: u32) -> u32 {
     let bytes = id.as_bits().to_be_bytes().into_iter().chain(attempt.to_be_bytes());
     one_at_a_time(bytes)
 }
 
-/// Bob Jenkins's one-at-a-time hash: additions, shifts and exclusive-ors of 32 bits, which a script of Redis and SQL do as
-/// exactly.
+/// Bob Jenkins's one-at-a-time hash: 32-bit additions, shifts and exclusive-ors, which Redis scripts and SQL compute
+/// just as exactly.
 fn one_at_a_time(bytes: impl Iterator<Item = u8>) -> u32 {
     let mixed = bytes.fold(0_u32, |hash, byte| {
         let hash = hash.wrapping_add(u32::from(byte));
@@ -105,23 +106,25 @@ fn one_at_a_time(bytes: impl Iterator<Item = u8>) -> u32 {
     mixed.wrapping_add(mixed << 15)
 }
 
-/// From which lapse of a lease on a message waits for the queue's backoff, and is not ready at once with the earliest due
-/// of its queue.
+/// The first lapse of a lease after which a message waits for the queue's backoff.
 ///
-/// Attempts are counted, not lapses: one that a consumer spent by a retry counts too, and a revive starts anew.
+/// Before that it is ready at once, among the earliest due messages of its queue.
+///
+/// Attempts are counted, not lapses: an attempt that a consumer spent by a retry counts too, and a revive resets the
+/// count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LapseBackoff {
-    /// It is ready at once, however often its lease runs out: as with beanstalkd and SQS.
+    /// The message is ready at once, however often its lease lapses, as with beanstalkd and SQS.
     #[default]
     Never,
-    /// From the second attempt spent on: one lapse may be a deploy, two are a message that hurts.
+    /// After the second attempt spent, and later ones: one lapse may be a deploy, two are likely the message's fault.
     Second,
-    /// After each.
+    /// After every lapse.
     First,
 }
 
 impl LapseBackoff {
-    /// All three.
+    /// All variants.
     pub const ALL: [LapseBackoff; 3] = [LapseBackoff::Never, LapseBackoff::Second, LapseBackoff::First];
 
     /// The word that JSON and configuration use: `never`, `second`, `first`.
@@ -133,7 +136,7 @@ impl LapseBackoff {
         }
     }
 
-    /// Whether a message waits whose lease has run out, with so many attempts spent, this one included.
+    /// Whether a message waits whose lease has lapsed, with `spent` attempts spent, this one included.
     pub const fn applies(self, spent: u32) -> bool {
         match self {
             LapseBackoff::Never => false,
@@ -143,18 +146,18 @@ impl LapseBackoff {
     }
 }
 
-/// What becomes of a message whose expiry comes while nobody holds it.
+/// What happens to a message that expires while it is not leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnExpiry {
     /// It is dead.
     #[default]
     Dead,
-    /// It is gone: nothing is left of it but a count.
+    /// It is removed. Only a count remains.
     Drop,
 }
 
 impl OnExpiry {
-    /// Both.
+    /// All variants.
     pub const ALL: [OnExpiry; 2] = [OnExpiry::Dead, OnExpiry::Drop];
 
     /// The word that JSON and configuration use: `dead`, `drop`.
@@ -169,16 +172,16 @@ impl OnExpiry {
 /// Whether a queue hands messages out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// It does.
+    /// It hands messages out.
     Running,
-    /// It does again from this instant on.
+    /// It is paused until this instant.
     Until(Timestamp),
-    /// It does not until it is told to.
+    /// It is paused until it is resumed.
     Indefinite,
 }
 
 impl Pause {
-    /// Whether nothing is handed out at `now`.
+    /// Whether the queue is paused at `now`.
     pub fn is_paused_at(self, now: Timestamp) -> bool {
         match self {
             Pause::Running => false,
@@ -188,46 +191,47 @@ impl Pause {
     }
 }
 
-/// The settings in force for a queue: its own over the defaults.
+/// The effective settings of a queue: its own over the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How long a take's lease lasts, in milliseconds, where neither take nor message says otherwise.
+    /// The length of a lease in milliseconds, where neither take nor message names one.
     pub lease_ms: u64,
-    /// How often a message may be handed out, where the message does not say otherwise.
+    /// The number of times that a message may be handed out, where the message does not name a limit.
     pub max_attempts: AttemptLimit,
-    /// The delay of a retry that names none.
+    /// The delay of a retry that does not name one.
     pub backoff: Backoff,
-    /// The most scheduled and ready messages together; `None` for no limit. Past it a put is refused.
+    /// The maximum number of scheduled and ready messages together; `None` for no limit. At the limit a put is refused.
     pub max_pending: Option<u64>,
-    /// Whether messages are handed out.
+    /// Whether the queue is paused.
     pub pause: Pause,
-    /// Named delays in milliseconds: level 1 is the first.
+    /// Named delays in milliseconds: the first one is level 1.
     pub levels: Vec<u64>,
-    /// Over how many shards or partitions the queue is spread, 1 to 1,024; order holds in each.
+    /// The number of shards or partitions of the queue, 1 to 1,024. Messages are ordered within each.
     pub spread: u16,
-    /// How long a put's token is remembered, in milliseconds.
+    /// The time for which a put's token is remembered, in milliseconds.
     pub token_ms: u64,
-    /// How long a message stays dead, in milliseconds from its death on; `None` until somebody removes it.
+    /// The time for which a dead message is kept, in milliseconds from its death; `None` for no limit.
     pub dead_ttl_ms: Option<u64>,
-    /// The most dead messages; past it the oldest deaths are discarded. `None` for no limit. Where a queue is spread over
-    /// partitions, each keeps its share of them, rounded up ([`Settings::dead_share`]).
+    /// The maximum number of dead messages, past which the oldest deaths are discarded; `None` for no limit.
+    ///
+    /// Each partition of a queue keeps its share, rounded up ([`Settings::dead_share`]).
     pub dead_max: Option<u64>,
-    /// What becomes of a message that expires.
+    /// What happens to a message that expires.
     pub on_expiry: OnExpiry,
-    /// The most messages of the queue that are leased at a time; at it the queue is as if paused. `None` for no limit but the
-    /// store's.
+    /// The maximum number of leased messages in the queue, at which the queue behaves as if paused; `None` for no limit
+    /// but the store's.
     pub max_leased: Option<u64>,
-    /// From which lapse of a lease on a message waits for `backoff`.
+    /// The first lapse after which a message waits for `backoff`.
     pub lapse_backoff: LapseBackoff,
 }
 
 impl Settings {
-    /// How many dead messages one of so many partitions keeps, rounded up; `None` for no limit.
+    /// The number of dead messages that each of `partitions` partitions keeps, rounded up; `None` for no limit.
     pub fn dead_share(&self, partitions: u16) -> Option<u64> {
         self.dead_max.map(|most| most.div_ceil(u64::from(partitions.max(1))))
     }
 
-    /// Whether the time of a message is over that died at `death`: it is gone.
+    /// Whether a message that died at `death` has exceeded its retention and is gone.
     pub fn is_past_retention(&self, death: Timestamp, now: Timestamp) -> bool {
         self.dead_ttl_ms.is_some_and(|ttl_ms| death.saturating_after(ttl_ms) <= now)
     }
@@ -253,7 +257,7 @@ impl Default for Settings {
     }
 }
 
-/// One setting with a value of a queue's own.
+/// A queue's own value of one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// See [`Settings::lease_ms`].
@@ -317,7 +321,7 @@ pub enum SettingName {
 }
 
 impl SettingName {
-    /// All of them, in the order of their numbers.
+    /// All names, in the order of their numbers.
     pub const ALL: [SettingName; 13] = [
         SettingName::Lease,
         SettingName::MaxAttempts,
@@ -357,16 +361,17 @@ impl SettingName {
 /// A change to one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingChange {
-    /// The queue gets a value of its own.
+    /// Gives the queue its own value.
     Set(Setting),
-    /// The queue follows the default again.
+    /// Returns the queue to the default.
     Reset(SettingName),
 }
 
 impl SettingChange {
-    /// What the change comes to at `now`, where queues are paused as `default` says unless they have a setting of
-    /// their own: a pause that has ended by then lets the queue run, and is no setting of its own if running is
-    /// the default.
+    /// The effective change at `now`, where `default` is the pause of queues without their own setting.
+    ///
+    /// A pause that has ended by then becomes a running queue, which is not stored as a setting if running is the
+    /// default.
     #[must_use]
     pub fn as_of(self, now: Timestamp, default: Pause) -> SettingChange {
         match self {
@@ -377,8 +382,9 @@ impl SettingChange {
         }
     }
 
-    /// The change that lets a queue run, where queues are paused as `default` says. A setting of its own that says
-    /// no more than the default would outlive the queue's messages for nothing.
+    /// The change that makes a queue run, where `default` is the pause of queues without their own setting.
+    ///
+    /// It does not store a setting equal to the default, as that would needlessly outlive the queue's messages.
     pub const fn running(default: Pause) -> SettingChange {
         match default {
             Pause::Running => SettingChange::Reset(SettingName::Pause),
@@ -388,21 +394,23 @@ impl SettingChange {
 }
 
 impl Setting {
-    /// The longest lease: beanstalkd's longest TTR, 2^32 − 1 seconds, in milliseconds.
+    /// The maximum lease in milliseconds: beanstalkd's maximum TTR, 2^32 − 1 seconds.
     pub const MAX_LEASE_MS: u64 = u32::MAX as u64 * 1_000;
-    /// The longest base and cap of a backoff, in milliseconds: a retry that names no delay ends before the year 9999 for
-    /// thousands of years to come, and so is not refused for it.
+    /// The maximum base and cap of a backoff, in milliseconds.
+    ///
+    /// For thousands of years to come, a retry without a delay then ends before the year 9999, so it is not refused as
+    /// out of range.
     pub const MAX_BACKOFF_MS: u64 = 1_000 * 365 * 86_400_000;
-    /// The longest time that messages may be kept dead, in milliseconds: 1,000 years of 365 days.
+    /// The maximum retention of dead messages, in milliseconds: 1,000 years of 365 days.
     pub const MAX_DEAD_TTL_MS: u64 = Setting::MAX_BACKOFF_MS;
-    /// The highest limit of dead or leased messages, which a double of another language still holds exactly.
+    /// The maximum limit of dead or leased messages, which a double still represents exactly.
     pub const MAX_COUNT: u64 = (1 << 53) - 1;
-    /// The most delay levels in one table.
+    /// The maximum number of delay levels in a table.
     pub const MAX_LEVELS: usize = 100;
-    /// The widest spread.
+    /// The maximum spread.
     pub const MAX_SPREAD: u16 = 1_024;
 
-    /// Which setting this is.
+    /// The name of this setting.
     pub const fn name(&self) -> SettingName {
         match self {
             Setting::LeaseMs(_) => SettingName::Lease,
@@ -472,14 +480,14 @@ impl Setting {
     }
 }
 
-/// The settings that a queue has of its own; the rest follow the defaults.
+/// A queue's own settings; all others follow the defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct OwnSettings {
     values: Vec<Setting>,
 }
 
 impl OwnSettings {
-    /// Makes one change. The value was checked before.
+    /// Applies one change. Its value was checked before.
     pub fn change(&mut self, change: SettingChange) {
         let name = match &change {
             SettingChange::Set(setting) => setting.name(),
@@ -492,12 +500,12 @@ impl OwnSettings {
         }
     }
 
-    /// The queue's own values, by the order of their names' numbers.
+    /// The queue's own values, in the order of their names' numbers.
     pub fn iter(&self) -> impl Iterator<Item = &Setting> {
         self.values.iter()
     }
 
-    /// When a pause of the queue's own ends by itself, if it does.
+    /// The end of the queue's own pause, if it has one with an end.
     pub fn pause_end(&self) -> Option<Timestamp> {
         self.values.iter().find_map(|value| match value {
             Setting::Pause(Pause::Until(end)) => Some(*end),
@@ -505,20 +513,20 @@ impl OwnSettings {
         })
     }
 
-    /// Those that can not be given up while the queue has messages: a spread other than that of `defaults`, which says
-    /// where they lie.
+    /// The settings that cannot be dropped while the queue has messages: a spread that differs from that of `defaults`,
+    /// since it determines where the messages are stored.
     pub fn fixed(&self, defaults: &Settings) -> OwnSettings {
         let is_fixed =
             |value: &&Setting| matches!(value, Setting::Spread(spread) if *spread != defaults.spread);
         OwnSettings { values: self.values.iter().filter(is_fixed).cloned().collect() }
     }
 
-    /// Whether the queue follows the defaults in everything.
+    /// Whether the queue has no settings of its own.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// The settings in force over `defaults`.
+    /// The effective settings, with `defaults` for those that the queue does not have.
     pub fn over(&self, defaults: &Settings) -> Settings {
         let mut settings = defaults.clone();
         for value in &self.values {
@@ -599,7 +607,7 @@ mod tests {
         assert_eq!(other.clone().as_of(end, Pause::Running), other);
     }
 
-    /// Every store comes to the same: Redis and PostgreSQL have these pairs in their tests.
+    /// Every store computes the same values: the tests of Redis and PostgreSQL have these pairs too.
     #[test]
     fn the_jitter_after_a_lapse_is_a_hash_of_id_and_attempt() {
         let id = |n: u64| MessageId::new(Timestamp::from_ms(1_795_000_000_123).unwrap(), 0, 1, n);
@@ -613,7 +621,7 @@ mod tests {
         }
         assert_ne!(backoff.lapse_delay_ms(id(7), 1), backoff.lapse_delay_ms(id(7), 2));
         assert_eq!(backoff.lapse_delay_ms(id(7), 2), backoff.lapse_delay_ms(id(7), 2));
-        // As published with the function.
+        // Test vectors as published with the function.
         let hash = |bytes: &[u8]| one_at_a_time(bytes.iter().copied());
         let fox = b"The quick brown fox jumps over the lazy dog";
         assert_eq!((hash(b"a"), hash(fox)), (0xca2e_9442, 0x519e_91f5));

@@ -1,4 +1,4 @@
-//! Where a message stands: the part of it that changes during its life.
+//! The standing of a message: the part of it that changes during its life.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ pub struct Standing {
     pub due: Timestamp,
     /// Smaller first, among messages that are already due.
     pub priority: u32,
-    /// How many attempts are spent; the one under way is not.
+    /// The number of attempts spent, without the current one.
     pub attempts: u32,
-    /// The instant past which it is dead, if nobody holds it then.
+    /// The instant past which it is dead, unless it is leased then.
     pub expires: Option<Timestamp>,
-    /// Whether another message took its key over, for good.
+    /// Whether another message has taken over its key, for good.
     pub keyless: bool,
-    /// What has happened to it so far.
+    /// How often each thing has happened to it.
     pub counts: Counts,
     /// The error of its last failed attempt, or the reason it was buried with.
     pub last_error: Option<Arc<str>>,
-    /// Who holds it, if its take said so; `None` unless it is leased.
+    /// The holder that its take named; `None` unless it is leased.
     pub holder: Option<Holder>,
 }
 
@@ -33,7 +33,7 @@ pub struct Standing {
 pub enum State {
     /// Waiting for its instant.
     Scheduled,
-    /// Due; it stays so though the clock may step back.
+    /// Due. It stays ready even if the clock steps back.
     Ready,
     /// Handed out.
     Leased(Lease),
@@ -41,7 +41,7 @@ pub enum State {
     Dead(Death),
 }
 
-/// A state without its details: what a list is asked for.
+/// A state without its details, as used to select a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StateKind {
     /// See [`State::Scheduled`].
@@ -55,7 +55,7 @@ pub enum StateKind {
 }
 
 impl StateKind {
-    /// All four.
+    /// All variants.
     pub const ALL: [StateKind; 4] =
         [StateKind::Scheduled, StateKind::Ready, StateKind::Leased, StateKind::Dead];
 
@@ -77,7 +77,7 @@ impl fmt::Display for StateKind {
 }
 
 impl State {
-    /// Which of the four it is.
+    /// The kind of this state.
     pub const fn kind(&self) -> StateKind {
         match self {
             State::Scheduled => StateKind::Scheduled,
@@ -93,18 +93,18 @@ impl State {
 pub struct Lease {
     /// The token that its receipt carries.
     pub token: LeaseToken,
-    /// How long it was granted for, in milliseconds.
+    /// The granted length in milliseconds.
     pub lease_ms: u64,
-    /// Its deadline on the monotonic clock of this process: the one that counts.
+    /// Its deadline on the monotonic clock of this process. This one is authoritative.
     pub deadline_mono_ms: u64,
-    /// The same deadline on the wall clock as it was at the grant: the one that is stored.
+    /// The same deadline on the wall clock as it read at the grant. This one is stored.
     pub deadline: Timestamp,
     /// Whether it ends with the process that took it.
     pub bound: bool,
 }
 
 impl Lease {
-    /// A lease of `lease_ms` from `now` on.
+    /// Creates a lease of `lease_ms` from `now` on.
     pub fn granted(token: LeaseToken, lease_ms: u64, bound: bool, now: Now) -> Lease {
         Lease {
             token,
@@ -115,14 +115,14 @@ impl Lease {
         }
     }
 
-    /// The same lease in a process that has just opened the store: what was left of it by the wall
-    /// clock, and never more than was granted.
+    /// The same lease in a process that has just opened the store: the time left by the wall clock, and at most the
+    /// granted length.
     pub fn rebased(self, now: Now) -> Lease {
         let left_ms = self.deadline.ms_since(now.wall).min(self.lease_ms);
         Lease { deadline_mono_ms: now.mono_ms.saturating_add(left_ms), ..self }
     }
 
-    /// When it was granted or last extended, by the wall clock as it was then. An extension grants anew.
+    /// The instant of the grant or the last extension, by the wall clock as it read then.
     pub fn granted_at(&self) -> Timestamp {
         let lease_ms = i64::try_from(self.lease_ms).unwrap_or(i64::MAX);
         Timestamp::from_ms(self.deadline.as_ms().saturating_sub(lease_ms)).unwrap_or(Timestamp::MIN)
@@ -134,12 +134,12 @@ impl Lease {
     }
 }
 
-/// How a message came to be dead.
+/// How and when a message became dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// Why.
+    /// The reason.
     pub reason: DeathReason,
-    /// When.
+    /// The instant.
     pub at: Timestamp,
 }
 
@@ -150,7 +150,7 @@ pub enum DeathReason {
     AttemptsSpent,
     /// A consumer buried it.
     Buried,
-    /// Its expiry came while nobody held it.
+    /// It expired while it was not leased.
     Expired,
 }
 
@@ -165,7 +165,7 @@ impl DeathReason {
     }
 }
 
-/// How often each thing happened to a message.
+/// The number of times that each thing happened to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Times it was handed out.
@@ -181,7 +181,7 @@ pub struct Counts {
 }
 
 impl Standing {
-    /// A message just put: ready if its instant has come, scheduled if not.
+    /// The standing of a new message: ready if its instant has been reached, otherwise scheduled.
     pub fn put(due: Timestamp, priority: u32, expires: Option<Timestamp>, now: Now) -> Standing {
         let state = if due <= now.wall { State::Ready } else { State::Scheduled };
         Standing {
@@ -197,7 +197,7 @@ impl Standing {
         }
     }
 
-    /// The attempt that is under way, or the number of those spent: what people are shown.
+    /// The number of the current attempt, or else the number of attempts spent: the value that users see.
     pub fn attempt(&self) -> u32 {
         match self.state {
             State::Leased(_) => self.attempts.saturating_add(1),

@@ -1,10 +1,10 @@
 //! The state machine of one message, as pure data: what each command does in each state.
 //!
 //! Ground rules:
-//! 1. Time comes first. Whatever `now` has brought about (due reached, lease run out, expired) happens
-//!    before the command looks at the message, so that every answer is as of now.
-//! 2. A refusal changes nothing. What time alone brought about can be had again by [`as_of`].
-//! 3. Every store does exactly this: the embedded ones call these functions, Redis and PostgreSQL say the
+//! 1. Time comes first. Whatever `now` has brought about (due reached, lease lapsed, expired) is applied before the
+//!    command looks at the message, so that every answer is as of now.
+//! 2. A refusal changes nothing. The effect of time alone can be computed again with [`as_of`].
+//! 3. Every store behaves exactly like this: the embedded ones call these functions, Redis and PostgreSQL implement the
 //!    same in their own languages under the same tests. The table is `docs/states.md`; a test reads it.
 
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use crate::{
     Standing, State, Timestamp,
 };
 
-/// What a message's own attributes and its queue's settings say of what becomes of it.
+/// The attributes of a message and the settings of its queue that decide its transitions.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
-    /// The message: the jitter of its backoff after a lapse depends on it.
+    /// The message's id: the jitter of its backoff after a lapse depends on it.
     pub id: MessageId,
-    /// How often it may be handed out.
+    /// The number of times that it may be handed out.
     pub max_attempts: AttemptLimit,
-    /// The settings in force for its queue.
+    /// The effective settings of its queue.
     pub settings: &'a Settings,
 }
 
 impl<'a> Rules<'a> {
-    /// Those of a message with this limit of attempts of its own, if it has one, over its queue's.
+    /// The rules of a message. `own_limit` is its own limit of attempts, if it has one, and overrides the queue's.
     pub fn of(id: MessageId, own_limit: Option<AttemptLimit>, settings: &'a Settings) -> Rules<'a> {
         Rules { id, max_attempts: own_limit.unwrap_or(settings.max_attempts), settings }
     }
 }
 
-/// What may be done to one message.
+/// A command on one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Hand it out, if it is ready.
     Take(Grant),
-    /// Hand this very message out, though it is scheduled or dead; its instant becomes now, if it was later.
+    /// Hand out this message even if it is scheduled or dead; its due instant becomes now, if it was later.
     TakeById(Grant),
     /// Settle: it is done.
     Ack(LeaseToken),
@@ -56,12 +56,12 @@ pub enum Command {
     Release {
         /// Proof of the lease.
         token: LeaseToken,
-        /// `None` keeps the instant it had; else it is due so many milliseconds from now.
+        /// The new delay in milliseconds from now; `None` keeps the due instant.
         after_ms: Option<u64>,
         /// A new priority.
         priority: Option<u32>,
     },
-    /// Nobody was there to receive it: as if it had not been taken, though the token is spent.
+    /// Undo a take whose caller is gone: as if the message had not been taken, but the token is spent.
     GiveBack(LeaseToken),
     /// Settle: set it aside.
     Bury {
@@ -72,75 +72,75 @@ pub enum Command {
         /// Why.
         reason: Option<Arc<str>>,
     },
-    /// Settle: hold it for `lease_ms` more from now on.
+    /// Settle: extend the lease to `lease_ms` from now.
     Extend {
         /// Proof of the lease.
         token: LeaseToken,
         /// The new length in milliseconds.
         lease_ms: u64,
     },
-    /// The process that a lease was bound to is gone: the lease has run out, whatever its deadline.
+    /// End a lease whose process is gone, whatever its deadline.
     Unbind,
-    /// An operator ends the lease: it has run out, whatever its deadline.
+    /// End a lease on behalf of an operator, whatever its deadline.
     ExpireLease {
-        /// How often the message had been handed out when the operator saw who holds it: a later lease is not meant.
+        /// The message's number of takes when the operator saw its holder: a later lease is not ended.
         takes: u32,
     },
     /// Remove it before it is handed out.
     Cancel,
-    /// Move its instant.
+    /// Change its due instant.
     Reschedule(Timestamp),
-    /// Let the earlier of two instants win: its own and this one. A ready message stays ready.
+    /// Set its due instant to the earlier of its own and this one. A ready message stays ready.
     BringForward(Timestamp),
-    /// Bring it back from the dead, due at this instant, with all attempts before it again.
+    /// Return it from the dead, due at this instant, with all its attempts left.
     Revive(Timestamp),
     /// Remove it from the dead.
     Discard,
-    /// Another message takes its key over.
+    /// Give up its key, which another message takes over.
     GiveUpKey,
 }
 
-/// The lease that a take asks for.
+/// The lease that a take requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// A token never issued before.
+    /// A token that was never issued before.
     pub token: LeaseToken,
     /// The length in milliseconds.
     pub lease_ms: u64,
     /// Whether the lease ends with the process.
     pub bound: bool,
-    /// Who holds the message then, if the take says so.
+    /// The holder of the message, if the take names one.
     pub holder: Option<Holder>,
 }
 
-/// What a command made of a message.
+/// The result of a command on a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// Where it stands now; `None` if it is gone.
+    /// Its new standing; `None` if it is gone.
     pub next: Option<Standing>,
-    /// What the store has to do besides.
+    /// What else the store has to do.
     pub effects: Effects,
 }
 
-/// What a store has to do after a transition, besides storing it.
+/// What a store has to do after a transition, in addition to storing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Effects {
-    /// It may be handed out now: wake a waiting take.
+    /// It may be handed out now, so a waiting take has to be woken.
     pub became_ready: bool,
-    /// It has left the live messages: its key, if it has one, is free.
+    /// It has left the live messages, so its key, if it has one, is free.
     pub frees_key: bool,
-    /// It has come back among the live messages: its key, if it has one, must be free and is its own again.
+    /// It has returned to the live messages. Its key, if it has one, must be free, and is its own again.
     pub claims_key: bool,
-    /// It has expired and is gone, since its queue drops what expires.
+    /// It has expired and is gone, since its queue drops expired messages.
     pub dropped: bool,
 }
 
-/// Why a command was refused. Nothing has changed.
+/// The reason why a command was refused. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The receipt proves no lease that is in force.
+    /// The receipt proves no current lease.
     LeaseLost,
-    /// Somebody holds it.
+    /// The message is leased.
     Leased,
     /// It is dead.
     Dead,
@@ -148,29 +148,29 @@ pub enum Refusal {
     NotDead,
     /// It is not ready.
     NotReady,
-    /// Nobody holds it.
+    /// The message is not leased.
     NotLeased,
-    /// Somebody holds it, by another take than was named.
+    /// The message is leased by another take than the one named.
     LeaseChanged,
-    /// It has expired, and its queue drops what expires: it is not there.
+    /// It has expired and is gone, since its queue drops expired messages.
     Gone,
-    /// Its expiry does not lie after the new instant.
+    /// Its expiry is not after the new instant.
     ExpiresBeforeDue,
-    /// The new instant lies past the year 9999.
+    /// The new instant is past the year 9999.
     DueOutOfRange,
 }
 
-/// Where a message stands as of `now`: due reached, lease run out, expired; `None` if it is gone by that.
+/// The standing as of `now`: due reached, lease lapsed, expired. `None` if the message is gone by then.
 pub fn as_of(standing: &Standing, now: Now, rules: Rules<'_>) -> Option<Standing> {
     passed(standing.clone(), now, rules)
 }
 
-/// The same of a standing that is not needed any more as it was.
+/// The same, for a standing that is no longer needed as it was.
 fn passed(mut next: Standing, now: Now, rules: Rules<'_>) -> Option<Standing> {
     if let State::Leased(lease) = next.state
         && lease.has_lapsed(now)
     {
-        // The deadline, not the moment of noticing: a death has one instant, whenever it is first looked at.
+        // The deadline, not the time of the reading: a death has one instant, whenever it is first observed.
         lapse(&mut next, lease.deadline, rules);
     }
     settled_by_time(next, now, rules)
@@ -179,7 +179,7 @@ fn passed(mut next: Standing, now: Now, rules: Rules<'_>) -> Option<Standing> {
 /// Applies `command` to a message at `now`.
 ///
 /// # Errors
-/// A [`Refusal`]; nothing has changed then.
+/// A [`Refusal`]. Nothing has changed then.
 pub fn apply(
     standing: &Standing,
     command: &Command,
@@ -288,17 +288,20 @@ pub fn apply(
     Ok(transition(standing, next, now, rules))
 }
 
-/// Whether an ack under `token` at `now` ends a message that is held under `lease`: what [`apply`] makes of
-/// [`Command::Ack`], for stores that need not look at the rest of its standing for that.
+/// Whether an ack with `token` at `now` ends a message that is held under `lease`.
+///
+/// It agrees with [`apply`] of [`Command::Ack`], for stores that do not need the rest of the standing for that.
 pub fn is_acked(lease: &Lease, token: LeaseToken, now: Now) -> bool {
     lease.token == token && !lease.has_lapsed(now)
 }
 
-/// Where a message stands that is handed out at `now`: what [`apply`] makes of [`Command::Take`], for stores that hand out
-/// many, and need no copy of where each stood before.
+/// The standing of a message that is handed out at `now`.
+///
+/// It agrees with [`apply`] of [`Command::Take`], for stores that hand out many messages and need no copy of the
+/// previous standing.
 ///
 /// # Errors
-/// A [`Refusal`], as from there.
+/// A [`Refusal`], as from [`apply`].
 pub fn taken(standing: Standing, grant: &Grant, now: Now, rules: Rules<'_>) -> Result<Standing, Refusal> {
     let before = passed(standing, now, rules).ok_or(Refusal::Gone)?;
     match before.state {
@@ -309,7 +312,7 @@ pub fn taken(standing: Standing, grant: &Grant, now: Now, rules: Rules<'_>) -> R
     }
 }
 
-/// The lease in force that `token` proves.
+/// The current lease that `token` proves.
 fn held(standing: &Standing, token: LeaseToken) -> Result<Lease, Refusal> {
     match standing.state {
         State::Leased(lease) if lease.token == token => Ok(lease),
@@ -328,8 +331,9 @@ fn take_by_id(before: Standing, grant: &Grant, now: Now) -> Result<Option<Standi
     }
 }
 
-/// Who asks for a message by id decides that its moment is now: so whatever is leased has been due,
-/// and goes back to ready, not to scheduled, when the lease ends.
+/// A take by id makes the message due now.
+///
+/// So every leased message has been due, and returns to ready, not to scheduled, when its lease ends.
 fn brought_forward(mut standing: Standing, now: Now) -> Standing {
     standing.due = standing.due.min(now.wall);
     standing
@@ -351,7 +355,8 @@ fn moved(mut standing: Standing, due: Timestamp) -> Result<Standing, Refusal> {
     Ok(standing)
 }
 
-/// An expiry that has passed, or would before the new instant, would kill it again, so it goes; a later one stays.
+/// An expiry that has passed, or would pass before the new instant, would kill the message again, so it is removed; a
+/// later one stays.
 fn revived(mut standing: Standing, due: Timestamp, now: Now) -> Standing {
     standing.due = due;
     standing.state = State::Scheduled;
@@ -361,7 +366,7 @@ fn revived(mut standing: Standing, due: Timestamp, now: Now) -> Standing {
     standing
 }
 
-/// A lease has run out at `at`: its deadline, unless it was ended before.
+/// The lease has lapsed at `at`: its deadline, unless it was ended earlier.
 fn lapse(standing: &mut Standing, at: Timestamp, rules: Rules<'_>) {
     standing.counts.lapses = standing.counts.lapses.saturating_add(1);
     spend_attempt(standing, at, rules.max_attempts);
@@ -376,7 +381,7 @@ fn lapse(standing: &mut Standing, at: Timestamp, rules: Rules<'_>) {
     }
 }
 
-/// Scheduled for the next attempt, or dead if there is none.
+/// Schedules the next attempt, or makes the message dead if there is none.
 fn spend_attempt(standing: &mut Standing, at: Timestamp, max_attempts: AttemptLimit) {
     standing.attempts = standing.attempts.saturating_add(1);
     standing.state = if max_attempts.is_spent(standing.attempts) {
@@ -386,8 +391,8 @@ fn spend_attempt(standing: &mut Standing, at: Timestamp, max_attempts: AttemptLi
     };
 }
 
-/// What the wall clock alone brings about for a message that nobody holds; `None` if it has expired, and its queue drops
-/// what does.
+/// Applies the wall clock to a message that is not leased; `None` if it has expired and its queue drops expired
+/// messages.
 fn settled_by_time(mut standing: Standing, now: Now, rules: Rules<'_>) -> Option<Standing> {
     if standing.state == State::Scheduled && standing.due <= now.wall {
         standing.state = State::Ready;
@@ -410,7 +415,7 @@ fn settled_by_time(mut standing: Standing, now: Now, rules: Rules<'_>) -> Option
     Some(standing)
 }
 
-/// Lets time act on the result, and says what the store has to do: judged against what is stored.
+/// Applies time to the result, and compares it with what is stored to find what else the store has to do.
 fn transition(stored: &Standing, next: Option<Standing>, now: Now, rules: Rules<'_>) -> Transition {
     let was_there = next.is_some();
     let next = next.and_then(|next| settled_by_time(next, now, rules));

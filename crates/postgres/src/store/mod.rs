@@ -16,6 +16,7 @@ mod message;
 mod open;
 mod put;
 mod refusal;
+mod runtime;
 mod session;
 mod settings;
 mod settle;
@@ -42,6 +43,7 @@ use tokio::runtime::Handle;
 use tokio_postgres::Row;
 
 use deaths::Deaths;
+use runtime::OwnRuntime;
 use session::{Leases, Session};
 use take::Floors;
 use timer::Timer;
@@ -54,7 +56,9 @@ use crate::{Address, OpenError};
 
 /// A store on one PostgreSQL, shared by all processes that open the same database and schema, and by callers' own transactions.
 ///
-/// Its calls run on the Tokio runtime on which it was opened, and may be awaited anywhere.
+/// Its calls run on the Tokio runtime on which it was opened, or on its own ([`PostgresStore::open_with_thread`],
+/// [`PostgresStore::open_with_thread_async`]), and may be awaited anywhere. A thread that blocks on a call must not be one
+/// that the store's runtime needs.
 ///
 /// - **Time** is the server's wall clock. A step of that clock moves what is due, and the ends of leases too.
 /// - **Leases** that are bound end with this process: when the store is opened again under the same `client` name, or
@@ -64,6 +68,8 @@ use crate::{Address, OpenError};
 pub struct PostgresStore {
     inner: Arc<Inner>,
     runtime: Handle,
+    /// The runtime itself, where the store has one of its own: it ends with the store.
+    own_runtime: Option<OwnRuntime>,
 }
 
 /// What all calls share.
@@ -100,6 +106,42 @@ impl PostgresStore {
         PostgresStore::open_for_test(address, limits, Arc::new(SystemClock::new())).await
     }
 
+    /// As [`open`](PostgresStore::open), for a program without a runtime: the store has its own, on one thread. Its calls
+    /// may be awaited, or waited for, anywhere.
+    ///
+    /// # Errors
+    /// As there, and [`OpenError::Threads`].
+    ///
+    /// # Panics
+    /// If called on a thread of an async runtime, which it would block.
+    pub fn open_with_thread(
+        address: Address,
+        limits: Limits,
+    ) -> std::result::Result<PostgresStore, OpenError> {
+        let runtime = OwnRuntime::start()?;
+        let mut store = runtime.get().block_on(PostgresStore::open(address, limits))?;
+        store.own_runtime = Some(runtime);
+        Ok(store)
+    }
+
+    /// As [`open_with_thread`](PostgresStore::open_with_thread), to be awaited on any runtime or on none.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn open_with_thread_async(
+        address: Address,
+        limits: Limits,
+    ) -> std::result::Result<PostgresStore, OpenError> {
+        let runtime = OwnRuntime::start()?;
+        let mut store = match runtime.get().spawn(PostgresStore::open(address, limits)).await {
+            Ok(opened) => opened?,
+            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            Err(ended) => return Err(OpenError::Threads { reason: ended.to_string() }),
+        };
+        store.own_runtime = Some(runtime);
+        Ok(store)
+    }
+
     /// As [`open`](PostgresStore::open), with a clock for the sleeps of this process. The server's clock is not affected.
     ///
     /// # Errors
@@ -132,7 +174,7 @@ impl PostgresStore {
             has_left: AtomicBool::new(false),
         });
         let runtime = Handle::current();
-        let store = PostgresStore { inner, runtime };
+        let store = PostgresStore { inner, runtime, own_runtime: None };
         let ended = store.inner.end_client().await;
         ended.map_err(|error| OpenError::Unreachable { at, reason: error.to_string() })?;
         store.runtime.spawn(waiting::run(Arc::downgrade(&store.inner)));
@@ -155,6 +197,11 @@ impl PostgresStore {
             ended.is_ok()
         });
         left.await.unwrap_or(false)
+    }
+
+    /// Whether it was ended by [`leave`](PostgresStore::leave): then no call succeeds.
+    pub fn has_left(&self) -> bool {
+        self.inner.has_left.load(Ordering::Relaxed)
     }
 
     /// Waits until the maintenance that is due has run: under a clock that leaps, a run follows each leap.

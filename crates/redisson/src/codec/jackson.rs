@@ -1,18 +1,18 @@
 //! JSON as Jackson writes it through Redisson's codecs, byte for byte.
 //!
-//! `JsonJacksonCodec` sets NON_NULL and SORT_PROPERTIES_ALPHABETICALLY. Read in its source and Jackson's
+//! `JsonJacksonCodec` sets NON_NULL and SORT_PROPERTIES_ALPHABETICALLY. From its source and Jackson's
 //! `UTF8JsonGenerator`, and compared with real Java by `tests/java`:
-//! - no white space; properties in the order of their UTF-16 units, `@class` before all
-//! - no property that is null (nulls inside an array stay)
+//! - no white space; properties in the order of their UTF-16 code units, `@class` first
+//! - null properties are omitted (nulls inside an array stay)
 //! - doubles as Java prints them
-//! - `"`, `\` and control characters escaped, `\b \t \n \f \r` short, the rest as `\u00XX` in capitals
+//! - `"`, `\` and control characters escaped: `\b \t \n \f \r` in short form, the rest as `\u00XX` in capitals
 //! - characters outside the basic plane as an escaped surrogate pair, all others as UTF-8
 
 use serde_json::{Map, Number, Value};
 
 use super::java_double;
 
-/// The property that carries a class, first in its object.
+/// The property with the class, the first one of its object.
 pub(super) const CLASS: &str = "@class";
 
 /// Writes a value.

@@ -1,7 +1,7 @@
 //! A double as Java prints it (`Double.toString` of Java 19 and later, JDK-4511638).
 
-/// The shortest decimal of at least two digits that is the same double, the closest of those, in Java's form:
-/// plain from 10⁻³ up to below 10⁷, else with an exponent.
+/// The shortest decimal of at least two digits that parses to the same double, or the closest of several, in Java's
+/// form: plain from 10⁻³ up to below 10⁷, otherwise with an exponent.
 pub(super) fn text(double: f64) -> String {
     if double.is_nan() {
         return "NaN".to_owned();
@@ -28,10 +28,10 @@ pub(super) fn text(double: f64) -> String {
     }
 }
 
-/// The digits of a positive double without zeros at the end, and the power of ten of the first.
+/// The digits of a positive double without trailing zeros, and the power of ten of the first digit.
 fn decimal(double: f64) -> (String, i32) {
     let shortest = format!("{double:e}");
-    // Of decimals that are one digit long Java looks at two, and takes the closest: 4.9E-324, not 5.0E-324.
+    // Where one digit is enough, Java considers two-digit decimals and takes the closest: 4.9E-324, not 5.0E-324.
     let two = format!("{double:.1e}");
     let one_digit = !shortest.contains('.');
     let chosen = if one_digit && two.parse() == Ok(double) { two } else { shortest };

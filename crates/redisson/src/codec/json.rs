@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use super::{Codec, Error, jackson};
 
-/// JSON without types: what Java's codec knows from the class it was made for.
+/// JSON without types: Java's codec knows the type from the class it was created with.
 pub struct Json<T> {
     value: PhantomData<fn() -> T>,
 }
 
 impl<T> Json<T> {
-    /// The codec for values of this type.
+    /// Creates the codec for values of this type.
     pub const fn new() -> Json<T> {
         Json { value: PhantomData }
     }
@@ -49,21 +49,21 @@ impl<T: Serialize + DeserializeOwned> Codec for Json<T> {
 
 /// JSON with types, Redisson's default before 3.10 and still common: objects carry `@class`.
 ///
-/// The class of the value itself is the codec's. What lies inside and is typed in Java needs its type too: a field
-/// `#[serde(rename = "@class")]` for an object, [`JavaLong`] for a `Long`, [`JavaList`] for a list.
-/// `String`, `Integer` and `int`, `long`, `double` and `boolean` are written bare.
+/// The class of the value itself is that of the codec. Nested values that are typed in Java need their type too: a
+/// field `#[serde(rename = "@class")]` for an object, [`JavaLong`] for a `Long`, [`JavaList`] for a list. `String`,
+/// `Integer` and `int`, `long`, `double` and `boolean` are written without a type.
 pub struct ClassJson<T> {
     class: Option<String>,
     value: PhantomData<fn() -> T>,
 }
 
 impl<T> ClassJson<T> {
-    /// The codec for objects of this Java class: `com.example.Order`.
+    /// Creates the codec for objects of a Java class, such as `com.example.Order`.
     pub fn new(class: impl Into<String>) -> ClassJson<T> {
         ClassJson { class: Some(class.into()), value: PhantomData }
     }
 
-    /// The codec for values that carry their type themselves, or none: a string, a [`JavaLong`], a [`JavaList`].
+    /// Creates the codec for values that carry their own type, or none: a string, a [`JavaLong`], a [`JavaList`].
     pub const fn bare() -> ClassJson<T> {
         ClassJson { class: None, value: PhantomData }
     }
@@ -127,7 +127,7 @@ impl<'de> Deserialize<'de> for JavaLong {
     }
 }
 
-/// A list inside typed JSON: `["java.util.ArrayList",[…]]`. Lists of other classes are read too.
+/// A list inside typed JSON: `["java.util.ArrayList",[…]]`. Lists of other classes can be read too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JavaList<T>(pub Vec<T>);
 

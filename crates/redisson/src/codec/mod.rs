@@ -1,6 +1,6 @@
-//! Codecs: how a value becomes the bytes that Java's codec of the same name writes, and back.
+//! Codecs: conversion between a value and the bytes that Java's codec of the same name writes.
 //!
-//! Java's `remove` and `contains` compare bytes, so a value has to be written byte for byte as Java does.
+//! Java's `remove` and `contains` compare bytes, so a value has to be written byte for byte as Java writes it.
 //!
 //! | here | Java |
 //! |---|---|
@@ -10,7 +10,8 @@
 //! | [`Json`] | `TypedJsonJacksonCodec`, `JacksonCodec`: JSON without types |
 //! | [`ClassJson`] | `JsonJacksonCodec`: JSON with `@class` |
 //!
-//! Redisson's default since 3.19.0 is `Kryo5Codec`, which is Java's own: name another one in Java to share a queue.
+//! Redisson's default since 3.19.0 is `Kryo5Codec`, which only Java supports: name another codec in Java to share a
+//! queue.
 //!
 //! # Layout
 //! - `text`: strings and bytes
@@ -31,24 +32,24 @@ pub use text::{Raw, Text};
 
 use super::error::Error;
 
-/// Turns values into payloads and back.
+/// Converts values into payloads and back.
 ///
 /// # Contract
-/// - Equal values have equal bytes, the same that Java's codec writes.
-/// - Bytes that Java's codec wrote are read, or refused with [`Error::Value`].
+/// - Equal values have equal bytes: those that Java's codec writes.
+/// - Bytes that Java's codec wrote are decoded, or refused with [`Error::Value`].
 pub trait Codec: Send + Sync {
-    /// What is put and taken.
+    /// The type that is put and taken.
     type Value;
 
-    /// The bytes of a value.
+    /// Encodes a value.
     ///
     /// # Errors
-    /// [`Error::Value`] if it has none.
+    /// [`Error::Value`] if the codec cannot write it.
     fn encode(&self, value: &Self::Value) -> Result<Vec<u8>, Error>;
 
-    /// The value of these bytes.
+    /// Decodes a value.
     ///
     /// # Errors
-    /// [`Error::Value`] if there is none.
+    /// [`Error::Value`] if the codec cannot read the bytes.
     fn decode(&self, bytes: &[u8]) -> Result<Self::Value, Error>;
 }

@@ -12,8 +12,10 @@ pub struct Long;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Integer;
 
-/// `DoubleCodec`: as Java 19 and later print a double. Older ones print some doubles with a longer, equally
-/// exact text (`2.0E23` as `1.9999999999999998E23`): those are read alike, but Java's `remove` compares bytes.
+/// `DoubleCodec`: as Java 19 and later print a double.
+///
+/// Older versions print some doubles as a longer, equally exact text (`2.0E23` as `1.9999999999999998E23`): those
+/// decode to the same double, but Java's `remove` compares bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Double;
 

@@ -1,4 +1,4 @@
-//! Strings and bytes: what is put is what Redis holds.
+//! Strings and bytes: stored in Redis as they are.
 
 use super::{Codec, Error};
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a queue, and what helps.
+//! The problems that a queue can have, and their fixes.
 
 use std::fmt;
 
@@ -6,66 +6,66 @@ use serde::{Serialize, Serializer};
 
 use super::Layout;
 
-/// What is wrong.
+/// A kind of problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A key holds another type than Redisson gives it.
+    /// A key has another type than Redisson gives it.
     WrongType,
-    /// An element that no layout reads: Java's script fails at it when it is due.
+    /// An element that no layout can decode: Java's script fails at it when it is due.
     Undecodable,
-    /// An element with an instant before 1970: Java never moves it, and asks for it without pause.
+    /// An element with an instant before 1970: Java never moves it, and polls for it without pause.
     NegativeScore,
-    /// The first element is due and nobody has moved it.
+    /// The first element is due and was not moved.
     Overdue,
-    /// In the list and not in the sorted set: counted by Java, never delivered.
+    /// In the list but not in the sorted set: counted by Java, never delivered.
     ListedOnly,
-    /// In the sorted set and not in the list: delivered, but hidden from Java's `size`, `contains` and `remove`.
+    /// In the sorted set but not in the list: delivered, but hidden from Java's `size`, `contains` and `remove`.
     ScheduledOnly,
     /// More than once in the list.
     ListedTwice,
-    /// An instant with a fraction of a millisecond: Java can not read it while it is the first.
+    /// An instant with a fraction of a millisecond: Java cannot parse it while it is the first.
     FractionalScore,
-    /// An instant past what Java reads as a number: never due.
+    /// An instant beyond what Java parses as a number: never due.
     EndlessScore,
     /// Elements of the other layout: Java's script fails at them when they are due.
     OtherLayout,
-    /// Elements are pending and nobody listens to the queue's channel: no mover is alive.
+    /// Elements are pending and the queue's channel has no subscriber: no mover is alive.
     NobodyListens,
-    /// Leases of ours that ran out, which no consumer or mover has ended.
+    /// Lapsed leases of our consumers, which no consumer or mover has ended.
     LapsedLeases,
     /// Payloads that a consumer of ours waited for and has not leased.
     InInbox,
-    /// Elements were set aside before.
+    /// Elements that were set aside before.
     SetAside,
     /// Payloads whose attempts are spent.
     DeadLetters,
 }
 
-/// What the doctor can do.
+/// A fix that the doctor can apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fix {
-    /// Takes them out of list and sorted set, into the hash of what is set aside.
+    /// Moves the elements from the list and the sorted set into the hash of set-aside elements.
     SetAside,
-    /// Takes them out of the list, into the hash of what is set aside.
+    /// Moves the elements from the list into the hash of set-aside elements.
     Unlist,
     /// Adds them to the end of the list.
     List,
-    /// Leaves the first of equal entries.
+    /// Keeps only the first of equal entries.
     Once,
     /// Rounds the instant up.
     Round,
     /// Writes them in the layout that the Java clients read.
     Rewrite,
-    /// Moves all that is due, once.
+    /// Moves all due elements, once.
     Move,
-    /// Ends the leases that ran out, and gives back what is in the inbox.
+    /// Ends lapsed leases, and gives back the payloads in the inbox.
     Reap,
 }
 
 impl Kind {
-    /// A stable word.
+    /// A stable name.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::WrongType => "wrong_type",
@@ -86,7 +86,7 @@ impl Kind {
         }
     }
 
-    /// What it means, for people.
+    /// The explanation for users.
     pub fn meaning(self) -> &'static str {
         match self {
             Kind::WrongType => "a key holds another type than Redisson gives it; nothing can be moved",
@@ -113,12 +113,12 @@ impl Kind {
         }
     }
 
-    /// Whether it is more than a note.
+    /// Whether it is a problem, and not only a note.
     pub fn is_trouble(self) -> bool {
         !matches!(self, Kind::LapsedLeases | Kind::InInbox | Kind::SetAside | Kind::DeadLetters)
     }
 
-    /// What the doctor can do about it.
+    /// The fix for it, if there is one.
     pub fn fix(self) -> Option<Fix> {
         match self {
             Kind::Undecodable | Kind::NegativeScore | Kind::EndlessScore => Some(Fix::SetAside),
@@ -135,7 +135,7 @@ impl Kind {
 }
 
 impl Fix {
-    /// What will be done, for people.
+    /// What the fix will do, as text for users.
     pub fn plan(self) -> &'static str {
         match self {
             Fix::SetAside => "take out of the queue, into the hash of what is set aside",
@@ -162,16 +162,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One thing that is wrong.
+/// One problem of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What.
+    /// Its kind.
     pub kind: Kind,
-    /// How many elements, leases or keys.
+    /// The number of elements, leases or keys.
     pub count: usize,
-    /// What some of them look like.
+    /// Excerpts of some of them.
     pub samples: Vec<String>,
-    /// The elements, for mending: at most [`ELEMENTS_MAX`].
+    /// The elements, for the fix: at most [`ELEMENTS_MAX`].
     #[serde(skip)]
     pub(super) elements: Vec<Vec<u8>>,
     /// The layout that they should have.
@@ -179,7 +179,7 @@ pub struct Finding {
     pub(super) layout: Option<Layout>,
 }
 
-/// How many elements of a kind are kept; `--fix` runs again for more.
+/// The maximum number of elements kept per kind; run `--fix` again for more.
 pub(super) const ELEMENTS_MAX: usize = 10_000;
 const SAMPLES_MAX: usize = 5;
 const SAMPLE_BYTES: usize = 60;
@@ -189,7 +189,7 @@ impl Finding {
         Finding { kind, count, samples: Vec::new(), elements: Vec::new(), layout: None }
     }
 
-    /// Counts one more.
+    /// Adds an element.
     pub(super) fn add(&mut self, element: &[u8]) {
         self.count += 1;
         if self.samples.len() < SAMPLES_MAX {
@@ -201,7 +201,7 @@ impl Finding {
     }
 }
 
-/// Bytes for people: what is no printable ASCII is escaped, and it is cut.
+/// Bytes as text for users: escaped unless printable ASCII, and truncated.
 fn excerpt(bytes: &[u8]) -> String {
     let cut = &bytes[..bytes.len().min(SAMPLE_BYTES)];
     let mut text = cut.escape_ascii().to_string();

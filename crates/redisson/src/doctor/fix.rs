@@ -1,4 +1,4 @@
-//! Mending what a report tells of.
+//! Applies the fixes for a report's findings.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::super::script;
 use super::Doctor;
 use super::finding::{Finding, Fix, Kind};
 
-/// Redis is left to others for so long after each element: mending one searches the list.
+/// The pause after each element, which leaves Redis to other clients: a fix searches the list.
 const REST: Duration = Duration::from_millis(2);
 
 pub(super) async fn fix(doctor: &Doctor, finding: &Finding) -> Result<usize, Error> {
@@ -28,8 +28,9 @@ pub(super) async fn fix(doctor: &Doctor, finding: &Finding) -> Result<usize, Err
     }
 }
 
-/// Gives back all that nobody holds. The inbox may be given back at any time: a consumer that waits for it finds it at
-/// the destination.
+/// Gives back every payload that is not held.
+///
+/// The inbox may be given back at any time: a consumer that waits for a payload there finds it at the destination.
 async fn reap(doctor: &Doctor, inbox_ms: u64) -> Result<usize, Error> {
     let mut count = 0;
     loop {

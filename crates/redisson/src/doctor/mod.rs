@@ -1,13 +1,13 @@
-//! The doctor: what is wrong with a queue, and mending it.
+//! The doctor: finds the problems of a queue, and fixes them.
 //!
-//! It reads in pages and keeps digests, so a queue of any size costs Redis little at a time. Live clients change
-//! the queue meanwhile: what looked wrong is looked at a second time in one step before it is told, and a third
-//! time when it is mended.
+//! It reads in pages and keeps digests, so it puts little load on Redis at a time, whatever the size of the queue. Live
+//! clients change the queue meanwhile, so a suspected problem is checked again in one atomic step before it is
+//! reported, and a third time when it is fixed.
 //!
 //! # Layout
-//! - `finding`: what can be wrong, and what helps
-//! - `survey`: the reading
-//! - `fix`: the mending
+//! - `finding`: problems and their fixes
+//! - `survey`: reading the queue
+//! - `fix`: applying the fixes
 
 mod finding;
 mod fix;
@@ -23,64 +23,64 @@ use super::error::Error;
 use super::keys::Keys;
 use super::mover::MoverOptions;
 
-/// What the doctor is told.
+/// The options of a [`Doctor`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoctorOptions {
-    /// An element that is due for so long, in ms, and was not moved is overdue.
+    /// An element that has been due for this long without being moved is overdue, in ms.
     pub overdue_ms: u64,
-    /// What the Java clients read. `None` takes what most pending elements have.
+    /// The layout of the Java clients. `None` takes that of most pending elements.
     pub layout: Option<Layout>,
-    /// After how many failed attempts a payload is dead; for leases that ran out.
+    /// The number of failed attempts after which a payload is dead; used for lapsed leases.
     pub max_attempts: u32,
 }
 
 impl Default for DoctorOptions {
-    /// Overdue after 5 s, since Java tries again after that; the layout that most have; 10 attempts.
+    /// Overdue after 5 s, the interval at which Java tries again; the layout of most pending elements; 10 attempts.
     fn default() -> DoctorOptions {
         DoctorOptions { overdue_ms: 5_000, layout: None, max_attempts: MoverOptions::default().max_attempts }
     }
 }
 
-/// What the doctor saw.
+/// The result of an examination.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The queue's name.
     pub queue: String,
-    /// When, by Redis' clock.
+    /// The time of the examination, on Redis' clock.
     #[serde(serialize_with = "as_text")]
     pub at: Timestamp,
-    /// Elements in Redisson's list of pending ones.
+    /// The number of elements in Redisson's list of pending ones.
     pub listed: usize,
-    /// Elements in the sorted set of instants.
+    /// The number of elements in the sorted set of instants.
     pub scheduled: usize,
-    /// Payloads at the destination.
+    /// The number of payloads at the destination.
     pub ready: usize,
-    /// Payloads leased by consumers of ours.
+    /// The number of payloads leased by our consumers.
     pub leased: usize,
-    /// Subscriptions to the queue's channel: movers, Java's and ours.
+    /// The number of subscriptions to the queue's channel: movers, Java's and ours.
     pub listeners: usize,
-    /// The first instant.
+    /// The earliest instant.
     #[serde(serialize_with = "as_optional_text", skip_serializing_if = "Option::is_none")]
     pub next_due: Option<Timestamp>,
-    /// The layout that the Java clients read, or that most pending elements have.
+    /// The layout of the Java clients, or that of most pending elements.
     pub layout: Layout,
-    /// What is wrong, the worst first.
+    /// The problems, the worst first.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Whether there are no problems.
     pub fn is_healthy(&self) -> bool {
         self.findings.iter().all(|finding| !finding.kind.is_trouble())
     }
 
-    /// The findings that something can be done about.
+    /// The findings that have a fix.
     pub fn plan(&self) -> impl Iterator<Item = (&Finding, Fix)> {
         self.findings.iter().filter_map(|finding| Some((finding, finding.kind.fix()?)))
     }
 }
 
-/// Looks at one queue.
+/// Examines one queue.
 pub struct Doctor {
     link: Link,
     keys: Keys,
@@ -88,24 +88,26 @@ pub struct Doctor {
 }
 
 impl Doctor {
-    /// A doctor for the queue with these keys.
+    /// Creates a doctor for the queue with these keys.
     pub fn new(link: Link, keys: Keys, options: DoctorOptions) -> Doctor {
         Doctor { link, keys, options }
     }
 
-    /// Looks, and changes nothing.
+    /// Examines the queue, and changes nothing.
     ///
     /// # Errors
-    /// Those of the connection. A key of the wrong type is a finding.
+    /// Connection errors. A key of the wrong type is a finding.
     pub async fn examine(&self) -> Result<Report, Error> {
         survey::examine(self).await
     }
 
-    /// Mends what a finding tells of; how many elements were mended. What has changed since the report is left
-    /// alone. Nothing is deleted: what can not stay is set aside.
+    /// Fixes a finding. Returns the number of fixed elements.
+    ///
+    /// Elements that have changed since the report are left alone. Nothing is deleted: elements that cannot stay are
+    /// set aside.
     ///
     /// # Errors
-    /// Those of the connection; what was mended before stays mended.
+    /// Connection errors; elements that were fixed before stay fixed.
     pub async fn fix(&self, finding: &Finding) -> Result<usize, Error> {
         fix::fix(self, finding).await
     }

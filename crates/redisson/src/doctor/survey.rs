@@ -1,4 +1,4 @@
-//! Reading a whole queue in pages, and looking a second time at what seems wrong.
+//! Reads a whole queue in pages, and checks suspected problems again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,19 +11,19 @@ use super::super::script::{self, decimal};
 use super::finding::{ELEMENTS_MAX, Finding, Kind};
 use super::{Doctor, Report};
 
-/// How many elements are read at a time.
+/// The number of elements that are read at a time.
 const PAGE: usize = 250;
-/// How often a walk may begin again.
+/// The number of times that a walk may start over.
 const LOST_MAX: u32 = 100;
 
-/// What one digest has been seen as.
+/// Where one digest has been seen.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     listed: u32,
     scheduled: bool,
 }
 
-/// How many elements have each layout, and some of them.
+/// The number of elements of each layout, and some of these elements.
 #[derive(Default)]
 struct Layouts {
     old: OfLayout,
@@ -53,7 +53,7 @@ impl Layouts {
     }
 }
 
-/// Suspects by what they are suspected of.
+/// Suspected elements by kind of problem.
 type Suspects = BTreeMap<Kind, Vec<Vec<u8>>>;
 
 pub(super) async fn examine(doctor: &Doctor) -> Result<Report, Error> {
@@ -137,7 +137,7 @@ async fn wrong_types(doctor: &Doctor) -> Result<Finding, Error> {
     Ok(finding)
 }
 
-/// The whole list and the whole sorted set, by digest.
+/// Reads the whole list and the whole sorted set, by digest.
 async fn suspects(doctor: &Doctor) -> Result<(Suspects, Layouts), Error> {
     let digest = RandomState::new();
     let mut seen: HashMap<u64, Seen> = HashMap::new();
@@ -168,7 +168,7 @@ async fn suspects(doctor: &Doctor) -> Result<(Suspects, Layouts), Error> {
             .await?;
         for (element, score) in page {
             let seen = seen.entry(digest.hash_one(&element)).or_default();
-            // A scan may give an element twice.
+            // A scan may return an element twice.
             if std::mem::replace(&mut seen.scheduled, true) {
                 continue;
             }
@@ -211,7 +211,8 @@ fn suspect(suspects: &mut Suspects, kind: Kind, element: Vec<u8>) {
     }
 }
 
-/// A walk along the list: what is there from its begin to its end is seen once, whatever comes and goes meanwhile.
+/// A walk along the list: an element that is there from its beginning to its end is seen once, whatever comes and goes
+/// meanwhile.
 #[derive(Default)]
 struct Walk {
     index: i64,
@@ -223,7 +224,7 @@ struct Walk {
 
 enum Step {
     Page(Vec<Vec<u8>>),
-    /// The walk has lost its place, and begins again: what was seen is forgotten.
+    /// The walk has lost its position and starts over: what it has seen is discarded.
     Again,
     End,
 }
@@ -253,7 +254,7 @@ impl Walk {
     }
 }
 
-/// The layout of one element, or what is wrong with it by itself.
+/// The layout of one element, or the problem that it has by itself.
 fn wrong_with(packed: &[u8], score: f64) -> Result<Layout, Kind> {
     match element::decode(packed) {
         Err(_) => Err(Kind::Undecodable),
@@ -264,8 +265,10 @@ fn wrong_with(packed: &[u8], score: f64) -> Result<Layout, Kind> {
     }
 }
 
-/// Looks at suspects again: at their instants, then along the whole list, then at their instants again. Live clients
-/// put elements into both and take them out of both at once, so what does not hold together then is wrong.
+/// Checks suspects again: their instants, then the whole list, then their instants once more.
+///
+/// Live clients add elements to both and remove them from both atomically, so an inconsistency that remains is a real
+/// one.
 async fn confirm(
     doctor: &Doctor,
     suspects: Suspects,
@@ -314,7 +317,7 @@ async fn confirm(
     Ok(())
 }
 
-/// The instants of some elements; none of what is not scheduled.
+/// The instants of some elements; `None` for elements that are not scheduled.
 async fn scores(doctor: &Doctor, elements: &[Vec<u8>]) -> Result<Vec<Option<f64>>, Error> {
     let mut all = Vec::with_capacity(elements.len());
     for some in elements.chunks(PAGE) {

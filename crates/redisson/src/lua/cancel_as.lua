@@ -1,4 +1,4 @@
--- Takes out what was offered under an id of the caller's, and forgets the id.
+-- Removes the element that was offered under an id of the caller's, and forgets the id.
 -- KEYS  1 pending  2 timeouts  3 the offer's own key
 -- reply 1 if it was pending, 0 if not, -1 if the id is unknown
 -- cost  O(log N), and a search of the pending list from its end

@@ -1,13 +1,13 @@
--- Ends leases that ran out, at most 25, then leases what is ready.
+-- Ends lapsed leases, at most 25, then leases ready payloads.
 -- KEYS  as in claim_common.lua
--- ARGV  1 lease in ms  2 attempts allowed, 0 for any number  3 most bytes of payloads, but for the first
+-- ARGV  1 lease in ms  2 attempts allowed, 0 for no limit  3 most bytes of payloads, not counting the first
 --       4... a token for each payload wanted
--- reply {how many leases were ended, 1 if the bytes were enough before the tokens, token, attempt, deadline in ms as
---        text, payload, token, ...}
+-- reply {number of leases ended, 1 if the limit in bytes was reached before all tokens were used, token, attempt,
+--        deadline in ms as text, payload, token, ...}
 -- cost  O(log N) a payload, and a digest of it
 local reply = {}
 if repeated then
-  -- What it leased then and holds still.
+  -- The payloads that it leased then and that are still leased.
   reply = { repeated[1], repeated[2] }
   for at = 3, #repeated, 3 do
     local payload = redis.call('HGET', KEYS[4], repeated[at])
@@ -27,7 +27,7 @@ wrong = wrong_instant(deadline)
 if wrong then return wrong end
 deadline = ms_text(deadline)
 local tokens, payloads = lapsed(now, 25, bytes)
--- The inbox, and behind it the destination; what has lapsed goes back to the destination's front, and is looked at then.
+-- The inbox first, then the destination. Lapsed payloads go back to the front of the destination, and are checked too.
 local received, has_all, read = read_list(KEYS[2], 0, wanted, bytes)
 local ready, is_end = {}, false
 if has_all and #received < wanted and (read < bytes or #received == 0) then
@@ -38,7 +38,7 @@ if wrong then return wrong end
 write_though_full()
 local back = reap(tokens, payloads, tonumber(ARGV[2]))
 if #received > 0 then redis.call('DEL', KEYS[10]) end
--- All of them were looked at: those that came back are in front of the destination's others.
+-- All of these were checked: payloads that came back are in front of the destination's others.
 local enough = math.min(#received + (has_all and back or 0) + #ready, wanted)
 local cut = enough < wanted and not is_end and 1 or 0
 reply = { #tokens, cut }

@@ -1,10 +1,10 @@
 -- Before the scripts of the reliable consumer. Their keys:
--- KEYS  1 destination  2 inbox  3 leases  4 leased  5 dead  6 attempts (the beginning of a payload's own key)
---       7 pending  8 timeouts  9 channel  10 since when the inbox is not empty
+-- KEYS  1 destination  2 inbox  3 leases  4 leased  5 dead  6 attempts (the prefix of a payload's own key)
+--       7 pending  8 timeouts  9 channel  10 the time since which the inbox has been non-empty
 
 local DAY = 24 * 60 * 60 * 1000
 
--- A digest goes over the whole payload: it is made once.
+-- The digest covers the whole payload, so it is computed once.
 local count_keys = {}
 local function count_key(payload)
   local key = count_keys[payload] or KEYS[6] .. redis.sha1hex(payload)
@@ -12,7 +12,7 @@ local function count_key(payload)
   return key
 end
 
--- An error if somebody else's value lies where failed attempts of a payload are counted.
+-- An error if the key that counts failed attempts of a payload holds a foreign value.
 local function wrong_count(payload)
   local key = count_key(payload)
   local wrong = wrong_type(key, 'string')
@@ -21,7 +21,7 @@ local function wrong_count(payload)
   if count and not (string.match(count, '^%d+$') and #count < 16) then return not_ours(key, 'count') end
 end
 
--- The same for several.
+-- The same for several payloads.
 local function wrong_counts(payloads)
   for _, payload in ipairs(payloads) do
     local wrong = wrong_count(payload)
@@ -29,14 +29,14 @@ local function wrong_counts(payloads)
   end
 end
 
--- Since when the inbox is seen not to be empty; or an error if somebody else's value lies there.
+-- The time since which the inbox has been seen non-empty; or an error if that key holds a foreign value.
 local function inbox_since()
   local since = redis.call('GET', KEYS[10])
   if since and not (string.match(since, '^%d+$') and #since < 16) then return nil, not_ours(KEYS[10], 'instant') end
   return since and tonumber(since)
 end
 
--- Counts a failed attempt of a payload, which then goes back to the front, or is dead with the last allowed one.
+-- Counts a failed attempt of a payload. The payload goes back to the front, or is dead after the last allowed attempt.
 -- With a packed element it is offered again at `due` instead.
 local function fail(payload, reason, most, packed, due, now)
   local counted = count_key(payload)
@@ -55,8 +55,8 @@ local function fail(payload, reason, most, packed, due, now)
   return 'ready'
 end
 
--- Leases that ran out, at most so many, and with so many bytes but for the first: their tokens and, at the same places,
--- their payloads. And whether there may be more.
+-- Lapsed leases, at most `limit`, and with at most `bytes` bytes not counting the first: their tokens and, at the same
+-- indexes, their payloads. And whether there may be more.
 local function lapsed(now, limit, bytes)
   local found = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', ms_text(now), 'LIMIT', 0, limit)
   local tokens = {}
@@ -69,7 +69,7 @@ local function lapsed(now, limit, bytes)
   return tokens, payloads, #tokens < #found or #found == limit
 end
 
--- An error if the count of one of them is not ours.
+-- An error if the count of one of them is a foreign value.
 local function wrong_lapsed(payloads)
   for _, payload in ipairs(payloads) do
     local wrong = payload and wrong_count(payload)
@@ -77,7 +77,7 @@ local function wrong_lapsed(payloads)
   end
 end
 
--- Ends them; how many payloads went back to the front of the destination.
+-- Ends these leases. Returns the number of payloads that went back to the front of the destination.
 local function reap(tokens, payloads, most)
   local back = 0
   for at, token in ipairs(tokens) do

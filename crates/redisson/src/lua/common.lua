@@ -1,18 +1,18 @@
--- Before every script: server time, and checks that come before the first write, since Redis rolls nothing back.
+-- Before every script: server time, and checks that come before the first write, since Redis has no rollback.
 
--- Microseconds by this server's clock; where it stands still in a script, nothing is known of what that took.
+-- Microseconds on this server's clock. Where it stands still during a script, the script's time is unknown.
 local function time_us()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 
--- Milliseconds by this server's clock, rounded down: what is due at it is due.
+-- Milliseconds on this server's clock, rounded down: an element with this instant is due.
 local function now_ms()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
--- An error if `key` is there and is no `wanted`.
+-- An error if `key` exists and has a type other than `wanted`.
 local function wrong_type(key, wanted)
   local is = redis.call('TYPE', key).ok
   if is ~= 'none' and is ~= wanted then
@@ -29,18 +29,18 @@ local function wrong_types(...)
   end
 end
 
--- An error about what somebody else has put into a key of ours.
+-- An error about a foreign value in a key of ours.
 local function not_ours(key, what)
   return redis.error_reply('WRONGTYPE ' .. key .. ' holds no ' .. what .. ' of ours')
 end
 
--- A number of milliseconds as text: never with an exponent.
+-- A number of milliseconds as text, without an exponent.
 local function ms_text(ms)
   return string.format('%.0f', ms)
 end
 
--- The instant that `kind` ('in' or 'at') and `ms` say. A delay runs from the next whole millisecond, so that
--- nothing comes early.
+-- The instant given by `kind` ('in' or 'at') and `ms`. A delay starts at the next whole millisecond, so that nothing
+-- is early.
 local function due_of(kind, ms, now)
   if kind == 'at' then return tonumber(ms) end
   return now + 1 + tonumber(ms)
@@ -48,12 +48,12 @@ end
 
 local LAST = 253402300799999
 
--- An error if `ms` is no instant up to the end of the year 9999.
+-- An error if `ms` is not an instant up to the end of the year 9999.
 local function wrong_instant(ms)
   if not (ms >= 0 and ms <= LAST) then return redis.error_reply('DUE ' .. ms_text(ms)) end
 end
 
--- Adds packed elements, each {member, due}, to `pending` and `timeouts`; tells the channel a new first instant.
+-- Adds packed elements, each {member, due}, to `pending` and `timeouts`, and publishes a new first instant.
 local function add_pending(pending, timeouts, channel, elements)
   local before = redis.call('ZRANGE', timeouts, 0, 0)[1]
   for _, element in ipairs(elements) do
@@ -64,7 +64,7 @@ local function add_pending(pending, timeouts, channel, elements)
   if head[1] ~= before then redis.call('PUBLISH', channel, ms_text(tonumber(head[2]))) end
 end
 
--- Takes an element out of both; looks from the end of the list that `count` says. Whether it was in either.
+-- Removes an element from both, searching from the end of the list given by `count`. Returns whether it was in either.
 local function take_out(pending, timeouts, member, count)
   local scheduled = redis.call('ZREM', timeouts, member)
   local listed = redis.call('LREM', pending, count, member)

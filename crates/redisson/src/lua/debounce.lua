@@ -1,12 +1,12 @@
--- Takes out the pending element with this payload and offers it anew, as one step. The list was walked before: the element
--- that was found comes with the call, and what was offered since is looked at here.
+-- Replaces the pending elements with this payload by a new one, atomically. The list was walked before: the element
+-- that was found is an argument, and elements that were offered since are searched here.
 -- KEYS  1 pending  2 timeouts  3 channel
--- ARGV  1 'in' or 'at'  2 milliseconds  3 the packed element  4 the payload to take out
---       5 index at which the walk stands  6 the element before that, or ''  7 most elements to look at here
---       8 most bytes to look at here, but for the first  9 most elements to take out
---       10 '1' or '-1': the end of the list that is nearer to the one that the walk has left  11 that one, if there is one
--- reply {how many were taken out, the instant in ms as text}; or {-1, ''} if the walk has to go on first
--- cost  O(ARGV 7), and a search of the pending list for each that is taken out, at most ARGV 9
+-- ARGV  1 'in' or 'at'  2 milliseconds  3 the packed element  4 the payload to remove
+--       5 index of the walk's position  6 the element before that, or ''  7 most elements to read here
+--       8 most bytes to read here, not counting the first element  9 most elements to remove
+--       10 '1' or '-1': the end of the list that is nearer to the element left by the walk  11 that element, if any
+-- reply {number removed, the instant in ms as text}; or {-1, ''} if the walk has to continue first
+-- cost  O(ARGV 7), and a search of the pending list for each element removed, at most ARGV 9
 if repeated then return repeated end
 local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'zset')
 if wrong then return wrong end
@@ -21,7 +21,7 @@ for _, member in ipairs(page) do
   if read_element(member) == ARGV[4] then found[#found + 1] = member end
 end
 if #found > tonumber(ARGV[9]) then return unchanged({ -1, '' }) end
--- The new one comes before the others go: a full Redis refuses that, and nothing is changed.
+-- The new element is added before the others are removed: a full Redis refuses that, and nothing is changed.
 add_pending(KEYS[1], KEYS[2], KEYS[3], { { ARGV[3], due } })
 local taken = 0
 for at, member in ipairs(found) do

@@ -1,4 +1,4 @@
--- Before every script that reads packed elements: the same rule as `element.rs`.
+-- Before every script that decodes packed elements: the same rule as `element.rs`.
 
 -- The eight bytes of `s` from `at`, little-endian; nil where there are fewer, or for 2^53 and above.
 local function u64(s, at)
@@ -7,7 +7,7 @@ local function u64(s, at)
   return a + 256 * (b + 256 * (c + 256 * (d + 256 * (e + 256 * (f + 256 * g)))))
 end
 
--- Takes a packed element apart: payload, 'new' or 'old', id. Nothing if it is none.
+-- Decodes a packed element: payload, 'new' or 'old', id. Nothing if it is not one.
 local function read_element(packed)
   local size = #packed
   local id_size = string.byte(packed, 1)

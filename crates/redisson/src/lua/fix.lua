@@ -1,12 +1,12 @@
--- One of the doctor's fixes for a few elements, each looked at again before it is touched.
+-- Applies one of the doctor's fixes to a few elements, each of which is checked again first.
 -- KEYS  1 pending  2 timeouts  3 set aside
 -- ARGV  1 fix  2... packed elements
---       set_aside  out of both, into the hash       unlist   a list entry without instant: into the hash
---       list       an instant without list entry: to the end of the list
---       once       all but the first of several equal list entries go
---       round      a fractional instant, up
--- reply how many were fixed
--- cost  O(N) an element: a search of the whole list, and another where entries go
+--       set_aside  from both into the hash            unlist   a list entry without an instant: into the hash
+--       list       an instant without a list entry: to the end of the list
+--       once       removes all but the first of several equal list entries
+--       round      rounds a fractional instant up
+-- reply the number fixed
+-- cost  O(N) per element: a search of the whole list, and another if entries are removed
 if repeated then return repeated end
 local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'zset', KEYS[3], 'hash')
 if wrong then return wrong end

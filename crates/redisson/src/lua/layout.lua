@@ -1,6 +1,6 @@
--- Before every script that knows elements of both layouts: what is written in one may have been rewritten in the other.
+-- Before every script that handles both layouts: an element written in one may have been rewritten in the other.
 
--- The element of this payload and id in the layout that is wanted. Both have ids of eight bytes.
+-- The element with this payload and id in the layout `wanted`. Both have ids of eight bytes.
 local function repack(wanted, payload, id)
   id = string.sub(id .. string.rep('\0', 8), 1, 8)
   local length, rest = '', #payload
@@ -11,7 +11,7 @@ local function repack(wanted, payload, id)
   return (wanted == 'new' and '\8' or '') .. id .. length .. payload
 end
 
--- The form in which an element is scheduled, as it was packed or rewritten, and its instant; nothing if it is not.
+-- The form in which an element is scheduled, original or rewritten, and its instant; nothing if it is not scheduled.
 local function scheduled(timeouts, packed)
   local at = redis.call('ZSCORE', timeouts, packed)
   if at then return packed, at end

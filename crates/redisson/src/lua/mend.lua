@@ -1,14 +1,15 @@
--- Looks at a page of pending elements before they are due, and mends what would jam Java's script: sets aside what no
--- layout reads, rewrites elements of the other layout in place if told to, rounds a fractional instant up.
--- An element whose place in the list is far to seek is only unscheduled here; the walk along the list comes to it.
+-- Checks a page of pending elements before they are due, and fixes those that would jam Java's script: sets aside
+-- elements that no layout can decode, rewrites elements of the other layout in place on request, rounds fractional
+-- instants up. An element that is far from either end of the list is only unscheduled here; the walk along the list
+-- removes it.
 -- KEYS  1 pending  2 timeouts  3 set aside
--- ARGV  1 'list' or 'timeouts': which to read a page of  2 index to begin at  3 the element before that, or ''
---       4 elements a page  5 'new' or 'old': the layout that the Java clients read, or 'any' to rewrite none
---       6 how many list entries all searches may pass: the first one may pass any number, the others wait for the next
+-- ARGV  1 'list' or 'timeouts': the key to read a page of  2 index to start at  3 the element before that, or ''
+--       4 elements per page  5 'new' or 'old': the layout of the Java clients, or 'any' to rewrite none
+--       6 how many list entries all searches may pass: the first one is not limited, the others wait for the next
 --         script
---       7 bytes a page, but for its first
--- reply {index to go on at, or -1 where the element before is gone, last element read, whether this was the end,
---        set aside, rewritten, rounded, elements looked at, how long it took in us}
+--       7 bytes per page, not counting the first element
+-- reply {index to continue at, or -1 if the element before is gone, last element read, whether this was the end,
+--        set aside, rewritten, rounded, elements checked, the time it took in us}
 -- cost  O(page log N) and what ARGV 6 allows, or one search of the pending list from its nearer end
 if repeated then return repeated end
 local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'zset', KEYS[3], 'hash')
@@ -32,14 +33,14 @@ local function write(...)
   return redis.call(...)
 end
 
--- Whether a search that passes so many entries is allowed still.
+-- Whether a search that passes this many entries is still allowed.
 local function affords(entries)
   if has_searched and entries > left then return false end
   has_searched, left = true, left - entries
   return true
 end
 
--- The index of an element near either end of the list, and nil where that is not allowed or it is not there.
+-- The index of an element near either end of the list; nil if the search is not allowed or does not find it.
 local NEAR = 1000
 local function near(member)
   if not affords(NEAR) then return nil end
@@ -47,14 +48,14 @@ local function near(member)
     or redis.call('LPOS', KEYS[1], member, 'RANK', -1, 'MAXLEN', NEAR)
 end
 
--- Takes the entry at an index out of the list, from the nearer end.
+-- Removes the entry at an index from the list, searching from the nearer end.
 local function unlist(member, index)
   local behind = redis.call('LLEN', KEYS[1]) - index
   write('LREM', KEYS[1], index < behind and 1 or -1, member)
   has_unlisted = true
 end
 
--- How far that search goes.
+-- The number of entries that this search passes.
 local function distance(index)
   return math.min(index + 1, redis.call('LLEN', KEYS[1]) - index)
 end
@@ -64,7 +65,7 @@ local function set_aside(member, score, why)
   write('ZREM', KEYS[2], member)
 end
 
--- Puts an element in the place of another.
+-- Replaces an element by another one.
 local function rewrite(member, other, ms, index)
   write('ZADD', KEYS[2], ms_text(math.ceil(ms)), other)
   write('ZREM', KEYS[2], member)
@@ -72,7 +73,7 @@ local function rewrite(member, other, ms, index)
   rewritten = rewritten + 1
 end
 
--- The list's index of the element that is looked at, in a walk along the list.
+-- In a walk along the list, the index of the current element.
 local index, is_cut, last = start, false, ARGV[3]
 for _, member in ipairs(page) do
   local payload, layout, id = read_element(member)
@@ -80,7 +81,7 @@ for _, member in ipairs(page) do
   local ms = score and tonumber(score)
   local bad = not payload and 'undecodable' or (ms and ms < 0 and 'negative_score')
     or (ms and ms >= 1e17 and 'endless_score')
-  -- Unscheduled before, when its place was far to seek.
+  -- It was unscheduled before, when it was far from either end.
   local is_left = walks and not bad and not score and redis.call('HEXISTS', KEYS[3], member) == 1
   if bad or is_left then
     if walks and not affords(distance(index)) then
@@ -96,14 +97,14 @@ for _, member in ipairs(page) do
     if walks then index = index - 1 end
   elseif wanted ~= 'any' and layout ~= wanted and score then
     local at = walks and index or not walks and near(member)
-    -- Where an entry went that was listed twice, places are not what they were.
+    -- Indexes may have shifted if an entry was removed that was listed twice.
     if at and affords(200 + math.floor(distance(at) / 8))
       and (not has_unlisted or redis.call('LINDEX', KEYS[1], at) == member) then
       local other = repack(wanted, payload, id)
       rewrite(member, other, ms, at)
       member = other
     elseif walks then
-      -- That, or enough for this script.
+      -- The indexes have shifted, or this script has done enough.
       is_cut = true
       break
     end

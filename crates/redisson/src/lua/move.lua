@@ -1,13 +1,14 @@
--- Moves elements that are due to the destination, and sets aside what would jam Java's script.
--- KEYS  1 destination  2 pending  3 timeouts  4 set aside  5 inbox  6 leases  7 since when the inbox is not empty
--- ARGV  1 most elements  2 1 or -1: the end of the pending list from which they are searched for
---       3 1 to sample how far that search goes, which costs two more  4 most bytes, but for the first element
+-- Moves due elements to the destination, and sets aside those that would jam Java's script.
+-- KEYS  1 destination  2 pending  3 timeouts  4 set aside  5 inbox  6 leases
+--       7 the time since which the inbox has been non-empty
+-- ARGV  1 most elements  2 1 or -1: the end of the pending list from which they are searched
+--       3 1 to sample the length of that search, which costs two more  4 most bytes, not counting the first element
 -- reply {moved, set aside, next instant as text or '', now in ms, 1 if more may be due,
---        how many entries a search passes, or -1 without a sample, how many bytes the elements had,
---        how long it took in us, or 0 where the clock stands still,
---        what changes when something is offered or taken out, 1 if nothing is pending,
---        1 if there are leases or the inbox is not empty}
--- cost  O(log N) an element, and the search for it in the pending list, O(N) at worst
+--        number of entries that a search passes, or -1 without a sample, bytes of the elements,
+--        the time it took in us, or 0 where the clock stands still,
+--        a fingerprint that changes when an element is offered or removed, 1 if nothing is pending,
+--        1 if there are leases or the inbox is non-empty}
+-- cost  O(log N) per element, and the search for it in the pending list, O(N) at worst
 if repeated then return repeated end
 local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'list', KEYS[3], 'zset', KEYS[4], 'hash')
 if wrong then return wrong end
@@ -18,7 +19,7 @@ local due, is_end, bytes = read_some(function(skip, count)
 end, tonumber(ARGV[1]), tonumber(ARGV[4]))
 local moved, aside = 0, 0
 
--- How many entries the search for an element passes.
+-- The number of entries that the search for an element passes.
 local function passed(member)
   local at, size = redis.call('LPOS', KEYS[2], member, 'RANK', ARGV[2]), redis.call('LLEN', KEYS[2])
   if not at then return size end
@@ -33,7 +34,7 @@ end
 local negative = 0
 if #due > 0 then
   negative = redis.call('ZCOUNT', KEYS[3], '-inf', '(0')
-  -- A payload takes what its element gives free.
+  -- A payload uses the memory that its element frees.
   write_though_full()
 end
 for at, member in ipairs(due) do
@@ -50,7 +51,7 @@ for at, member in ipairs(due) do
   redis.call('LREM', KEYS[2], ARGV[2], member)
 end
 
--- Enough of an element to know it by: its id is at its beginning.
+-- Enough of an element to identify it: its id is at its beginning.
 local function sign(element)
   return element and #element .. ':' .. string.sub(element, 1, 32) or ''
 end

@@ -1,8 +1,8 @@
--- Offers elements: all of them or, where a key has another type or an instant is out of range, none.
+-- Offers elements atomically: none of them if a key has another type or an instant is out of range.
 -- KEYS  1 pending  2 timeouts  3 channel
 -- ARGV  for each element: 'in' or 'at', milliseconds, the packed element
 -- reply the due instants, in milliseconds as text
--- cost  O(log N) an element
+-- cost  O(log N) per element
 local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'zset')
 if wrong then return wrong end
 local now, elements, dues = repeated or now_ms(), {}, {}

@@ -1,7 +1,7 @@
--- Before every script that walks along the pending list, a page a call. Between two of them others take elements out,
--- and put new ones at the end alone: an element only ever moves towards the head.
+-- Before every script that walks along the pending list, a page per call. Between two calls, others remove elements
+-- anywhere and add new ones only at the end, so an element only ever moves towards the head.
 
--- The index before `start` that holds `after`, of the 250 nearest and within about so many bytes; nil if none does.
+-- The index before `start` that holds `after`, among the 250 nearest and within about `bytes` bytes; nil if none does.
 local function find_before(list, start, after, bytes)
   local to, window, sum = start - 2, 4, 0
   local first = math.max(start - 251, 0)
@@ -16,8 +16,8 @@ local function find_before(list, start, after, bytes)
   end
 end
 
--- The index behind `after`, which stood before `start`, a page from there, of so many elements and bytes at most, and
--- whether it is the last; nil where `after` is not found again.
+-- The index after `after`, which was at `start` - 1, a page of at most `size` elements and `bytes` bytes from there, and
+-- whether it is the last; nil if `after` is not found.
 local function read_page(list, start, after, size, bytes)
   if after ~= '' and redis.call('LINDEX', list, start - 1) ~= after then
     local at = find_before(list, start, after, bytes)

@@ -1,10 +1,10 @@
--- Ends leases that ran out, and gives back what lies in the inbox for too long: whoever waited for it is gone. It may
--- be given back at any time, since a claim looks into the destination after the inbox.
+-- Ends lapsed leases, and gives back payloads that have been in the inbox for too long: the consumer that waited for
+-- them is gone. They may be given back at any time, since a claim reads the destination after the inbox.
 -- KEYS  as in claim_common.lua
--- ARGV  1 attempts allowed, 0 for any number  2 how long the inbox may be seen not to be empty, in ms  3 most of each
---       4 most bytes of each, but for its first
--- reply {how many leases were ended, how many payloads were given back, whether there may be more}
--- cost  O(log N) a lease
+-- ARGV  1 attempts allowed, 0 for no limit  2 how long the inbox may be seen non-empty, in ms  3 most of each
+--       4 most bytes of each, not counting the first
+-- reply {number of leases ended, number of payloads given back, whether there may be more}
+-- cost  O(log N) per lease
 if repeated then return repeated end
 local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'list', KEYS[3], 'zset', KEYS[4], 'hash', KEYS[5], 'list',
   KEYS[10], 'string')
@@ -20,7 +20,7 @@ if wrong then return wrong end
 if #tokens + waiting == 0 and not since then return unchanged({ 0, 0, 0 }) end
 write_though_full()
 reap(tokens, payloads, tonumber(ARGV[1]))
--- A clock that was set back: it is seen anew.
+-- If the clock was set back, the time starts anew.
 if not since or since > now then since = now end
 local given = 0
 if waiting > 0 and now - since >= patience then

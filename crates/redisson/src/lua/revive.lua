@@ -1,7 +1,7 @@
--- Puts dead letters back to the end of the destination, the oldest first, up to one that is not ours.
+-- Moves dead letters to the end of the destination, oldest first, up to one that is a foreign value.
 -- KEYS  1 destination  2 dead
--- ARGV  1 most  2 most bytes, but for the first
--- reply {how many, 1 if there may be more}
+-- ARGV  1 most  2 most bytes, not counting the first
+-- reply {number moved, 1 if there may be more}
 -- cost  O(1) each
 if repeated then return repeated end
 local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'list')

@@ -1,9 +1,9 @@
--- Ends or moves a lease.
+-- Ends or extends a lease.
 -- KEYS  as in claim_common.lua
 -- ARGV  1 token  2 'ack', 'extend', 'release', 'retry' or 'bury'
---       extend: 3 lease in ms     retry: 3 delay in ms  4 attempts allowed, 0 for any  5 reason  6 packed element
+--       extend: 3 lease in ms     retry: 3 delay in ms  4 attempts allowed, 0 for no limit  5 reason  6 packed element
 --       bury: 3 reason
--- reply 'lost' if the lease is not in force; else 'acked', 'extended', 'ready', 'scheduled' or 'dead'
+-- reply 'lost' if the lease is not current; else 'acked', 'extended', 'ready', 'scheduled' or 'dead'
 -- cost  O(log N)
 if repeated then return repeated end
 local wrong = wrong_types(KEYS[1], 'list', KEYS[3], 'zset', KEYS[4], 'hash', KEYS[5], 'list', KEYS[7], 'list',
@@ -25,7 +25,7 @@ if action == 'retry' and tonumber(ARGV[3]) > 0 then due = due_of('in', ARGV[3], 
 wrong = due and wrong_instant(due) or wrong_count(payload)
 if wrong then return wrong end
 local counted, state = count_key(payload), 'acked'
--- What it takes goes from the lease.
+-- The memory that it needs is freed with the lease.
 write_though_full()
 if action == 'ack' then
   redis.call('DEL', counted)

@@ -1,11 +1,11 @@
--- Before every script that reads many elements or payloads: how big they are is known only when they are read, so the
--- first is read alone, and then more at a time, as many as their mean size lets expect within the bound.
+-- Before every script that reads many elements or payloads. Their size is known only after reading, so the first is
+-- read alone, and then as many at a time as are expected to stay within the limit, given the mean size so far.
 
--- The most that are read at a time: where big ones follow small ones, so many may be read in vain.
+-- The maximum number read at a time: where large ones follow small ones, this many may be read in vain.
 local AT_ONCE = 16
 
--- Of what `read(skip, count)` gives as many as `most` and, but for the first, `bytes` allow; whether there are no more;
--- and how many bytes they have.
+-- Reads with `read(skip, count)` up to `most` items and, not counting the first, `bytes` bytes. Returns the items,
+-- whether there are no more, and their size in bytes.
 local function read_some(read, most, bytes)
   local all, sum, count = {}, 0, 1
   while #all < most do
@@ -22,7 +22,7 @@ local function read_some(read, most, bytes)
   return all, false, sum
 end
 
--- The same of a list, from an index on.
+-- The same for a list, from an index on.
 local function read_list(list, start, most, bytes)
   return read_some(function(skip, count)
     return redis.call('LRANGE', list, start + skip, start + skip + count - 1)

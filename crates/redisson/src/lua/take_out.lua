@@ -1,8 +1,8 @@
--- Takes elements out of the pending list and the timeouts.
+-- Removes elements from the pending list and the timeouts.
 -- KEYS  1 pending  2 timeouts
 -- ARGV  packed elements
 -- reply for each 1 if it was there, else 0
--- cost  O(log N) an element, and a search of the pending list
+-- cost  O(log N) per element, and a search of the pending list
 if repeated then return repeated end
 local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'zset')
 if wrong then return wrong end

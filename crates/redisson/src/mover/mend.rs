@@ -1,5 +1,6 @@
-//! Looking at elements before they are due, so that none jams Java's script: a walk along the pending list that
-//! sees each element once, and a look at those that are due first.
+//! Checks elements before they are due, so that none jams Java's script.
+//!
+//! A walk along the pending list sees each element once, and the elements that are due first are checked separately.
 
 use std::time::Duration;
 
@@ -11,32 +12,35 @@ use super::super::error::Error;
 use super::super::keys::Keys;
 use super::super::script::{self, decimal};
 
-/// How many elements a script looks at.
+/// The number of elements that one script checks.
 const PAGE: usize = 100;
-/// How many entries of the list all searches of one script may pass, but for one search that may go to its middle.
+/// The maximum number of list entries that all searches of one script may pass, not counting one search that may go to
+/// the middle of the list.
 const PASSED: usize = 10_000;
-/// How many pages of the list one sweep walks before what is due has its turn again.
+/// The number of pages of the list that one sweep walks before due elements are moved again.
 const PAGES: usize = 4;
-/// Redis is left to others for as long as a page takes it, and at least so long.
+/// The minimum pause between pages, which leaves Redis to other clients.
+///
+/// Otherwise the pause is as long as the page took.
 const REST: Duration = Duration::from_millis(1);
-/// What it rests at most, in µs.
+/// The maximum pause, in µs.
 const REST_MAX_US: u64 = 100_000;
-/// How many places of the walk are kept, to go back to when the last one is gone.
+/// The number of positions of the walk that are kept, as fallbacks when the last one is gone.
 const MARKS: usize = 32;
 
-/// What was mended.
+/// The changes of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mended {
-    /// Elements set aside: no layout reads them, or no mover would ever take them.
+    /// Elements that were set aside: no layout can decode them, or no mover would ever take them.
     pub set_aside: usize,
-    /// Elements rewritten in the layout that the Java clients read.
+    /// Elements that were rewritten in the layout of the Java clients.
     pub rewritten: usize,
-    /// Fractional instants rounded up.
+    /// Fractional instants that were rounded up.
     pub rounded: usize,
 }
 
 impl Mended {
-    /// Whether there was nothing to mend.
+    /// Whether there were no changes.
     pub fn is_nothing(&self) -> bool {
         *self == Mended::default()
     }
@@ -48,19 +52,19 @@ impl Mended {
     }
 }
 
-/// A place in the pending list: the element before it, by index and by value.
+/// A position in the pending list: the element before it, by index and by value.
 #[derive(Clone, Debug, Default)]
 struct Mark {
     index: i64,
     after: Vec<u8>,
 }
 
-/// What the script answers.
+/// The script's reply.
 type Reply = (i64, Vec<u8>, i64, usize, usize, usize, usize, u64);
 
-/// What one script of the walk told.
+/// The result of one script of the walk.
 struct Page {
-    /// Where to go on; `None` where the place is lost.
+    /// The next position; `None` if the position is lost.
     next: Option<Mark>,
     is_end: bool,
     mended: Mended,
@@ -72,7 +76,7 @@ struct Page {
 pub(super) struct Mender {
     layout: Option<Layout>,
     marks: Vec<Mark>,
-    /// Whether the walk has come to the list's end.
+    /// Whether the walk has reached the end of the list.
     is_done: bool,
 }
 
@@ -81,13 +85,15 @@ impl Mender {
         Mender { layout, marks: Vec::new(), is_done: true }
     }
 
-    /// Whether a sweep has more to look at.
+    /// Whether the walk has reached the end of the list, so that a sweep has nothing more to check.
     pub(super) fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// Looks at what is due first, if `is_new`; then at some of what came since the walk was at the list's end, or of
-    /// what is left of that.
+    /// Checks the elements that are due first, if `is_new`.
+    ///
+    /// Then it continues the walk, over elements that were added since it last reached the end of the list, or that
+    /// remain of those.
     pub(super) async fn sweep(&mut self, link: &Link, keys: &Keys, is_new: bool) -> Result<Mended, Error> {
         let mut mended = Mended::default();
         self.is_done = false;
@@ -100,7 +106,7 @@ impl Mender {
             let page = self.page(link, keys, "list", &mark).await?;
             mended.add(page.mended);
             match page.next {
-                // Its element is gone, as due ones are: an older mark, or the list's head.
+                // Its element is gone, as due elements are: continue from an older mark, or from the head of the list.
                 None => drop(self.marks.pop()),
                 Some(next) if next.after.is_empty() => self.marks.clear(),
                 Some(next) if next.after != mark.after => self.marks.push(next),

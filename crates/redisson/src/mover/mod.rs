@@ -1,12 +1,12 @@
-//! The mover: due elements to the destination, whether or not a Java client is alive.
+//! The mover: moves due elements to the destination, whether or not a Java client is alive.
 //!
-//! Java moves due elements only while some process holds the delayed queue object and hears its channel. This
-//! mover needs neither: it sleeps to the first instant, takes the channel as a hint alone, and looks again each
-//! sweep. Every step is one script, so that any number of movers, Java's among them, run beside each other.
+//! Java moves due elements only while some process holds the delayed queue object and is subscribed to its channel.
+//! This mover needs neither: it sleeps until the first instant, treats the channel as a hint, and checks again at each
+//! sweep. Every step is one script, so any number of movers, including those of Java, can run concurrently.
 //!
 //! # Layout
-//! - `pace`: how much is asked of Redis at once
-//! - `mend`: what would jam Java's script, mended before it is due
+//! - `pace`: limits the load on Redis
+//! - `mend`: fixes elements that would jam Java's script, before they are due
 
 mod mend;
 mod pace;
@@ -27,24 +27,25 @@ use super::error::Error;
 use super::keys::Keys;
 use super::script::{self, decimal};
 
-/// What a mover is told.
+/// The options of a [`Mover`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoverOptions {
-    /// How often it looks though nothing told it to, in ms. A lost notification costs at most this.
+    /// The interval at which it checks the queue without a notification, in ms. A lost notification costs at most this.
     pub sweep_ms: u64,
-    /// How much of Redis' time one script may take, in µs; batches are sized by it.
+    /// The target for the time of one script in Redis, in µs. The batch size is derived from it.
     pub budget_us: u64,
-    /// The most elements that one script moves.
+    /// The maximum number of elements that one script moves.
     pub batch_max: usize,
-    /// What the Java clients read: elements of the other layout are rewritten before they are due. Naming the wrong
-    /// one jams Java's movers. With `None` no element is rewritten, and each is moved as it is.
+    /// The layout of the Java clients. Elements of the other layout are rewritten before they are due.
+    ///
+    /// The wrong layout jams Java's movers. With `None` no element is rewritten, and each is moved as it is.
     pub layout: Option<Layout>,
-    /// After how many lapsed leases of [`Consumer`](super::Consumer) a payload is dead; 0 for never.
+    /// The number of lapsed leases of [`Consumer`](super::Consumer) after which a payload is dead; 0 for no limit.
     pub max_attempts: u32,
 }
 
 impl Default for MoverOptions {
-    /// A sweep a second, 2 ms and 500 elements a script, nothing rewritten, 10 attempts.
+    /// A sweep per second, 2 ms and 500 elements per script, nothing rewritten, 10 attempts.
     fn default() -> MoverOptions {
         MoverOptions {
             sweep_ms: 1_000,
@@ -56,42 +57,42 @@ impl Default for MoverOptions {
     }
 }
 
-/// What one script of a mover did.
+/// The result of one script of a mover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// Elements moved to the destination.
+    /// The number of elements moved to the destination.
     pub moved: usize,
-    /// Elements set aside.
+    /// The number of elements set aside.
     pub set_aside: usize,
-    /// When the next one is due, if that is an instant at all.
+    /// The due instant of the next element, if its score is a valid instant.
     pub next: Option<Timestamp>,
     /// The server's clock, in ms since 1970.
     pub now_ms: i64,
-    /// Whether more may be due.
+    /// Whether more elements may be due.
     pub more: bool,
-    /// How many bytes the elements had, packed.
+    /// The total size of the packed elements in bytes.
     pub bytes: usize,
-    /// About how much of Redis' time it took, in µs.
+    /// The approximate time that it took in Redis, in µs.
     pub spent_us: u64,
 }
 
-/// What a running mover tells.
+/// An event of a running mover.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// It hears the queue's channel.
+    /// It has subscribed to the queue's channel.
     Listening,
     /// It moved or set aside elements.
     Moved(Moved),
-    /// It mended elements that are not due yet.
+    /// It fixed elements that are not due yet.
     Mended(Mended),
-    /// So many leases of [`Consumer`](super::Consumer) ran out, or payloads of its inbox were given back.
+    /// This many leases of [`Consumer`](super::Consumer) have lapsed, or payloads of its inbox were given back.
     Reaped(usize),
-    /// Something failed. It goes on, after a pause.
+    /// An error. The mover continues after a pause.
     Trouble(Error),
 }
 
-/// Moves what is due in one queue.
+/// Moves the due elements of one queue.
 pub struct Mover {
     link: Link,
     keys: Keys,
@@ -100,13 +101,13 @@ pub struct Mover {
     mender: Mender,
 }
 
-/// What the script answers.
+/// The script's reply.
 type Reply = (usize, usize, String, i64, u8, i64, usize, u64, Vec<u8>, u8, u8);
 
-/// What a mover sees of its queue when it moves.
+/// The state of the queue that a mover sees when it moves elements.
 struct Look {
     moved: Moved,
-    /// What changes when something is offered or taken out: lengths, and which elements are first and last.
+    /// A fingerprint that changes when an element is offered or removed: lengths, and the first and last elements.
     signs: Vec<u8>,
     /// Whether nothing is pending.
     is_empty: bool,
@@ -114,33 +115,33 @@ struct Look {
     is_held: bool,
 }
 
-/// What a mover knows of its last sweep.
+/// The state of a mover's sweeps.
 #[derive(Default)]
 struct Swept {
-    /// When it was, by the server's clock.
+    /// The time of the last sweep, on the server's clock.
     at_ms: Option<i64>,
-    /// When it last looked at what is pending, and the signs of it then.
+    /// The time of the last check of the pending elements, and the fingerprint at that time.
     looked: Option<(i64, Vec<u8>)>,
 }
 
-/// How often a mover looks at what is pending though nothing has changed, in ms.
+/// The interval at which a mover checks the pending elements even if nothing has changed, in ms.
 const LOOK_MS: i64 = 60_000;
 
-/// The pause after a failure, at first and at most.
+/// The pause after a failure, initial and maximum, in ms.
 const PAUSE_MS: (u64, u64) = (50, 2_000);
 
 impl Mover {
-    /// A mover of the queue with these keys. Touches nothing.
+    /// Creates a mover of the queue with these keys. Does not contact Redis.
     pub fn new(link: Link, keys: Keys, options: MoverOptions) -> Mover {
         let pace = Pace::new(options.budget_us, options.batch_max);
         let mender = Mender::new(options.layout);
         Mover { link, keys, options, pace, mender }
     }
 
-    /// Moves one batch of what is due now.
+    /// Moves one batch of due elements.
     ///
     /// # Errors
-    /// [`Error::WrongType`] if a key holds something else: nothing was moved. Those of the connection.
+    /// [`Error::WrongType`] if a key has the wrong type: nothing was moved. Connection errors.
     pub async fn step(&mut self) -> Result<Moved, Error> {
         Ok(self.look().await?.moved)
     }
@@ -169,22 +170,22 @@ impl Mover {
         let (moved, set_aside, next, now_ms, more, passed, bytes, took_us, signs, is_empty, is_held) = reply;
         let passed = u64::try_from(passed).ok();
         let spent_us = self.pace.learn(batch, Told { count: moved + set_aside, bytes, passed, took_us });
-        // A fraction is due with the next whole millisecond; what is no instant is never due.
+        // A fractional instant is due in the next whole millisecond; a score that is not an instant is never due.
         let next = next.parse().ok().and_then(|ms: f64| Timestamp::from_ms(ms.ceil() as i64).ok());
         let moved = Moved { moved, set_aside, next, now_ms, more: more == 1, bytes, spent_us };
         Ok(Look { moved, signs, is_empty: is_empty == 1, is_held: is_held == 1 })
     }
 
-    /// Moves all that is due now, and mends what is pending; returns what was moved and set aside in all.
+    /// Moves all due elements, and fixes pending ones. Returns the total numbers of moved and of set-aside elements.
     ///
     /// # Errors
-    /// As [`step`](Mover::step); what was moved before stays moved.
+    /// As [`step`](Mover::step); elements that were moved before stay moved.
     pub async fn pass(&mut self) -> Result<(usize, usize), Error> {
         let (moved, set_aside) = self.move_due().await?;
         Ok((moved, set_aside + self.mend_all().await?.set_aside))
     }
 
-    /// Moves all that is due now; what was moved and set aside.
+    /// Moves all due elements. Returns the numbers of moved and of set-aside elements.
     pub(super) async fn move_due(&mut self) -> Result<(usize, usize), Error> {
         let (mut moved, mut set_aside) = (0, 0);
         loop {
@@ -198,10 +199,10 @@ impl Mover {
         }
     }
 
-    /// Looks at all pending elements that it has not seen, and mends what would jam Java's script.
+    /// Checks all pending elements that it has not seen yet, and fixes those that would jam Java's script.
     ///
     /// # Errors
-    /// As [`step`](Mover::step); what was mended before stays mended.
+    /// As [`step`](Mover::step); elements that were fixed before stay fixed.
     pub async fn mend_all(&mut self) -> Result<Mended, Error> {
         let (mut mended, mut is_new) = (Mended::default(), true);
         loop {
@@ -213,21 +214,21 @@ impl Mover {
         }
     }
 
-    /// Moves until `stop` is ready. A script that is under way then is waited for.
+    /// Runs until `stop` is ready. A script in progress is then completed.
     pub async fn run(mut self, stop: impl Future<Output = ()>, mut report: impl FnMut(Event)) {
         let mut stop = pin!(stop);
         // All movers of a process that share a link share its subscription.
         let ear = Ear::new(&self.link, self.keys.channel());
         let mut is_listening = false;
-        // Who can not listen tries it when there is nothing else to do.
+        // Without a subscription, the mover retries it when there is nothing else to do.
         let (mut is_at_rest, mut is_told) = (true, false);
         let mut pause_ms = PAUSE_MS.0;
         let mut swept = Swept::default();
         loop {
             let deaf = match is_listening || !is_at_rest {
                 true => None,
-                // Listens before it looks, so that nothing falls between the two. Where that can not be it moves all the same:
-                // what is offered meanwhile it sees when it sweeps.
+                // Subscribes before it reads the queue, so that nothing is missed in between. If that fails, it moves
+                // elements all the same: it sees new offers at its sweeps.
                 false => match ear.listen().await {
                     Ok(()) => {
                         (is_listening, is_told) = (true, false);
@@ -261,7 +262,7 @@ impl Mover {
         }
     }
 
-    /// Moves a batch, sweeps if it is time to; gives how long there is nothing to do, in ms.
+    /// Moves a batch, and sweeps if it is time to. Returns how long there is nothing to do, in ms.
     async fn turn(&mut self, swept: &mut Swept, report: &mut impl FnMut(Event)) -> Result<u64, Error> {
         let Look { moved: step, signs, is_empty, is_held } = self.look().await?;
         if step.moved + step.set_aside > 0 {
@@ -313,7 +314,7 @@ impl Mover {
     }
 }
 
-/// Leaves Redis to others for about as long as the last script took.
+/// Leaves Redis to other clients for about as long as the last script took.
 async fn rest(step: &Moved) {
     tokio::time::sleep(Duration::from_micros(step.spent_us.min(100_000))).await;
 }

@@ -1,11 +1,13 @@
-//! How much a mover asks of Redis at once: batches sized by what they cost, searches from the cheaper end.
+//! Limits the load on Redis: batch sizes follow their cost, and searches start from the cheaper end.
 //!
-//! Most of a move's cost is the search for the element in the pending list, or the element's bytes. It is reckoned from
-//! how many entries searches pass; and where a script takes much longer, or less, than that, batches get smaller or
-//! bigger by halves until it fits. (Not every server's clock runs while a script does.)
+//! Most of a move's cost is the search for the element in the pending list, or the element's size. It is estimated from
+//! the number of entries that searches pass. Where a script takes much longer, or less, than estimated, batch sizes are
+//! halved or doubled until it fits. (Not every server's clock advances while a script runs.)
 
-/// The pending list is searched from one of its ends. Where offers are due in the order in which they were made,
-/// the due ones are at its head; where delays differ a lot they may be near its tail.
+/// The end of the pending list from which it is searched.
+///
+/// Where offers are due in the order in which they were made, the due ones are near its head; where delays vary widely,
+/// they may be near its tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Head,
@@ -13,7 +15,7 @@ pub(super) enum End {
 }
 
 impl End {
-    /// As `LREM` names it.
+    /// The sign of the count argument of `LREM`.
     pub(super) fn count(self) -> i64 {
         match self {
             End::Head => 1,
@@ -29,47 +31,47 @@ impl End {
     }
 }
 
-/// One call in so many tries the other end.
+/// One call in this many tries the other end.
 const TRIAL: u32 = 16;
-/// One call in so many samples what a search costs, and so does every trial.
+/// One call in this many samples the cost of a search, and so does every trial.
 const SAMPLE: u32 = 4;
-/// A trial moves so many at most: the other end may be much dearer.
+/// The maximum number of elements moved by a trial, since the other end may be far more expensive.
 const TRIAL_SIZE: usize = 8;
 
-/// What an element costs Redis, in µs, how much each entry adds that the search for it passes, and each of its bytes;
-/// and what a script costs without any. Measured with Redis 7.0 on a slow core: 100-byte elements, 30,000 of them in the
-/// list; and 124 of 500 KB in 1.4 s.
+/// The costs of a script in µs: per element, per entry that a search passes, per byte, and per script.
+///
+/// Measured with Redis 7.0 on a slow core: 100-byte elements, 30,000 of them in the list; and 124 of 500 KB in 1.4 s.
 const ELEMENT_US: f64 = 10.0;
 const ENTRY_US: f64 = 0.03;
 const BYTE_US: f64 = 0.02;
 const SCRIPT_US: f64 = 50.0;
 
-/// How many times as long as reckoned a script may be found to take.
+/// The range of the measured ratio of a script's time to the estimate.
 const SLOWNESS: (f64, f64) = (0.25, 64.0);
 
-/// One call of the script.
+/// The parameters of one call of the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Batch {
-    /// How many elements at most.
+    /// The maximum number of elements.
     pub(super) size: usize,
-    /// Where they are searched from.
+    /// The end that they are searched from.
     pub(super) end: End,
-    /// How many bytes they may have, but for the first.
+    /// The maximum size in bytes, not counting the first element.
     pub(super) bytes: usize,
     /// Whether to sample how far a search goes.
     pub(super) sample: bool,
 }
 
-/// What a call has told.
+/// The measurements of one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
-    /// How many elements there were.
+    /// The number of elements.
     pub(super) count: usize,
-    /// How many bytes they had.
+    /// Their size in bytes.
     pub(super) bytes: usize,
-    /// How many entries a search passed, if that was sampled.
+    /// The number of entries that a search passed, if it was sampled.
     pub(super) passed: Option<u64>,
-    /// How long the script took, in µs; 0 if the server does not tell.
+    /// The time that the script took, in µs; 0 if the server does not report it.
     pub(super) took_us: u64,
 }
 
@@ -79,9 +81,9 @@ pub(super) struct Pace {
     budget_us: f64,
     most: usize,
     end: End,
-    /// How many entries a search passed lately, from the head and from the tail.
+    /// The recent number of entries that a search passed, from the head and from the tail.
     passed: [Option<f64>; 2],
-    /// How many times as long as reckoned scripts take.
+    /// The measured ratio of a script's time to the estimate.
     slowness: f64,
     calls: u32,
 }
@@ -92,14 +94,14 @@ impl Pace {
         Pace { budget_us, most: most.max(1), end: End::Head, passed: [None; 2], slowness: 1.0, calls: 0 }
     }
 
-    /// The next batch.
+    /// The parameters of the next batch.
     pub(super) fn next(&mut self) -> Batch {
         let call = self.calls;
         self.calls = self.calls.wrapping_add(1);
         let size = self.size(self.end);
-        // What a fast server could do is not asked of it in bytes: its clients have to take them too.
+        // A fast server does not raise the limit in bytes, since its clients have to receive them too.
         let bytes = (self.budget_us / (BYTE_US * self.slowness.max(1.0))) as usize;
-        // With few elements it makes no difference.
+        // With few elements the end makes no difference.
         if call % TRIAL == TRIAL - 1 && size < self.most {
             let end = self.end.other();
             return Batch { size: self.size(end).min(TRIAL_SIZE), end, bytes, sample: true };
@@ -108,8 +110,9 @@ impl Pace {
         Batch { size, end: self.end, bytes, sample }
     }
 
-    /// About what this batch cost Redis, in µs. Later batches are sized by it: by how far searches go, and by how long
-    /// scripts take beside what was reckoned.
+    /// Returns the approximate cost of this batch for Redis, in µs.
+    ///
+    /// Adapts the size of later batches to the distance of searches, and to the ratio of measured to estimated time.
     pub(super) fn learn(&mut self, batch: Batch, told: Told) -> u64 {
         let known = &mut self.passed[batch.end as usize];
         if let Some(passed) = told.passed {
@@ -121,7 +124,8 @@ impl Pace {
             + ELEMENT_US * told.count as f64
             + ENTRY_US * known.unwrap_or(0.0) * searches as f64
             + BYTE_US * told.bytes as f64;
-        // A script that did nothing tells nothing, and one that was held up once by others little.
+        // An empty script says nothing about speed, and a single slow one says little: the ratio changes by a factor of
+        // two at most.
         if told.took_us > 0 && told.count > 0 {
             let found = told.took_us as f64 / reckoned_us;
             if found > 1.5 * self.slowness {
@@ -138,7 +142,7 @@ impl Pace {
     }
 
     fn size(&self, end: End) -> usize {
-        // What it costs is not known yet.
+        // The cost is not known yet.
         let first = 1;
         let cost = |passed| (ELEMENT_US + ENTRY_US * passed) * self.slowness;
         let fits = self.passed[end as usize].map_or(first, |passed| (self.budget_us / cost(passed)) as usize);
@@ -150,8 +154,9 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Runs batches against a list where a search passes so many entries from either end: what is left of it is
-    /// the pace, and the dearest batch but the first, in µs.
+    /// Runs batches against a list where a search passes this many entries from either end.
+    ///
+    /// Returns the final pace, and the most expensive batch but the first, in µs.
     fn run(head: u64, tail: u64) -> (Pace, u64) {
         let (mut pace, mut dearest) = (Pace::new(2_000, 500), 0);
         for call in 0..200 {
@@ -195,7 +200,7 @@ mod tests {
         assert!(samples <= 50, "{samples}");
     }
 
-    /// Elements of 100 bytes on a server where each takes so many µs.
+    /// Runs with elements of 100 bytes on a server where each takes `each_us` µs.
     fn run_taking(pace: &mut Pace, each_us: u64) -> usize {
         for _ in 0..40 {
             let batch = pace.next();

@@ -1,8 +1,8 @@
-//! Debouncing by value: of all pending elements with the same bytes one is left, and that is replaced in one step.
+//! Debouncing by value: reduces all pending elements with the same bytes to one, and replaces that one atomically.
 //!
-//! To take an element out costs a search of the pending list. So what is surplus goes before, a few a script, each of
-//! which sees that one stays; then the last one goes and the new one comes as one step. Whoever looks meanwhile sees at
-//! least one.
+//! Removing an element costs a search of the pending list. So surplus elements are removed first, a few per script,
+//! each of which checks that one element stays. Then one script removes the last one and adds the new one. Readers see
+//! at least one element at all times.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use super::walk::Place;
 use super::{Debounced, DelayedQueue, PAGE, When, arguments, instant};
 use crate::element;
 
-/// How many entries all searches of one script may pass, about; the first may pass any number.
+/// The approximate maximum number of entries that all searches of one script may pass; the first search is not limited.
 const SEARCHED: i64 = 10_000;
-/// How many elements one script takes out.
+/// The number of elements that one script removes.
 const TAKEN_OUT: usize = 50;
-/// How many the last step takes out: one, and what was offered a moment ago.
+/// The number of elements that the last step removes: one, and any that were offered just before.
 const LAST: usize = 8;
-/// Redis is left to others between two scripts.
+/// The pause between two scripts, which leaves Redis to other clients.
 const REST: Duration = Duration::from_millis(1);
 
-/// An element that was found, and about where.
+/// An element that was found, and its approximate index.
 struct Found {
     packed: Vec<u8>,
     index: i64,
 }
 
 impl Found {
-    /// How far a search for it goes in a list of so many, from the nearer end; and that end, as `LREM` names it.
+    /// The distance of a search for it from the nearer end of a list of this length, and that end, as `LREM` names it.
     fn search(&self, length: i64) -> (i64, i64) {
         let behind = (length - self.index).max(0);
         if behind < self.index { (behind, -1) } else { (self.index, 1) }
@@ -54,15 +54,17 @@ impl<C: Codec> DelayedQueue<C> {
             rest.extend(found.last().map(|left| left.packed.clone()));
             let (taken_out, due): (i64, String) =
                 self.call(&script::DEBOUNCE, &self.offer_keys(), &rest).await?;
-            // Below zero others have offered too much since the walk's end, or the walk has lost its place.
+            // Negative: others have offered too many elements since the end of the walk, or the walk has lost its
+            // position.
             if let Ok(taken_out) = usize::try_from(taken_out) {
                 return Ok(Debounced { taken_out: before + taken_out, due: instant(&due)? });
             }
         }
     }
 
-    /// Walks on to the list's end, and adds what it finds. Where the place is lost, the walk begins again: what was
-    /// found before stays found.
+    /// Walks on to the end of the list, and adds the elements it finds.
+    ///
+    /// If the position is lost, the walk starts over; elements found before are kept.
     async fn find_equal(
         &self,
         place: &mut Place,
@@ -83,7 +85,7 @@ impl<C: Codec> DelayedQueue<C> {
         }
     }
 
-    /// Takes out all but the last that is still scheduled; how many.
+    /// Removes all elements but the last one that is still scheduled. Returns the number removed.
     async fn leave_one(&self, found: &mut Vec<Found>, length: i64) -> Result<usize, Error> {
         let keys = [self.keys.pending(), self.keys.timeouts()];
         let Some(mut stays) = found.pop() else { return Ok(0) };
@@ -105,13 +107,13 @@ impl<C: Codec> DelayedQueue<C> {
                 found.truncate(found.len() - count);
                 tokio::time::sleep(REST).await;
             } else if let Some(next) = found.pop() {
-                // It became due, or somebody else took it out: another one stays.
+                // It became due, or another client removed it: another element stays.
                 gone.push(std::mem::replace(&mut stays, next));
             }
         }
         found.push(stays);
         for one in gone {
-            // Where it was only listed, it is so still.
+            // An element that was only in the list is still there.
             taken_out += self.take_out(vec![one.packed]).await?;
         }
         Ok(taken_out)

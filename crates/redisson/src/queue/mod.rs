@@ -1,9 +1,9 @@
-//! The delayed queue as Java has it: `RDelayedQueue` for what is pending, `RBlockingQueue` for what is due.
+//! The delayed queue as Java has it: `RDelayedQueue` for pending elements, `RBlockingQueue` for due ones.
 //!
 //! # Layout
-//! - `debounce`: one instead of all that are equal
-//! - `take`: from the destination
-//! - `walk`: along the pending list
+//! - `debounce`: replaces equal pending elements by one
+//! - `take`: takes from the destination
+//! - `walk`: walks along the pending list
 
 mod debounce;
 mod take;
@@ -23,45 +23,45 @@ use super::script::{self, Script, decimal};
 /// When an element is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// So many milliseconds after the server's clock at the offer.
+    /// This many milliseconds after the offer, on the server's clock.
     In(u64),
     /// At this instant; a past one is due at once.
     At(Timestamp),
 }
 
-/// What became of an offer under the caller's own id.
+/// The result of an offer under the caller's own id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offered {
     /// It is pending.
     New {
-        /// When it is due.
+        /// Its due instant.
         due: Timestamp,
     },
-    /// It is pending, and what was pending under the id is gone.
+    /// It is pending, and replaces the element that was pending under this id.
     Replaced {
-        /// When it is due.
+        /// Its due instant.
         due: Timestamp,
     },
-    /// An offer under this id is known: nothing was offered.
+    /// An offer under this id is already known: nothing was offered.
     Known {
-        /// When that one is due; `None` if it is no longer pending.
+        /// The due instant of the known one; `None` if it is no longer pending.
         due: Option<Timestamp>,
     },
 }
 
-/// What a debounce did.
+/// The result of a debounce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debounced {
-    /// How many pending elements were taken out.
+    /// The number of pending elements that were removed.
     pub taken_out: usize,
-    /// When the new one is due.
+    /// The due instant of the new element.
     pub due: Timestamp,
 }
 
-/// An element that was set aside, since Java's transfer script fails at it.
+/// An element that was set aside, since Java's transfer script would fail at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAside {
-    /// Its bytes as they were.
+    /// Its original bytes.
     pub packed: Vec<u8>,
     /// Its score and the reason: `1763740800000 undecodable`.
     pub why: String,
@@ -70,13 +70,13 @@ pub struct SetAside {
 /// How long an id is remembered after its element is due, so that a repeated offer does no harm.
 pub const REMEMBER_MS: u64 = 10 * 60 * 1000;
 
-/// How many elements a page of a walk over a queue has.
+/// The number of elements per page of a walk over the queue.
 const PAGE: usize = 250;
 
 /// A queue on Redisson's own keys, shared with Java clients.
 ///
-/// Instants and delays go by Redis' clock. Nothing moves due elements unless a [`Mover`](super::Mover) or a Java
-/// client with this delayed queue does.
+/// Instants and delays refer to Redis' clock. Due elements are moved only by a [`Mover`](super::Mover) or a Java client
+/// that holds this delayed queue.
 pub struct DelayedQueue<C> {
     link: Link,
     keys: Keys,
@@ -86,33 +86,33 @@ pub struct DelayedQueue<C> {
 }
 
 impl<C: Codec> DelayedQueue<C> {
-    /// The queue with these keys. Touches nothing.
+    /// Creates a queue with these keys. Does not contact Redis.
     pub fn new(link: Link, keys: Keys, codec: C) -> DelayedQueue<C> {
         DelayedQueue { link, keys, codec, layout: Layout::New, blocking: Blocking::default() }
     }
 
-    /// Offers elements in the old layout, for a fleet of Java clients up to 3.21.0.
+    /// Offers elements in the old layout, for Java clients up to 3.21.0.
     pub fn with_layout(mut self, layout: Layout) -> DelayedQueue<C> {
         self.layout = layout;
         self
     }
 
-    /// Its keys.
+    /// The queue's keys.
     pub fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    /// Offers a value; gives the instant at which it is due.
+    /// Offers a value. Returns its due instant.
     ///
     /// # Errors
-    /// [`Error::Invalid`] past the year 9999, [`Error::Value`]. After [`Error::OutcomeUnknown`] a repeat may offer
-    /// it twice: [`offer_as`](DelayedQueue::offer_as) does not.
+    /// [`Error::Invalid`] past the year 9999, [`Error::Value`]. After [`Error::OutcomeUnknown`] a repeat may offer the
+    /// value twice; [`offer_as`](DelayedQueue::offer_as) avoids that.
     pub async fn offer(&self, value: &C::Value, when: When) -> Result<Timestamp, Error> {
         let dues = self.offer_packed(&[(self.pack(value)?, when)]).await?;
         dues.first().copied().ok_or_else(|| odd("an offer without an instant"))
     }
 
-    /// Offers many values, all or none, in their order.
+    /// Offers many values atomically, in their order.
     ///
     /// # Errors
     /// As [`offer`](DelayedQueue::offer).
@@ -125,8 +125,9 @@ impl<C: Codec> DelayedQueue<C> {
         self.offer_packed(&packed?).await
     }
 
-    /// Offers a value under an id, once: while the id is known, a repeat offers nothing. It is known until
-    /// [`REMEMBER_MS`] after the instant, also when the element was delivered or removed meanwhile.
+    /// Offers a value under an id, once: a repeat offers nothing while the id is known.
+    ///
+    /// The id is known until [`REMEMBER_MS`] after the instant, even if the element is delivered or removed meanwhile.
     ///
     /// # Errors
     /// As [`offer`](DelayedQueue::offer); after [`Error::OutcomeUnknown`] a repeat is safe.
@@ -134,8 +135,9 @@ impl<C: Codec> DelayedQueue<C> {
         self.offer_under(id, value, when, "keep").await
     }
 
-    /// Debounces by id: what is pending under it goes, and this is offered, as one step. Costs what an offer does,
-    /// and a search of the pending list from its end.
+    /// Debounces by id: replaces the element that is pending under the id by this one, atomically.
+    ///
+    /// It costs an offer, and a search of the pending list from its end.
     ///
     /// # Errors
     /// As [`offer_as`](DelayedQueue::offer_as).
@@ -143,40 +145,41 @@ impl<C: Codec> DelayedQueue<C> {
         self.offer_under(id, value, when, "replace").await
     }
 
-    /// Takes out what was offered under an id, and forgets the id. Whether it was pending.
+    /// Removes the element that was offered under an id, and forgets the id. Returns whether it was pending.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// Connection errors.
     pub async fn cancel_as(&self, id: &str) -> Result<bool, Error> {
         let keys = [self.keys.pending(), self.keys.timeouts(), self.keys.offer(id)];
         Ok(self.call::<i64>(&script::CANCEL_AS, &keys, &[]).await? == 1)
     }
 
-    /// Debounces by value: every pending element with the same bytes goes, whoever offered it, and this is offered.
-    /// The pending list is read before, in pages. Where several are equal, all but the one that was offered last are
-    /// taken out before, a few a script; that one is replaced in one step, which looks at what was offered since. So
-    /// at any moment at least one is pending, unless it became due. Each that is taken out costs a search of the list:
-    /// for a queue of more than some ten thousand elements, [`replace_as`](DelayedQueue::replace_as) is the better one.
+    /// Debounces by value: replaces every pending element with the same bytes by this one, whoever offered it.
+    ///
+    /// The pending list is read first, in pages. Of several equal elements, all but the one that was offered last are
+    /// removed next, a few per script. One atomic step replaces that one, and checks what was offered since. So at
+    /// least one element is pending at all times, unless it became due. Each removal costs a search of the list: for a
+    /// queue of more than about ten thousand elements, prefer [`replace_as`](DelayedQueue::replace_as).
     ///
     /// # Errors
-    /// As [`offer`](DelayedQueue::offer). All but one of several equal ones may be gone then.
+    /// As [`offer`](DelayedQueue::offer). Some of several equal elements, but not the last one, may then be removed.
     pub async fn debounce(&self, value: &C::Value, when: When) -> Result<Debounced, Error> {
         self.replace_equal(&self.codec.encode(value)?, when).await
     }
 
-    /// Removes the first pending element with this value, as Java's `remove(o)`.
+    /// Removes the first pending element with this value, like Java's `remove(o)`.
     ///
     /// # Errors
-    /// Those of the codec and of the connection.
+    /// Codec and connection errors.
     pub async fn remove(&self, value: &C::Value) -> Result<bool, Error> {
         let payload = self.codec.encode(value)?;
         Ok(self.walk(&[payload], Walk::TakeFirst).await? > 0)
     }
 
-    /// Removes all pending elements with one of these values, as Java's `removeAll`. How many there were.
+    /// Removes all pending elements with one of these values, like Java's `removeAll`. Returns their number.
     ///
     /// # Errors
-    /// Those of the codec and of the connection; some may be removed then.
+    /// Codec and connection errors; some elements may then be removed.
     pub async fn remove_all(&self, values: &[C::Value]) -> Result<usize, Error> {
         let payloads: Result<Vec<_>, Error> = values.iter().map(|value| self.codec.encode(value)).collect();
         self.walk(&payloads?, Walk::TakeAll).await
@@ -185,33 +188,35 @@ impl<C: Codec> DelayedQueue<C> {
     /// Whether an element with this value is pending.
     ///
     /// # Errors
-    /// Those of the codec and of the connection.
+    /// Codec and connection errors.
     pub async fn contains(&self, value: &C::Value) -> Result<bool, Error> {
         let payload = self.codec.encode(value)?;
         Ok(self.walk(&[payload], Walk::Find).await? > 0)
     }
 
-    /// How many elements are pending: the length of Redisson's list, as Java counts.
+    /// The number of pending elements: the length of Redisson's list, as Java counts.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// Connection errors.
     pub async fn size(&self) -> Result<usize, Error> {
         self.ask(redis::cmd("LLEN").arg(self.keys.pending())).await
     }
 
-    /// How many payloads wait at the destination.
+    /// The number of payloads at the destination.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// Connection errors.
     pub async fn ready_size(&self) -> Result<usize, Error> {
         self.ask(redis::cmd("LLEN").arg(self.keys.ready())).await
     }
 
-    /// All pending values, in the order in which they were offered. Read in pages: what is offered or taken out
-    /// meanwhile may be seen or not; what is pending all the while is seen once.
+    /// Reads all pending values, in the order in which they were offered.
+    ///
+    /// Reads in pages: an element that is offered or removed meanwhile may be included or not; an element that is
+    /// pending all the time is included once.
     ///
     /// # Errors
-    /// [`Error::Value`] at the first element that can not be read.
+    /// [`Error::Value`] at the first element that cannot be read.
     pub async fn read_all(&self) -> Result<Vec<C::Value>, Error> {
         let (mut values, mut place) = (Vec::new(), Place::default());
         loop {
@@ -228,20 +233,21 @@ impl<C: Codec> DelayedQueue<C> {
         }
     }
 
-    /// The pending value that was offered first, as Java's `peek`: not the one that is due first.
+    /// Reads the pending value that was offered first, like Java's `peek`: not the one that is due first.
     ///
     /// # Errors
-    /// [`Error::Value`] if it can not be read.
+    /// [`Error::Value`] if it cannot be read.
     pub async fn peek(&self) -> Result<Option<C::Value>, Error> {
         let first: Option<Vec<u8>> = self.ask(redis::cmd("LINDEX").arg(self.keys.pending()).arg(0)).await?;
         first.map(|packed| self.value_of(&packed)).transpose()
     }
 
-    /// Takes out up to `max` pending values, those that were offered first, due or not, as Java's `poll(limit)`.
-    /// An element that can not be read stays where it is, and ends the call.
+    /// Removes up to `max` pending values, first offered first, due or not, like Java's `poll(limit)`.
+    ///
+    /// An element that cannot be read stays in the queue, and ends the call.
     ///
     /// # Errors
-    /// [`Error::Value`] if the first can not be read.
+    /// [`Error::Value`] if the first one cannot be read.
     pub async fn poll(&self, max: usize) -> Result<Vec<C::Value>, Error> {
         let mut values = Vec::new();
         while values.len() < max {
@@ -249,7 +255,7 @@ impl<C: Codec> DelayedQueue<C> {
                 self.ask(redis::cmd("LINDEX").arg(self.keys.pending()).arg(0)).await?;
             let Some(packed) = first else { break };
             match self.value_of(&packed) {
-                // Another one may have taken it between the two calls.
+                // Another client may have removed it between the two calls.
                 Ok(value) if self.take_out(vec![packed]).await? == 1 => values.push(value),
                 Ok(_) => {}
                 Err(error) if values.is_empty() => return Err(error),
@@ -259,22 +265,22 @@ impl<C: Codec> DelayedQueue<C> {
         Ok(values)
     }
 
-    /// Removes all that is pending; what is due and moved stays. As Java's `clear`.
+    /// Removes all pending elements, like Java's `clear`. Due elements that were moved stay.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// Connection errors.
     pub async fn clear(&self) -> Result<(), Error> {
         self.call::<usize>(&script::CLEAR, &[self.keys.pending(), self.keys.timeouts()], &[]).await.map(drop)
     }
 
-    /// Takes one due value from the destination, waiting for it up to `wait_ms`, as Java's `poll(timeout)`.
+    /// Takes one due value from the destination, and waits for it up to `wait_ms`, like Java's `poll(timeout)`.
     ///
-    /// Destructive, as in Java: a value is gone when Redis hands it out, also if this process dies before it reads
-    /// it, if the future is dropped, or if the codec refuses it. [`Consumer`](super::Consumer) takes with a lease.
-    /// On a cluster it asks four times a second rather than wait at the server.
+    /// Destructive, as in Java: a value is gone when Redis hands it out, even if this process dies before it reads it,
+    /// if the future is dropped, or if the codec refuses it. [`Consumer`](super::Consumer) takes with a lease. On a
+    /// cluster it polls four times a second instead of blocking at the server.
     ///
     /// # Errors
-    /// Those of the codec and of the connection.
+    /// Codec and connection errors.
     pub async fn take(&self, wait_ms: u64) -> Result<Option<C::Value>, Error> {
         let payload = match self.link.address().kind() {
             Kind::Cluster => self.take_by_asking(wait_ms).await?,
@@ -283,10 +289,10 @@ impl<C: Codec> DelayedQueue<C> {
         payload.map(|payload| self.codec.decode(&payload)).transpose()
     }
 
-    /// The elements that were set aside; at most `max`.
+    /// Returns up to `max` of the elements that were set aside.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// Connection errors.
     pub async fn set_aside(&self, max: usize) -> Result<Vec<SetAside>, Error> {
         let mut found = Vec::new();
         let mut cursor = 0_u64;
@@ -373,9 +379,9 @@ fn arguments(when: When) -> [Vec<u8>; 2] {
     }
 }
 
-/// An instant as a script writes it.
+/// Parses an instant as a script writes it.
 fn instant(text: &str) -> Result<Timestamp, Error> {
-    // Java may have put a score with a fraction or out of range.
+    // Java may have written a score with a fraction or out of range.
     let ms: f64 = text.parse().map_err(|_| odd("an instant that is no number"))?;
     Timestamp::from_ms(ms as i64).map_err(|_| Error::Invalid(Invalid::DueOutOfRange { ms: ms as i64 }))
 }

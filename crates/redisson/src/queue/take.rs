@@ -1,4 +1,4 @@
-//! Taking from the destination as Java does: what is handed out is gone from Redis.
+//! Destructive takes from the destination, like Java's: a payload that is handed out is gone from Redis.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::super::error::Error;
 use super::super::script;
 use super::DelayedQueue;
 
-/// How often a cluster is asked.
+/// The polling interval on a cluster.
 const ASK: Duration = Duration::from_millis(250);
 
 impl<C: Codec> DelayedQueue<C> {
@@ -28,7 +28,7 @@ impl<C: Codec> DelayedQueue<C> {
 
     pub(super) async fn take_by_asking(&self, wait_ms: u64) -> Result<Option<Vec<u8>>, Error> {
         let until_ms = self.blocking.deadline_ms(wait_ms);
-        // No answer is cut off: what it took would be lost.
+        // A request is never cancelled: the payload that it took would be lost.
         loop {
             if let Some(payload) = self.take_now().await? {
                 return Ok(Some(payload));
@@ -41,7 +41,7 @@ impl<C: Codec> DelayedQueue<C> {
         }
     }
 
-    /// A script, and no `LPOP`: what it has taken is not lost with its answer.
+    /// A script instead of `LPOP`, so that the payload is not lost with a lost reply.
     async fn take_now(&self) -> Result<Option<Vec<u8>>, Error> {
         self.call(&script::TAKE, &[self.keys.ready().to_owned()], &[]).await
     }

@@ -1,11 +1,11 @@
-//! Walking the pending list page by page, for what Java does by one long script.
+//! Walks the pending list page by page, where Java uses one long script.
 
 use super::super::codec::Codec;
 use super::super::error::Error;
 use super::super::script::{self, decimal};
 use super::{DelayedQueue, PAGE};
 
-/// What a walk over the pending list is for.
+/// The purpose of a walk over the pending list.
 #[derive(Clone, Copy)]
 pub(super) enum Walk {
     Find,
@@ -13,25 +13,27 @@ pub(super) enum Walk {
     TakeAll,
 }
 
-/// Where a walk stands.
+/// The position of a walk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Place {
-    /// The index that comes next.
+    /// The next index.
     pub(super) index: i64,
-    /// The element before that; empty at the list's head.
+    /// The element before that index; empty at the head of the list.
     pub(super) after: Vec<u8>,
 }
 
 impl Place {
-    /// Whether it is the list's head: where the walk begins, and where it begins again when its place is lost.
+    /// Whether it is the head of the list, where a walk starts, and starts over when its position is lost.
     pub(super) fn is_first(&self) -> bool {
         self.index == 0
     }
 }
 
 impl<C: Codec> DelayedQueue<C> {
-    /// Reads a page, and steps on; whether it was the last, and what was found. A lost place is the list's head again.
-    /// Without payloads all elements are found.
+    /// Reads a page and advances.
+    ///
+    /// Returns whether it was the last page, and the elements found. A lost position becomes the head of the list.
+    /// Without payloads, all elements are returned.
     pub(super) async fn find(
         &self,
         place: &mut Place,
@@ -46,8 +48,10 @@ impl<C: Codec> DelayedQueue<C> {
         Ok((end == 1, found))
     }
 
-    /// Walks the pending list page by page. Others may take elements out meanwhile: the script finds its place
-    /// again by the last element of the page before, and where that is gone too the walk begins anew.
+    /// Walks the pending list page by page.
+    ///
+    /// Others may remove elements meanwhile: the script finds its position by the last element of the previous page,
+    /// and if that is gone too, the walk starts over.
     pub(super) async fn walk(&self, payloads: &[Vec<u8>], walk: Walk) -> Result<usize, Error> {
         if payloads.is_empty() {
             return Ok(0);
@@ -58,7 +62,7 @@ impl<C: Codec> DelayedQueue<C> {
             for packed in found {
                 count += match walk {
                     Walk::Find => 1,
-                    // Somebody else may have been faster: then the next one with this value is the first.
+                    // Another client may have removed it first. Then the next element with this value is the first.
                     Walk::TakeFirst | Walk::TakeAll => self.take_out(vec![packed]).await?,
                 };
                 if count > 0 && matches!(walk, Walk::Find | Walk::TakeFirst) {

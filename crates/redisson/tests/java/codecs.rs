@@ -1,4 +1,4 @@
-//! What Java's codecs write, byte for byte, and what they read.
+//! The bytes that Java's codecs write and read.
 
 use dwell_redisson::codec::{ClassJson, Codec, Double, Integer, JavaList, JavaLong, Json, Long, Raw, Text};
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ fn unhex(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(digit).collect()
 }
 
-/// Java writes what we write, and each reads the other's.
+/// Java and Rust write the same bytes, and each reads those of the other.
 async fn agree<C>(java: &Java, name: &str, codec: &C, ours: C::Value, java_value: Value)
 where
     C: Codec<Value: PartialEq + std::fmt::Debug>,

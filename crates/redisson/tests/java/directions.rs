@@ -1,4 +1,4 @@
-//! Each operation in each direction: what one side offers, the other sees, removes and takes.
+//! Each operation in each direction: an offer of one side is seen, removed and taken by the other.
 
 use dwell_redisson::codec::{ClassJson, Json, Long, Raw, Text};
 use dwell_redisson::{Consumer, DelayedQueue, Keys, Layout, Settled, When};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::java::{Client, all};
 use crate::{Bed, HOUR_MS, for_layout, run, text};
 
-/// Runs a test with each release, on a server of its own.
+/// Runs a test with each release, on a separate server.
 fn with_each(test: impl AsyncFn(&Bed, &Client, Layout)) {
     run(async {
         for java in all() {
@@ -88,12 +88,12 @@ fn a_debounce_crosses_over() {
         let debounced = ours.debounce(&text("x"), When::In(HOUR_MS)).await.unwrap();
         assert_eq!(debounced.taken_out, 1);
         assert_eq!(theirs.read_all().await, json!(["y", "x"]));
-        // Java's way, on what we offered: the same element, once more.
+        // Java's debounce, on our offer: the same element, once more.
         assert!(theirs.debounce("x", 50).await);
         assert_eq!(theirs.take(20_000).await, "x");
         assert_eq!(ours.read_all().await.unwrap(), ["y"]);
-        // By id: two offers, and the second one alone is delivered. Our mover is there, since Java's may sleep
-        // past it: a late answer to its last transfer overrides the timer of the offer that was told meanwhile.
+        // By id: of two offers, only the second one is delivered. Our mover runs, since Java's may oversleep: a late
+        // reply to its last transfer overrides the timer of the offer that was published meanwhile.
         let mover = bed.mover("orders", for_layout(layout)).await;
         ours.replace_as("cart", &text("one item"), When::In(HOUR_MS)).await.unwrap();
         ours.replace_as("cart", &text("two items"), When::In(50)).await.unwrap();
@@ -171,7 +171,7 @@ fn names_with_a_tag_and_with_a_mapper_are_the_same_queue() {
                 assert_eq!(theirs.take(20_000).await, "rust", "{name}");
                 theirs.offer(json!(["java"]), HOUR_MS).await;
                 assert!(ours.remove(&text("java")).await.unwrap(), "{name}");
-                // Java's own mover may sleep past the next one, as in the debounce above.
+                // Java's own mover may oversleep the next one, as in the debounce above.
                 let mover = bed.mover(ours.keys().name(), for_layout(java.layout())).await;
                 theirs.offer(json!(["java"]), 50).await;
                 assert_eq!(ours.take(20_000).await.unwrap(), Some(text("java")), "{name}");
@@ -193,7 +193,7 @@ fn a_lease_stands_beside_javas_takes() {
         let claimed = claimed.pop().unwrap();
         let other = theirs.take(20_000).await;
         assert_ne!(other, String::from_utf8(claimed.payload.clone()).unwrap());
-        // Retried, it is pending for Java too.
+        // After the retry it is pending for Java too.
         let mover = bed.mover("orders", for_layout(layout)).await;
         let settled = ours.retry(&claimed, 50, "later").await.unwrap();
         assert_eq!(settled, Settled::Scheduled);
@@ -208,7 +208,7 @@ fn the_producer_is_gone_and_only_our_mover_is_there() {
         let producer = client.java.connect(bed.server.port(), "").await;
         producer.queue("orders").offer(json!(["left behind"]), 700).await;
         producer.shutdown().await;
-        // A consumer with the blocking queue alone starts no transfer task: nobody would ever move it.
+        // A consumer with only the blocking queue starts no transfer task, so nothing would move the element.
         let mover = bed.mover("orders", for_layout(layout)).await;
         assert_eq!(client.queue("orders").take(20_000).await, "left behind");
         assert_eq!(mover.stop().await, 1);

@@ -1,4 +1,4 @@
-//! A Java process for each release of Redisson, started once for the whole run, and driven by lines of JSON.
+//! A Java process for each release of Redisson, started once per run and driven by lines of JSON.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,12 +14,12 @@ use tokio::sync::oneshot;
 
 /// A release of Redisson.
 pub(crate) struct Java {
-    /// As its folder in `interop/redisson` is called.
+    /// The name of its folder in `interop/redisson`.
     pub(crate) release: &'static str,
     next: AtomicU64,
     line: Mutex<ChildStdin>,
     waiting: Arc<Mutex<HashMap<u64, oneshot::Sender<Value>>>>,
-    // It ends when its standard input does, which is when this process ends.
+    // It exits when its standard input is closed, which happens when this process ends.
     _process: Child,
 }
 
@@ -35,12 +35,12 @@ pub(crate) fn new_ones() -> [&'static Java; 2] {
     [&MIDDLE, &NEW]
 }
 
-/// All of them.
+/// All releases.
 pub(crate) fn all() -> [&'static Java; 3] {
     [&OLD, &MIDDLE, &NEW]
 }
 
-/// No request takes longer.
+/// An upper bound for the time of a request.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Java {
@@ -77,7 +77,7 @@ impl Java {
                 let answer: Value = serde_json::from_str(&answer).expect("an answer is JSON");
                 let id = answer["id"].as_u64().expect("an answer has an id");
                 if let Some(waiter) = locked(&waiters).remove(&id) {
-                    // Whoever asked may have given up.
+                    // The caller may have given up.
                     let _ = waiter.send(answer);
                 }
             }
@@ -91,7 +91,7 @@ impl Java {
         if self.release == "3.17" { Layout::Old } else { Layout::New }
     }
 
-    /// Asks for something, and awaits the answer.
+    /// Sends a request, and awaits the reply.
     pub(crate) async fn ask(&self, mut request: Value) -> Result<Value, String> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         request["id"] = id.into();
@@ -107,7 +107,7 @@ impl Java {
         }
     }
 
-    /// A Redisson client of this release on the server at `port`.
+    /// Connects a Redisson client of this release to the server at `port`.
     pub(crate) async fn connect(&'static self, port: u16, prefix: &str) -> Client {
         static NAMES: AtomicU64 = AtomicU64::new(1);
         let name = NAMES.fetch_add(1, Ordering::Relaxed).to_string();
@@ -129,7 +129,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Asks this client for something on a queue.
+    /// Sends a request on a queue to this client.
     pub(crate) async fn on(
         &self,
         queue: &str,
@@ -149,12 +149,12 @@ impl Client {
         self.java.ask(Value::Object(request)).await
     }
 
-    /// The queue of strings of this name.
+    /// The queue of strings with this name.
     pub(crate) fn queue<'a>(&'a self, queue: &'a str) -> Queue<'a> {
         Queue { client: self, queue, codec: "string" }
     }
 
-    /// Closes it, its delayed queues and their transfer tasks.
+    /// Closes it, with its delayed queues and their transfer tasks.
     pub(crate) async fn shutdown(self) {
         self.java.ask(json!({"do": "shutdown", "client": self.name})).await.expect("a client closes");
     }
@@ -178,7 +178,7 @@ impl<'a> Queue<'a> {
         answer.unwrap_or_else(|error| panic!("{} {what}: {error}", self.client.java.release))
     }
 
-    /// Opens the delayed queue: from now on this client moves what is due.
+    /// Opens the delayed queue: from now on this client moves due elements.
     pub(crate) async fn open(&self) {
         self.ask("open", json!({})).await;
     }
@@ -212,7 +212,7 @@ impl<'a> Queue<'a> {
         self.ask("take", json!({"wait_ms": wait_ms})).await
     }
 
-    /// Takes until `count` have come or none came for `idle_ms`.
+    /// Takes until `count` values have come, or none came for `idle_ms`.
     pub(crate) async fn collect(&self, count: usize, idle_ms: u64) -> Vec<String> {
         let taken = self.ask("collect", json!({"count": count, "idle_ms": idle_ms})).await;
         let taken = taken.as_array().cloned().expect("a list was collected");

@@ -1,4 +1,4 @@
-//! The old layout among new elements: with no Java mover alive, beside one, and what Java does by itself.
+//! The old layout among new elements: without a Java mover, with one, and what Java does by itself.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn with_no_java_mover_each_is_delivered_once() {
             }
             let ours = bed.queue("orders");
             assert_eq!(ours.size().await.unwrap(), 100);
-            // Due only when no Java mover is there any more, however slow the machine is.
+            // Due only after the last Java mover has stopped, however slow the machine is.
             let all: Vec<Vec<u8>> =
                 bed.ask(redis::cmd("ZRANGE").arg(ours.keys().timeouts()).arg(0).arg(-1)).await;
             let mut due = redis::cmd("ZADD");
@@ -68,7 +68,7 @@ fn beside_a_java_mover_foreign_elements_are_rewritten_before_they_are_due() {
                     _ => {}
                 }
             }
-            // They have their place, and Java reads them now.
+            // They keep their position, and Java can read them now.
             assert_eq!(theirs.size().await, 100);
             assert!(theirs.contains("old 7").await);
             let taken = theirs.collect(101, 4_000).await;
@@ -100,8 +100,8 @@ fn repeats_until_ours_ends_it(java: &'static Java, own: Layout, other: Layout) {
         let bed = Bed::new().await;
         let client = java.connect(bed.server.port(), "").await;
         let theirs = client.queue("orders");
-        // An element of Java's layout that is due first, one of the other, at which Java's script fails, and another
-        // of its own: all due already when Java begins to move, so that they come into one script.
+        // An element of Java's layout that is due first, one of the other layout, at which Java's script fails, and
+        // another of its own. All are due before Java starts to move, so that one script handles them all.
         let ours = bed.queue("orders").with_layout(own);
         let foreign = bed.queue("orders").with_layout(other);
         for (queue, value, ms) in
@@ -111,7 +111,7 @@ fn repeats_until_ours_ends_it(java: &'static Java, own: Layout, other: Layout) {
             queue.offer(&text(value), When::At(due)).await.expect("it is offered");
         }
         theirs.open().await;
-        // Java repeats the first, and never comes to the last: once more every 5 s, as `docs/redisson.md` says.
+        // Java repeats the first one, and never reaches the last: once more every 5 s, as `docs/redisson.md` says.
         let now_ms = async || {
             let (seconds, micros): (i64, i64) = bed.ask(&redis::cmd("TIME")).await;
             seconds * 1_000 + micros / 1_000
@@ -128,8 +128,8 @@ fn repeats_until_ours_ends_it(java: &'static Java, own: Layout, other: Layout) {
         );
         assert_eq!(taken, ["first"; 4]);
         assert!(apart_ms[1..].iter().all(|ms| *ms >= 4_000), "{apart_ms:?} ms apart, and not 5 s");
-        // Our mover takes the foreign one out and moves all three, the first once more than Java has; Java may come
-        // between, once.
+        // Our mover removes the foreign element and moves all three, so the first one comes once more than from Java;
+        // Java may run once in between.
         let mover = bed.mover("orders", for_layout(own)).await;
         let rest = theirs.collect(10, 6_000).await;
         let counts = counted(rest.clone());
@@ -174,7 +174,7 @@ fn counted(taken: Vec<String>) -> BTreeMap<String, usize> {
     counted
 }
 
-/// Each of both kinds once.
+/// Each element of both kinds once.
 fn expected(count: usize) -> BTreeMap<String, usize> {
     ["old", "new"].into_iter().flat_map(|kind| (0..count).map(move |n| (format!("{kind} {n}"), 1))).collect()
 }

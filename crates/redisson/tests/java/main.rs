@@ -1,4 +1,5 @@
-//! Beside real Redisson: every direction, every listed release. Needs a JDK, and `mvn package` in `interop/redisson`.
+//! Tests with real Redisson: every direction, every listed release. Needs a JDK, and `mvn package` in
+//! `interop/redisson`.
 
 mod codecs;
 mod directions;
@@ -16,7 +17,7 @@ use dwell_testkit::redis::Server;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// A server of its own, and a queue of ours on it.
+/// A separate server, and a queue of ours on it.
 struct Bed {
     server: Server,
     link: Link,
@@ -33,7 +34,7 @@ impl Bed {
         DelayedQueue::new(self.link.clone(), Keys::new(name).expect("it is a name"), Text)
     }
 
-    /// A mover of ours that runs until it is dropped.
+    /// Starts a mover of ours that runs until it is dropped.
     async fn mover(&self, name: &str, options: MoverOptions) -> Running {
         let mover = Mover::new(self.link.clone(), Keys::new(name).expect("it is a name"), options);
         let (stop, stopped) = oneshot::channel::<()>();
@@ -49,7 +50,7 @@ impl Bed {
     }
 }
 
-/// A mover of ours that is running.
+/// A running mover of ours.
 struct Running {
     stop: oneshot::Sender<()>,
     moving: JoinHandle<()>,
@@ -57,7 +58,7 @@ struct Running {
 }
 
 impl Running {
-    /// Stops it; how many elements it moved.
+    /// Stops it. Returns the number of elements that it moved.
     async fn stop(mut self) -> usize {
         drop(self.stop);
         self.moving.await.expect("a mover does not panic");

@@ -1,4 +1,4 @@
-//! Movers beside Java's: each element once, whoever is faster.
+//! Our movers next to Java's: each element is moved once, by whichever is faster.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::java::all;
 use crate::{Bed, HOUR_MS, for_layout, run};
 
-/// All of `0..count`, each once.
+/// Asserts that `taken` has each of `0..count` once.
 fn each_once(taken: &[String], count: usize) {
     let distinct: BTreeSet<usize> = taken.iter().map(|value| value.parse().expect("a number")).collect();
     assert_eq!((taken.len(), distinct.len()), (count, count), "taken and distinct");
@@ -21,7 +21,7 @@ async fn offer_at_one_instant(bed: &Bed, layout: Layout, count: usize, in_ms: i6
     offer_at_instants(bed, layout, count, in_ms, count).await;
 }
 
-/// Offers `0..count` from Rust, so many of them due at an instant, and the next ones 400 ms later.
+/// Offers `0..count` from Rust, `at_once` of them due at one instant, and the next ones 400 ms later.
 async fn offer_at_instants(bed: &Bed, layout: Layout, count: usize, in_ms: i64, at_once: usize) {
     let (seconds, micros): (i64, i64) = bed.ask(&redis::cmd("TIME")).await;
     let first_ms = seconds * 1000 + micros / 1000 + in_ms;
@@ -42,8 +42,8 @@ fn movers_race_over_five_thousand() {
             let theirs = client.queue("orders");
             theirs.open().await;
             let count = 5_000;
-            // Java has moved some before ours begin, since its timer is the slower one; then they race for the rest. A race
-            // that one of them wins alone is run again.
+            // Java has moved some before ours begin, since its timer is the slower one; then they race for the rest. A
+            // race that one of them wins alone is repeated.
             let mut raced = Vec::new();
             while !raced.iter().any(|moved| (1..count).contains(moved)) {
                 assert!(raced.len() < 8, "{}: one side moved all each time, ours {raced:?}", java.release);

@@ -1,4 +1,4 @@
-//! On a cluster of three: all keys of a queue in one slot, whatever its name.
+//! A cluster of three nodes: all keys of a queue are in one slot, whatever its name.
 
 use dwell_redis::Link;
 use dwell_redisson::codec::Text;
@@ -16,7 +16,7 @@ fn everything_works_on_a_cluster() {
     run(async {
         let cluster = Cluster::start();
         let link = Link::open(cluster.address()).await.unwrap();
-        // Names that lie on different nodes.
+        // Names whose slots are on different nodes.
         for name in ["orders", "orders{eu}", "mails", "{us}jobs", "a", "b", "c"] {
             let keys = Keys::new(name).unwrap();
             let queue = DelayedQueue::new(link.clone(), keys.clone(), Text);
@@ -45,7 +45,7 @@ fn everything_works_on_a_cluster() {
             assert_eq!((report.scheduled, report.listeners), (1, 1), "{name}");
             drop(stop);
             running.await.unwrap();
-            // A server learns in its own time that a connection is closed.
+            // A server notices only after some time that a connection is closed.
             let mut report = doctor.examine().await.unwrap();
             while report.listeners > 0 {
                 tokio::task::yield_now().await;
@@ -57,7 +57,7 @@ fn everything_works_on_a_cluster() {
     });
 }
 
-/// The only node that the URL names is gone for good. A mover and those who offer go on by the nodes that were seen last.
+/// The only node that the URL names fails permanently. A mover and producers continue with the nodes they have seen.
 #[test]
 fn a_mover_outlives_the_node_that_its_url_names() {
     run(async {
@@ -79,7 +79,7 @@ fn a_mover_outlives_the_node_that_its_url_names() {
             while cluster.subscribers() == 0 {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             }
-            // A call may meet with the cut.
+            // A call may coincide with the failure.
             while queue.offer_as(&format!("id {round}"), &text("soon"), When::In(20)).await.is_err() {}
             let taken = loop {
                 if let Ok(Some(taken)) = queue.take(10_000).await {
@@ -93,7 +93,7 @@ fn a_mover_outlives_the_node_that_its_url_names() {
     });
 }
 
-/// As `redis-cli --cluster reshard` does it, but slowly: keys are half here and half there while calls go on.
+/// Like `redis-cli --cluster reshard`, but slowly: during calls some of the keys are on either node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_moves_under_offers_and_a_consumer_loses_nothing() {
     let mut cluster = Cluster::start();
@@ -115,7 +115,7 @@ async fn a_slot_that_moves_under_offers_and_a_consumer_loses_nothing() {
         nodes[from].command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
         moved += 1;
         if moved < 5 {
-            // Time for calls to meet it.
+            // Gives calls time to run into it.
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
     }
@@ -132,7 +132,7 @@ async fn a_slot_that_moves_under_offers_and_a_consumer_loses_nothing() {
     println!("{} delivered, {again} of them again, {} calls put off", told.delivered.len(), told.failures);
 }
 
-/// A node of a cluster answers no more, and then it can not be reached. What was sent before may have been carried out.
+/// A node of a cluster hangs, and then cannot be reached. Calls that were sent before may have been executed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_offer_that_was_carried_out_by_a_node_that_goes_is_not_called_undone() {
     use dwell_redisson::Error;

@@ -1,4 +1,4 @@
-//! Taking with a lease: nothing is lost with a consumer, and no lease is proved twice.
+//! Takes with a lease: no payload is lost with its consumer, and no lease is granted twice.
 
 use dwell_model::{Invalid, Timestamp};
 use dwell_redisson::{
@@ -43,7 +43,7 @@ fn a_lease_that_ran_out_comes_back_and_counts() {
             let claimed = consumer.claim(1, 10_000, 20).await.unwrap();
             assert_eq!(claimed[0].attempt, attempt);
             let other = Consumer::new(bed.link.clone(), bed.keys.clone()).with_max_attempts(3);
-            // The next claim waits, and finds it when its lease is over; after the last one there is none.
+            // The next claim waits, and finds it when its lease has lapsed; after the last one there is none.
             if attempt == 3 {
                 while consumer.dead(0, 10).await.unwrap().is_empty() {
                     assert!(other.claim(1, 50, 20).await.unwrap().is_empty());
@@ -67,7 +67,7 @@ fn an_extended_lease_holds() {
         put(&bed, &["a"]).await;
         let claimed = consumer.claim(1, 0, 2_000).await.unwrap();
         assert_eq!(consumer.extend(&claimed[0].token, HOUR_MS).await.unwrap(), Settled::Extended);
-        // Past the first deadline it is still held.
+        // It is still held after the first deadline.
         assert!(consumer.claim(1, 2_100, HOUR_MS).await.unwrap().is_empty());
         assert_eq!(consumer.ack(&claimed[0].token).await.unwrap(), Settled::Acked);
     });
@@ -140,7 +140,7 @@ fn a_claim_that_is_given_up_loses_nothing() {
                     tokio::task::yield_now().await;
                 }
                 put(&bed, &["a"]).await;
-                // The server has moved it; nobody has read the answer.
+                // The server has moved it, but the reply was never read.
                 while bed.queue.ready_size().await.unwrap() > 0 {}
             };
             futures_util::future::select(waiting, std::pin::pin!(blocked)).await;
@@ -181,7 +181,7 @@ fn a_lease_or_a_delay_out_of_range_is_refused_and_changes_nothing() {
     });
 }
 
-/// A consumer that died after `BLMOVE`, where no other one comes: a mover gives it back, and so does the doctor.
+/// A consumer died after `BLMOVE`, and no other one comes: a mover gives the payload back, and so does the doctor.
 #[test]
 fn what_nobody_fetches_from_the_inbox_is_given_back() {
     run(async {

@@ -1,4 +1,4 @@
-//! The doctor finds what is wrong, and mends it.
+//! The doctor finds the problems of a queue, and fixes them.
 
 use dwell_redisson::{
     Consumer, Doctor, DoctorOptions, Event, FindingKind, Layout, Mover, MoverOptions, Report, encode_element,

@@ -1,4 +1,4 @@
-//! The two readers of packed elements, Rust's and Lua's, over the same bytes.
+//! The two decoders of packed elements, in Rust and Lua, on the same bytes.
 
 use dwell_redis::Link;
 use dwell_redisson::{Element, Layout, decode_element, encode_element};
@@ -8,7 +8,7 @@ use crate::run;
 
 const LUA: &str = include_str!("../../src/lua/element.lua");
 
-/// What Lua makes of the bytes.
+/// The result of the Lua decoder.
 async fn lua(link: &Link, packed: &[u8]) -> Option<(Vec<u8>, String, Vec<u8>)> {
     let script = format!(
         "{LUA}\nlocal payload, layout, id = read_element(ARGV[1])\nreturn payload and {{payload, layout, id}}"
@@ -21,7 +21,7 @@ fn rust(packed: &[u8]) -> Option<(Vec<u8>, String, Vec<u8>)> {
     Some((payload.to_vec(), layout.to_string(), id.to_vec()))
 }
 
-/// Elements of every kind, and what becomes of them when a byte is changed, cut or added.
+/// Elements of every kind, and variants with a byte changed, cut or added.
 fn bytes() -> Vec<Vec<u8>> {
     let ids = [
         [0; 8],

@@ -1,5 +1,5 @@
-//! A primary dies under offers, a mover and a consumer, and Sentinels promote its replica: what was offered is compared
-//! with what was delivered.
+//! A primary dies under offers, a mover and a consumer, and Sentinels promote its replica. The test compares what was
+//! offered with what was delivered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,18 +13,18 @@ use dwell_testkit::redis::{Sentinels, count};
 use dwell_testkit::until;
 use tokio::task::JoinHandle;
 
-/// What producer and consumer were told.
+/// What producer and consumer have observed.
 #[derive(Default)]
 pub(crate) struct Told {
-    /// Offered, and answered.
+    /// Offers that were acknowledged.
     pub(crate) answered: BTreeSet<String>,
-    /// How often each was delivered.
+    /// The number of deliveries of each.
     pub(crate) delivered: BTreeMap<String, usize>,
     /// Calls that failed, each with a retryable error.
     pub(crate) failures: usize,
 }
 
-/// A producer, a mover and a consumer that go on whatever happens.
+/// A producer, a mover and a consumer that continue whatever happens.
 pub(crate) struct Load {
     told: Arc<Mutex<Told>>,
     pauses: Arc<AtomicBool>,
@@ -35,7 +35,7 @@ pub(crate) struct Load {
 }
 
 const LEASE_MS: u64 = 2_000;
-/// A pause of whoever was refused, or has nothing to do for now.
+/// The pause after a refusal, or when there is nothing to do.
 const PAUSE: Duration = Duration::from_millis(5);
 
 impl Load {
@@ -53,7 +53,7 @@ impl Load {
         Load { told, pauses, ends, producer, others: [moving, consuming], stop }
     }
 
-    /// Goes on until so many more were delivered.
+    /// Continues until `more` more payloads were delivered.
     pub(crate) async fn go_on(&self, more: usize) {
         let enough = locked(&self.told).delivered.len() + more;
         self.until(|told| told.delivered.len() >= enough).await;
@@ -76,7 +76,7 @@ impl Load {
         }
     }
 
-    /// Waits until all that was answered is delivered, and ends it.
+    /// Waits until every acknowledged offer is delivered, and stops.
     pub(crate) async fn end(self) -> Told {
         self.pause(true);
         self.until(|told| told.answered.iter().all(|id| told.delivered.contains_key(id))).await;
@@ -151,13 +151,13 @@ async fn a_failover_loses_nothing_that_the_replica_had() {
     let link = Link::open(sentinels.address()).await.unwrap();
     let load = Load::start(&link, &Keys::new("orders").unwrap());
     load.go_on(100).await;
-    // Mover and consumer go on; what they do that the replica does not hear of is done again.
+    // Mover and consumer continue; what they do that does not reach the replica is done again.
     load.pause(true);
     let [primary, replica] = sentinels.servers() else { panic!("two servers") };
     let position = |server: &dwell_testkit::redis::Server, field: &str| -> i64 {
         server.info(field).and_then(|said| said.parse().ok()).unwrap_or(-1)
     };
-    // The producer may be in an offer still.
+    // The producer may still be in the middle of an offer.
     tokio::time::sleep(PAUSE * 10).await;
     let written = position(primary, "master_repl_offset");
     until("the replica has caught up", || position(replica, "slave_repl_offset") >= written);

@@ -1,4 +1,4 @@
-//! A Redis out of memory: what would take more is refused, and what frees memory or keeps it goes on.
+//! A Redis that is out of memory: calls that need more are refused, and calls that free memory or need none succeed.
 
 use dwell_redisson::{
     Consumer, Doctor, DoctorOptions, Error, Layout, Mover, MoverOptions, Settled, When, decode_element,
@@ -92,7 +92,7 @@ fn consumers_go_on() {
     });
 }
 
-/// `BLMOVE` is refused there: who waits asks instead.
+/// `BLMOVE` is refused there, so waiting falls back to polling.
 #[test]
 fn a_claim_waits_though_the_server_does_not_let_it() {
     run(async {

@@ -1,4 +1,4 @@
-//! Queues with many elements: no script goes over all of them, whatever it is for.
+//! Queues with many elements: no script iterates over all of them, whatever it is for.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use dwell_redisson::{Doctor, DoctorOptions, FindingKind, Layout, Mover, MoverOpt
 use crate::watch::{Watch, read};
 use crate::{Bed, HOUR_MS, run, text};
 
-/// Elements of the new layout, due in the far future in the order of the list: the first so many.
+/// Fills the queue with elements of the new layout, due in the far future in the order of the list.
 const FILL: &str = "
 local from, to = tonumber(ARGV[1]), tonumber(ARGV[2])
 for n = from, to do
@@ -19,8 +19,8 @@ end";
 
 const COUNT: usize = 60_000;
 
-/// How many elements one script may read, and how many searches it may make that go to the element: one that is taken
-/// out costs one, the last step of a debounce and a fix of the doctor's a few.
+/// The number of elements that one script may read, and the number of searches without a bound that it may make.
+/// Removing an element costs one search, and the last step of a debounce and a fix of the doctor cost a few.
 const READ: usize = 2_100;
 const SEARCHES: usize = 3;
 
@@ -42,7 +42,7 @@ async fn plant_due_first(bed: &Bed, count: usize) {
     }
 }
 
-/// No script has gone over everything since the watch began.
+/// Asserts that no script has iterated over everything since the watch began.
 fn assert_short(what: &str, watch: Watch, bed: &Bed) {
     let scripts = watch.scripts(&bed.server);
     assert!(!scripts.is_empty());
@@ -53,7 +53,7 @@ fn assert_short(what: &str, watch: Watch, bed: &Bed) {
     }
 }
 
-/// List and sorted set hold the same elements: how many.
+/// Asserts that list and sorted set hold the same elements. Returns their number.
 async fn whole(bed: &Bed) -> usize {
     let listed: Vec<Vec<u8>> =
         bed.link.ask(redis::cmd("LRANGE").arg(bed.keys.pending()).arg(0).arg(-1)).await.unwrap();
@@ -67,7 +67,7 @@ async fn whole(bed: &Bed) -> usize {
     count
 }
 
-/// What is far to seek is left to the walk, and the walk does a few at a time.
+/// Elements that are far from either end are left to the walk, which handles a few at a time.
 #[test]
 fn a_script_that_mends_does_not_search_for_all_it_finds() {
     run(async {
@@ -107,7 +107,7 @@ fn a_script_that_mends_does_not_search_for_all_it_finds() {
     });
 }
 
-/// All due first, and all in the middle of the list: to look for each from an end is what took seconds.
+/// All are due first, and all are in the middle of the list: searching for each from an end took seconds.
 #[test]
 fn mending_goes_in_short_scripts_beside_offers_and_moves() {
     run(async {
@@ -121,7 +121,7 @@ fn mending_goes_in_short_scripts_beside_offers_and_moves() {
         let mut mender = Mover::new(bed.link.clone(), bed.keys.clone(), options);
         let watch = Watch::start(&bed.server);
         let mending = mender.mend_all();
-        // Others take from the head, as movers do, and offer at the end.
+        // Others remove from the head, as movers do, and offer at the end.
         let others = async {
             for n in 0..300 {
                 let first: Vec<u8> =
@@ -139,7 +139,7 @@ fn mending_goes_in_short_scripts_beside_offers_and_moves() {
         for n in [0, 75, 149] {
             assert!(bed.queue.contains(&format!("old {n}")).await.unwrap(), "old {n}");
         }
-        // It has come to the end, and goes on from there.
+        // It has reached the end, and continues from there.
         bed.plant(&encode_element(Layout::Old, *b"the last", b"last"), "4102444800000").await;
         assert_eq!(mender.mend_all().await.unwrap().rewritten, 1);
     });
@@ -157,7 +157,7 @@ fn a_debounce_and_the_doctor_read_in_pages() {
         let debounced = bed.queue.debounce(&text("x"), When::In(HOUR_MS)).await.unwrap();
         assert_eq!(debounced.taken_out, 2);
         assert!(bed.queue.contains(&format!("{:0100}", COUNT - 1)).await.unwrap());
-        // Elements of each kind that the doctor looks for a second time.
+        // Elements of each kind that the doctor checks a second time.
         for n in 0..20_u64 {
             let element = |kind: &str| encode_element(Layout::New, n.to_be_bytes(), kind.as_bytes());
             bed.send(redis::cmd("RPUSH").arg(bed.keys.pending()).arg(element("listed only"))).await;
@@ -170,7 +170,7 @@ fn a_debounce_and_the_doctor_read_in_pages() {
             bed.send(redis::cmd("RPUSH").arg(bed.keys.pending()).arg(twice)).await;
         }
         let doctor = Doctor::new(bed.link.clone(), bed.keys.clone(), DoctorOptions::default());
-        // Live clients take from the head and offer at the end.
+        // Live clients remove from the head and offer at the end.
         let others = async {
             for n in 0..100 {
                 assert_eq!(bed.queue.poll(1).await.unwrap().len(), 1);

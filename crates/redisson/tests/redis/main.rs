@@ -1,4 +1,4 @@
-//! The peer of Redisson's delayed queue on a real Redis, without Java: `tests/java` has the tests beside it.
+//! The Rust side of Redisson's delayed queue on a real Redis, without Java. For tests with Java see `tests/java`.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
@@ -27,7 +27,7 @@ use dwell_redisson::{DelayedQueue, Keys, Mover, MoverOptions, When};
 use dwell_testkit::redis::Server;
 use redis::Value;
 
-/// A queue of strings on a server of its own.
+/// A queue of strings on a separate server.
 struct Bed {
     server: Server,
     link: Link,
@@ -48,7 +48,7 @@ impl Bed {
         Mover::new(self.link.clone(), self.keys.clone(), MoverOptions::default())
     }
 
-    /// Puts an element of any bytes under any score, as a broken client might.
+    /// Stores an element of any bytes with any score, as a broken client might.
     async fn plant(&self, packed: &[u8], score: &str) {
         self.send(redis::cmd("ZADD").arg(self.keys.timeouts()).arg(score).arg(packed)).await;
         self.send(redis::cmd("RPUSH").arg(self.keys.pending()).arg(packed)).await;

@@ -1,4 +1,4 @@
-//! The mover, alone and in company.
+//! The mover, alone and with others.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;
@@ -31,7 +31,7 @@ fn due_elements_come_in_the_order_of_their_instants() {
             let due = dwell_model::Timestamp::from_ms(now_ms + after_ms).unwrap();
             bed.queue.offer(&text(value), When::At(due)).await.unwrap();
         }
-        // However long the offers took: all three are due by then, and are moved in one go.
+        // However long the offers took, all three are due by then, and are moved in one batch.
         while bed.now_ms().await <= now_ms + 30 {}
         move_until(&bed, 3).await;
         assert_eq!(bed.ready().await, ["a", "b", "c"]);
@@ -43,7 +43,7 @@ fn due_elements_come_in_the_order_of_their_instants() {
 fn a_running_mover_wakes_for_an_offer_and_moves_it_on_time() {
     run(async {
         let bed = Bed::new().await;
-        // No sweep comes in time: what wakes it is the channel and the instant.
+        // No sweep is due in time: only the channel and the instant wake it.
         let options = MoverOptions { sweep_ms: HOUR_MS, ..MoverOptions::default() };
         let mover = Mover::new(bed.link.clone(), bed.keys.clone(), options);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -73,7 +73,7 @@ fn a_sweep_finds_what_no_notification_told_of() {
         let (events, heard) = mpsc::channel();
         let running =
             tokio::spawn(mover.run(async { drop(stopped.await) }, move |event| drop(events.send(event))));
-        // Nobody publishes this one.
+        // This one is not published.
         let packed = encode_element(Layout::New, *b"12345678", b"silent");
         let now = bed.now_ms().await;
         bed.plant(&packed, &now.to_string()).await;
@@ -111,7 +111,7 @@ fn a_mover_outlives_its_connections() {
     });
 }
 
-/// How many connections subscribe, and to how many channels.
+/// The number of subscribed connections, and of channels.
 fn heard(bed: &Bed) -> (usize, usize) {
     let list: String =
         redis::from_redis_value(bed.server.command(&["CLIENT", "LIST", "TYPE", "pubsub"])).unwrap();
@@ -125,7 +125,7 @@ fn movers_of_many_queues_share_one_subscription_and_it_comes_again() {
     run(async {
         const COUNT: usize = 300;
         let bed = Bed::new().await;
-        // No sweep comes in time: what wakes them is the channel.
+        // No sweep is due in time: only the channel wakes them.
         let options = MoverOptions { sweep_ms: HOUR_MS, ..MoverOptions::default() };
         let (stop, stopped) = tokio::sync::watch::channel(());
         let (events, mut told) = tokio::sync::mpsc::unbounded_channel();
@@ -161,14 +161,14 @@ fn movers_of_many_queues_share_one_subscription_and_it_comes_again() {
         for running in running {
             running.await.unwrap();
         }
-        // Nobody listens any more.
+        // There are no more subscribers.
         while heard(&bed).1 > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
 }
 
-/// A channel that this user may not hear is told to the mover of its queue, and keeps nobody from the others.
+/// A channel that this user may not subscribe to is reported to the mover of its queue, and does not affect the others.
 #[test]
 fn a_channel_that_is_refused_keeps_nobody_from_the_others() {
     run(async {
@@ -213,7 +213,7 @@ fn a_channel_that_is_refused_keeps_nobody_from_the_others() {
     });
 }
 
-/// Who may not hear the channel sweeps: what was offered goes out all the same.
+/// A mover without permission for the channel sweeps, so offers are moved all the same.
 #[test]
 fn a_mover_that_can_not_listen_moves() {
     run(async {
@@ -274,7 +274,7 @@ fn what_would_jam_java_is_mended_before_it_is_due() {
         let options = MoverOptions { layout: Some(Layout::New), ..MoverOptions::default() };
         let mended = Mover::new(bed.link.clone(), bed.keys.clone(), options).mend_all().await.unwrap();
         assert_eq!((mended.set_aside, mended.rewritten, mended.rounded), (2, 1, 1));
-        // Same place, same instant, another layout.
+        // Same position, same instant, another layout.
         assert_eq!(bed.queue.read_all().await.unwrap(), ["new", "old", "half", "last"]);
         let all: Vec<(Vec<u8>, String)> = bed
             .link
@@ -286,7 +286,7 @@ fn what_would_jam_java_is_mended_before_it_is_due() {
         let rewritten = decode_element(&all[0].0).unwrap();
         assert_eq!((rewritten.layout, rewritten.payload), (Layout::New, b"old".as_slice()));
         assert_eq!(rewritten.id, &old[..8]);
-        // The other way round, for a fleet of old clients.
+        // The other way round, for old clients.
         let options = MoverOptions { layout: Some(Layout::Old), ..MoverOptions::default() };
         let mended = Mover::new(bed.link.clone(), bed.keys.clone(), options).mend_all().await.unwrap();
         assert_eq!(mended.rewritten, 4);
@@ -321,7 +321,7 @@ fn a_walk_sees_each_element_once_and_all_that_come() {
             let id = (round + 1).to_le_bytes().map(|byte| byte | 0x40);
             bed.plant(&encode_element(Layout::Old, id, b"old"), "4102444800000").await;
             assert_eq!(mover.mend_all().await.unwrap().rewritten, 1, "round {round}");
-            // The last element, behind which the walk stands, may be taken out.
+            // The last element, the walk's position, may be removed.
             assert!(bed.queue.remove(&text("old")).await.unwrap());
             assert!(bed.queue.remove(&format!("{round} 449")).await.unwrap());
         }
@@ -381,7 +381,8 @@ fn several_movers_move_each_element_once() {
 fn batches_shrink_where_the_search_is_dear() {
     run(async {
         let bed = Bed::new().await;
-        // The due ones were offered last, behind many that are due later: a search from the head passes them all.
+        // The due elements were offered last, behind many that are due later: a search from the head passes all of
+        // these.
         let values: Vec<_> = (0..30_000).map(|n| (format!("{n:0100}"), When::In(HOUR_MS))).collect();
         for some in values.chunks(2_000) {
             bed.queue.offer_many(some).await.unwrap();

@@ -1,4 +1,4 @@
-//! Offers: instants, ids, the channel, and what is refused.
+//! Offers: instants, ids, the channel, and refusals.
 
 use dwell_model::{Invalid, Timestamp};
 use dwell_redisson::codec::Text;
@@ -122,7 +122,7 @@ fn elements_have_javas_bytes() {
     });
 }
 
-/// A mover of ours that was told what Java reads rewrites elements: ids find them all the same.
+/// A mover of ours that knows Java's layout rewrites elements: they are found by their ids all the same.
 #[test]
 fn an_id_finds_its_element_after_it_was_rewritten() {
     run(async {
@@ -148,7 +148,7 @@ fn an_id_finds_its_element_after_it_was_rewritten() {
             assert_eq!(rewrite(other).await, 1);
             assert!(queue.cancel_as("7").await.unwrap());
             assert_eq!(queue.size().await.unwrap(), 0);
-            // Debounced by value, whatever it was rewritten to.
+            // Debounced by value, whatever layout it was rewritten to.
             bed.offer("z", HOUR_MS).await;
             rewrite(other).await;
             assert_eq!(queue.debounce(&text("z"), When::In(HOUR_MS)).await.unwrap().taken_out, 1);

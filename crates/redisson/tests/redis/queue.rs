@@ -1,4 +1,4 @@
-//! What is pending: looked at, removed, debounced.
+//! Pending elements: read, removed, debounced.
 
 use dwell_redisson::codec::{Codec, Long};
 use dwell_redisson::{DelayedQueue, Error, Keys, Layout, When, decode_element, encode_element};

@@ -1,5 +1,5 @@
-//! Every script that changes something, called twice with the same arguments: the second call answers what the first
-//! one did, and does nothing. A call whose answer was lost is made again.
+//! Every script that changes something, called twice with the same arguments: the second call gets the reply of the
+//! first one, and does nothing. A call whose reply was lost is retried.
 
 use dwell_redis::Link;
 use dwell_redisson::codec::Text;
@@ -34,7 +34,7 @@ async fn count(bed: &Bed, command: &str, key: &str) -> usize {
     bed.link.ask(redis::cmd(command).arg(key)).await.unwrap()
 }
 
-/// Nothing is listed that is not scheduled, and the other way round.
+/// Returns the pending values, and asserts that as many are in the sorted set.
 async fn pending(bed: &Bed) -> Vec<String> {
     let all = bed.queue.read_all().await.unwrap();
     assert_eq!(count(bed, "ZCARD", &bed.keys.timeouts()).await, all.len(), "{all:?}");
@@ -214,7 +214,7 @@ fn the_doctors_fixes_are_counted_once() {
     });
 }
 
-/// A call that is held up on its way, and comes when a later one of its lane was answered, does nothing.
+/// A call that is delayed on its way, and arrives after a later call of its lane was answered, does nothing.
 #[test]
 fn a_call_that_comes_late_is_refused() {
     run(async {
@@ -248,8 +248,8 @@ fn a_call_that_comes_late_is_refused() {
     });
 }
 
-/// A call that was given up may be under way yet. The next one of its lane says so, and is remembered though it changes nothing:
-/// what comes late is refused, and is no part of a call that was made again either.
+/// An abandoned call may still be in flight. The next call of its lane says so, and its number is stored even if it
+/// changes nothing: the late call is refused, and a retry of it does nothing either.
 #[test]
 fn a_take_that_found_nothing_is_kept_where_another_one_may_come_late() {
     run(async {
@@ -278,7 +278,7 @@ fn a_take_that_found_nothing_is_kept_where_another_one_may_come_late() {
     });
 }
 
-/// The same over a link that hangs: with another call behind it, and made again by itself.
+/// The same on a link that hangs: followed by another call, and retried automatically.
 #[test]
 fn what_was_given_up_and_comes_late_takes_nothing_into_a_closed_connection() {
     run(async {
@@ -288,7 +288,7 @@ fn what_was_given_up_and_comes_late_takes_nothing_into_a_closed_connection() {
         let link = Link::open(address).await.unwrap();
         let queue = DelayedQueue::new(link.clone(), bed.keys.clone(), Text);
         let claims = Consumer::new(link, bed.keys.clone());
-        // The server knows the scripts.
+        // The server knows the scripts by now.
         assert_eq!(queue.take(0).await.unwrap(), None);
         assert!(claims.claim(1, 0, HOUR_MS).await.unwrap().is_empty());
         for is_claim in [false, true] {
@@ -310,7 +310,7 @@ fn what_was_given_up_and_comes_late_takes_nothing_into_a_closed_connection() {
     });
 }
 
-/// What changes nothing leaves nothing.
+/// A call that changes nothing stores nothing.
 #[test]
 fn a_call_that_changes_nothing_writes_nothing() {
     run(async {
@@ -327,8 +327,8 @@ fn a_call_that_changes_nothing_writes_nothing() {
     });
 }
 
-/// The server has done it, and its answer is lost with the connection: the call is made again by itself, and is
-/// answered as if nothing had happened.
+/// The server has executed the call, and its reply is lost with the connection: the call is retried automatically, and
+/// returns the original reply.
 #[test]
 fn a_call_whose_answer_was_lost_is_answered_all_the_same() {
     run(async {
@@ -339,7 +339,7 @@ fn a_call_whose_answer_was_lost_is_answered_all_the_same() {
         let queue = DelayedQueue::new(link.clone(), bed.keys.clone(), Text);
         let consumer = Consumer::new(link.clone(), bed.keys.clone());
         let mut mover = Mover::new(link, bed.keys.clone(), MoverOptions::default());
-        // First without a cut: the server knows the scripts then.
+        // First without a cut, after which the server knows the scripts.
         for is_cut in [false, true] {
             let cut = || {
                 if is_cut {

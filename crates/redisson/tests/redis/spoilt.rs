@@ -1,4 +1,4 @@
-//! Somebody else's value under any key that a call may write: a typed error, and nothing is changed.
+//! A foreign value under any key that a call may write: a typed error, and nothing is changed.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -12,12 +12,12 @@ use redis::Value;
 
 use crate::{Bed, HOUR_MS, run, text};
 
-/// All keys and what they hold.
+/// All keys and their values.
 type Held = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const FAR: &str = "4102444800000";
 
-/// A queue with something under every key, and what calls need to know of it.
+/// A queue with a value under every key, and what calls need to know about it.
 struct Stage {
     bed: Bed,
     queue: DelayedQueue<Text>,
@@ -34,7 +34,7 @@ impl Stage {
         let put = async |key: &str| {
             bed.send(redis::cmd("RPUSH").arg(key).arg("same")).await;
         };
-        // One payload everywhere, which has failed once.
+        // The same payload everywhere, which has failed once.
         put(bed.keys.ready()).await;
         let failed = consumer.claim(1, 0, HOUR_MS).await.unwrap();
         consumer.retry(&failed[0], 0, "why").await.unwrap();
@@ -42,7 +42,7 @@ impl Stage {
         put(bed.keys.ready()).await;
         let buried = consumer.claim(1, 0, HOUR_MS).await.unwrap();
         consumer.bury(&buried[0].token, "why").await.unwrap();
-        // The count of failures goes with a burial.
+        // A burial removes the count of failures.
         put(bed.keys.ready()).await;
         let failed = consumer.claim(1, 0, HOUR_MS).await.unwrap();
         consumer.retry(&failed[0], 0, "why").await.unwrap();
@@ -112,7 +112,7 @@ macro_rules! operations {
     };
 }
 
-/// All that changes something. What `fix` does is many calls, of which some may be done.
+/// All operations that change something. `fix` makes many calls, some of which may succeed.
 const OPERATIONS: &[Operation] = &operations! {
     "offer" => |at| at.queue.offer(&text("new"), When::In(1)).await,
     "offer under an id" => |at| at.queue.offer_as("new", &text("new"), When::In(1)).await,
@@ -151,12 +151,12 @@ fn each_key_spoilt_is_refused_and_nothing_is_changed() {
     run(async {
         let stage = Stage::set().await;
         let whole = stage.held().await;
-        // Of this process there may be as many lanes as there are tests, and as one of them has movers.
+        // This process may have as many lanes as there are tests, and those of their movers.
         let answer = text_of(&whole, "dwell_redisson_answer");
         let process = &answer[..answer.rfind(':').unwrap() + 17];
         let lanes: Vec<_> = (1..=512).map(|lane| format!("{process}{lane:x}")).collect();
         let keys = &stage.bed.keys;
-        // Each, and how many of the calls need it.
+        // Each key, and the number of operations that need it.
         let spoilt = [
             (keys.ready().to_owned(), 11),
             (keys.pending(), 17),
@@ -192,7 +192,7 @@ fn each_key_spoilt_is_refused_and_nothing_is_changed() {
                         assert_eq!(changed(&before, &after), [""; 0], "{name} while {key} is another's");
                         refusals += 1;
                     } else {
-                        // What does not need the key leaves it.
+                        // An operation that does not need the key leaves it alone.
                         let after = stage.held().await;
                         for key in spoilt {
                             let key = key.as_bytes();
@@ -206,7 +206,7 @@ fn each_key_spoilt_is_refused_and_nothing_is_changed() {
     });
 }
 
-/// The doctor's findings of before: each fix is a call of its own.
+/// The doctor's findings from before: each fix is a separate call.
 #[test]
 fn fixes_leave_what_is_spoilt_since() {
     run(async {
@@ -220,7 +220,7 @@ fn fixes_leave_what_is_spoilt_since() {
             stage.bed.send(&wrong(&key, true)).await;
             let before = stage.held().await;
             assert!(matches!(stage.fix_all().await, Err(Error::WrongType { .. })), "{key}");
-            // What was due is moved where that needs the key, and leases have come back.
+            // Due elements are moved where that needs the key, and leases have come back.
             let after = stage.held().await;
             let of_the_queue = |key: &str| key.starts_with("redisson") || key.contains("set_aside");
             let changed: Vec<_> =
@@ -253,7 +253,7 @@ fn changed(before: &Held, after: &Held) -> Vec<String> {
     changed.map(|key| String::from_utf8_lossy(key).into_owned()).collect()
 }
 
-/// The key that begins so.
+/// The key with this prefix.
 fn text_of(held: &Held, prefix: &str) -> String {
     let key =
         held.keys().find(|key| key.starts_with(prefix.as_bytes())).unwrap_or_else(|| panic!("{prefix}"));

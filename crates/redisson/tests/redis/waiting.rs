@@ -1,4 +1,4 @@
-//! Several that wait on one object do so beside each other, each to its own deadline.
+//! Several waiters on one object wait concurrently, each until its own deadline.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ fn queue(bed: &Bed) -> Arc<DelayedQueue<Text>> {
     Arc::new(DelayedQueue::new(bed.link.clone(), bed.keys.clone(), Text))
 }
 
-/// Until so many wait at the server.
+/// Waits until `count` waiters block at the server.
 async fn blocked(bed: &Bed, count: usize) {
     while bed.server.info("blocked_clients") != Some(count.to_string()) {
         tokio::task::yield_now().await;
@@ -91,7 +91,7 @@ fn claims_wait_beside_each_other() {
     });
 }
 
-/// More than wait at the server at the same time: the rest wait for a place, and not beyond their deadline.
+/// More waiters than may block at the server: the rest wait for a connection, but not beyond their deadline.
 #[test]
 fn more_takes_than_connections_end_too() {
     run(async {
@@ -111,7 +111,7 @@ fn more_takes_than_connections_end_too() {
     });
 }
 
-/// Whatever a claim's wait brought into the inbox, another one took: it goes on waiting.
+/// The payload that a claim waited for was taken from the inbox by another claim: it continues to wait.
 #[test]
 fn a_claim_whose_inbox_others_empty_waits_on() {
     run(async {
@@ -119,7 +119,7 @@ fn a_claim_whose_inbox_others_empty_waits_on() {
         let consumer = Consumer::new(bed.link.clone(), bed.keys.clone());
         let claiming = tokio::spawn(async move { consumer.claim(1, 30_000, HOUR_MS).await });
         let thief = Link::open(bed.server.address()).await.unwrap();
-        // Waits are subtracted as they were: forty that end at once are no forty seconds.
+        // Elapsed time is what is subtracted: forty waits that end at once are not forty seconds.
         for n in 0..40 {
             blocked(&bed, 1).await;
             let mut steal = redis::cmd("BLPOP");

@@ -1,4 +1,4 @@
-//! What each script asks of its server, as `MONITOR` tells: work is counted, since time depends on the machine.
+//! The commands of each script, as reported by `MONITOR`: work is counted, since time depends on the machine.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use dwell_testkit::redis::Server;
 /// A command with its arguments, as `MONITOR` quotes them.
 pub(crate) type Asked = Vec<String>;
 
-/// The commands of each script from now on.
+/// Records the commands of each script from now on.
 pub(crate) struct Watch(BufReader<TcpStream>);
 
 impl Watch {
@@ -24,7 +24,7 @@ impl Watch {
         Watch(lines)
     }
 
-    /// The scripts so far, each with what it asked.
+    /// The scripts so far, each with its commands.
     pub(crate) fn scripts(mut self, server: &Server) -> Vec<Vec<Asked>> {
         let end = "the end of the watch";
         server.command(&["ECHO", end]);
@@ -47,12 +47,12 @@ impl Watch {
     }
 }
 
-/// How many of these a script has asked.
+/// The number of times that a script has called `command`.
 pub(crate) fn count(script: &[Asked], command: &str) -> usize {
     script.iter().filter(|asked| asked[0] == command).count()
 }
 
-/// How many elements a script has read in pages, and how many searches without a bound it has made.
+/// The number of elements that a script has read in pages, and of searches without a bound.
 pub(crate) fn read(script: &[Asked]) -> (usize, usize) {
     let (mut elements, mut searches) = (0, 0);
     let number = |word: &String| word.parse::<i64>().expect("it is a number");

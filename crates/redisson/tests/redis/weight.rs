@@ -1,11 +1,11 @@
-//! Big payloads, many equal ones, and queues where nothing happens: what is asked of Redis stays small.
+//! Large payloads, many equal ones, and idle queues: the load on Redis stays small.
 
 use dwell_redisson::{Consumer, Layout, Mover, MoverOptions, When, encode_element};
 
 use crate::watch::{Watch, count};
 use crate::{Bed, HOUR_MS, run, text};
 
-/// What the scripts' bound on bytes is.
+/// The scripts' bound on bytes.
 const BYTES: usize = 100_000;
 
 fn big(n: usize, size: usize) -> String {
@@ -37,7 +37,7 @@ fn a_mover_moves_by_bytes_and_not_only_by_elements() {
         let ready = bed.ready().await;
         assert!(ready.iter().enumerate().all(|(n, value)| *value == big(n, sizes(n))));
         assert_eq!((ready.len(), steps.iter().any(|(moved, _)| *moved > 1)), (60, true), "{steps:?}");
-        // Small ones again: bytes are no bound then.
+        // Small ones again: the bound on bytes does not apply then.
         let small: Vec<_> = (0..300).map(|n| (n.to_string(), at)).collect();
         bed.queue.offer_many(&small).await.unwrap();
         let mut most = 0;
@@ -62,7 +62,7 @@ fn a_claim_leases_by_bytes_and_gives_all_the_same() {
         let claimed = consumer.claim(50, 0, HOUR_MS).await.unwrap();
         assert!(claimed.iter().enumerate().all(|(n, one)| one.payload == big(n, 20_000).as_bytes()));
         assert_eq!(claimed.len(), 50);
-        // All of them lapse, and come back.
+        // All leases lapse, and the payloads come back.
         for one in &claimed {
             bed.send(redis::cmd("ZADD").arg(bed.keys.leases()).arg("XX").arg(1).arg(&one.token)).await;
         }
@@ -77,7 +77,7 @@ fn a_claim_leases_by_bytes_and_gives_all_the_same() {
             .iter()
             .map(|script| (count(script, "HSET"), count(script, "HDEL")))
             .collect();
-        // As many came back as were leased before, in front of what was read.
+        // As many came back as were leased before, ahead of what was read.
         let most = BYTES / 20_000;
         assert!(leased.iter().all(|(some, back)| *some <= 2 * most && *back <= most), "{leased:?}");
         assert!(leased.len() >= 50 / most, "{leased:?}");
@@ -100,7 +100,7 @@ fn what_is_mended_is_read_by_bytes_and_once() {
         let report = move |event| drop(events.send(event));
         let running = tokio::spawn(mover.run(async { drop(stopped.await) }, report));
         while !matches!(heard.recv().await.unwrap(), dwell_redisson::Event::Mended(_)) {}
-        // It looks at what it has changed itself, and then at nothing, though it sweeps.
+        // It checks what it has changed itself, and then makes no further checks, though it sweeps.
         let calls = |command: &str| calls(&bed, command);
         let mut before = (0, 0);
         loop {
@@ -121,13 +121,13 @@ fn what_is_mended_is_read_by_bytes_and_once() {
         }
         assert_eq!(calls("zscore"), looked);
         for script in quiet.scripts(&bed.server) {
-            // The first and the last one, by which it knows that nothing has changed.
+            // The first and the last element, from which it knows that nothing has changed.
             assert!(
                 count(&script, "LINDEX") <= 1 && count(&script, "ZRANGE") <= 1 && script.len() < 20,
                 "{script:?}"
             );
         }
-        // What comes is looked at.
+        // New elements are checked.
         bed.plant(&encode_element(Layout::Old, *b"another!", b"old too"), "4102444800000").await;
         while !matches!(heard.recv().await.unwrap(), dwell_redisson::Event::Mended(_)) {}
         stop.send(()).unwrap();
@@ -139,7 +139,7 @@ fn what_is_mended_is_read_by_bytes_and_once() {
     });
 }
 
-/// How often the server has been asked a command, by clients and scripts.
+/// The number of calls of a command that the server has counted, by clients and scripts.
 fn calls(bed: &Bed, command: &str) -> u64 {
     let all = dwell_testkit::redis::text(bed.server.command(&["INFO", "commandstats"]));
     let line = all.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
@@ -159,7 +159,7 @@ fn a_debounce_of_many_goes_in_small_steps_and_one_is_always_there() {
         let reader = bed.server.address();
         let timeouts = bed.keys.timeouts();
         let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
-        // How many are scheduled, as one look sees it.
+        // The number of scheduled elements, as one read sees it.
         let looking = std::thread::spawn(move || {
             run_alone(async {
                 let link = dwell_redis::Link::open(reader).await.unwrap();
@@ -198,7 +198,7 @@ fn a_debounce_of_many_goes_in_small_steps_and_one_is_always_there() {
     });
 }
 
-/// What stays meanwhile becomes due: then another one does.
+/// The element that should stay meanwhile becomes due: then another one stays.
 #[test]
 fn a_debounce_outlives_what_becomes_due_meanwhile() {
     run(async {

@@ -60,7 +60,8 @@ impl From<&Error> for Word {
     fn from(error: &Error) -> Word {
         match error {
             Error::Invalid(Invalid::BodyTooLarge { .. }) => Word::JobTooBig,
-            Error::Invalid(_) => Word::BadFormat,
+            // To be mended by another tube's name.
+            Error::Invalid(_) | Error::QueueReserved { .. } => Word::BadFormat,
             Error::UnknownQueue { .. }
             | Error::MessageNotFound { .. }
             | Error::LeaseLost

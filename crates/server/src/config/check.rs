@@ -3,22 +3,33 @@
 //! What is put together of parts that were refused themselves is not looked at: it would be wrong for the same reason.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 
+use dwell_delivery::sinks::webhook::Secret;
 use dwell_redisson::Keys;
 
 use super::error::{ConfigError, ConfigErrorKind, Origin};
 use super::layers::{Draft, RedissonDraft, StoreKind, Warning};
+use super::sinks;
 use crate::listener::is_loopback;
 use crate::security::{Tls, TlsError, TlsFiles, Token, Tokens};
 
-/// Refuses what can not be meant, and puts halves together: tokens and certificates.
-pub(super) fn check(
-    draft: &mut Draft,
-    load_tls: impl FnOnce(&TlsFiles) -> Result<Tls, TlsError>,
-    errors: &mut Vec<ConfigError>,
-) {
+/// How what a configuration names is read from elsewhere.
+#[derive(Clone, Copy)]
+pub(super) struct Files {
+    pub(super) tls: fn(&TlsFiles) -> Result<Tls, TlsError>,
+    /// A secret, from a file or the environment.
+    pub(super) secret: fn(&str) -> dwell_delivery::Result<Secret>,
+    /// Certificates to trust.
+    pub(super) pem: fn(&Path) -> io::Result<Vec<u8>>,
+}
+
+/// Refuses what cannot be meant, and puts halves together: tokens, certificates and sinks.
+pub(super) fn check(draft: &mut Draft, files: &Files, errors: &mut Vec<ConfigError>) {
     tokens(draft, errors);
-    tls(draft, load_tls, errors);
+    tls(draft, files.tls, errors);
+    sinks::check(draft, files, errors);
     listeners(draft, errors);
     redisson(draft, errors);
 }
@@ -191,9 +202,11 @@ pub(super) fn warnings(draft: &Draft) -> Vec<Warning> {
         StoreKind::Engine => None,
         StoreKind::Memory => Some("in memory"),
         StoreKind::Redis(_) => Some("in Redis, whose own configuration decides"),
+        StoreKind::Postgres(_) => Some("in PostgreSQL, whose own configuration decides"),
     };
     if let Some(elsewhere) = elsewhere {
-        let tokens = matches!(draft.store.kind, StoreKind::Redis(_)).then_some("limits.put_tokens");
+        let tokens = matches!(draft.store.kind, StoreKind::Redis(_) | StoreKind::Postgres(_))
+            .then_some("limits.put_tokens");
         let kept_nowhere = ["store.data", "store.durability", "store.segment", "store.memory_limit"];
         for path in kept_nowhere.into_iter().chain(tokens) {
             if draft.origin(path) != Origin::Default {

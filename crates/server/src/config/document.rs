@@ -11,7 +11,7 @@ use super::error::{ConfigError, ConfigErrorKind, Origin};
 use super::keys::{Form, Given, KEYS, Key, key};
 use super::layers::Draft;
 use super::suggest::{did_you_mean, nearest};
-use super::tables;
+use super::{schedules, sinks, tables};
 
 /// A file and its text.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl Document<'_> {
 }
 
 /// The tables that are not sections of keys.
-const TABLES: [&str; 3] = ["defaults", "queues", "tokens"];
+const TABLES: [&str; 5] = ["defaults", "queues", "tokens", "sinks", "schedules"];
 
 /// Reads all of it into `draft`.
 pub(super) fn read(document: Document<'_>, draft: &mut Draft, errors: &mut Vec<ConfigError>) {
@@ -76,6 +76,8 @@ pub(super) fn read(document: Document<'_>, draft: &mut Draft, errors: &mut Vec<C
             "defaults" => {}
             "queues" => tables::queues(document, value, draft, errors),
             "tokens" => tables::tokens(document, value, draft, errors),
+            "sinks" => sinks::read(document, value, draft, errors),
+            "schedules" => schedules::read(document, value, draft, errors),
             section if KEYS.iter().any(|key| key.section() == section) => match value.get_ref() {
                 DeValue::Table(table) => read_section(document, section, table, draft, errors),
                 other => {

@@ -58,6 +58,8 @@ pub enum ConfigErrorKind {
     TlsUnreadable,
     /// A certificate or key is of no use.
     TlsInvalid,
+    /// No sink or schedule can be made of this; with delivery's own code.
+    Delivery(&'static str),
 }
 
 impl ConfigErrorKind {
@@ -74,6 +76,7 @@ impl ConfigErrorKind {
             ConfigErrorKind::Exposed => "listener_exposed",
             ConfigErrorKind::TlsUnreadable => "tls_unreadable",
             ConfigErrorKind::TlsInvalid => "tls_invalid",
+            ConfigErrorKind::Delivery(code) => code,
         }
     }
 }

@@ -4,19 +4,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use dwell_delivery::schedule::Schedule;
+use dwell_delivery::sinks::webhook::Secret;
 use dwell_model::{Limits, QueueName, Setting, SettingName};
 use dwell_redis::Address;
 use dwell_redisson::{Keys, Layout, MoverOptions};
 use dwell_wire::QueueSettings;
 
-use super::check;
+use super::check::{self, Files};
 use super::document::{self, Document};
 use super::error::{ConfigError, ConfigErrorKind, Origin};
 use super::keys::{Form, Given, KEYS, Value, key};
 use super::log::LogConfig;
+use super::schedules::ScheduleDraft;
 use super::server::{BeanstalkdConfig, HttpConfig, ServerConfig};
+use super::sinks::{SinkConfig, SinkDraft};
 use super::suggest::did_you_mean;
-use crate::security::{Scope, Tls, TlsError, TlsFiles, TokenDigest};
+use crate::security::{Scope, Tls, TokenDigest};
 
 /// Who says something.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +58,8 @@ pub enum StoreKind {
     Memory,
     /// In a Redis, which servers may share.
     Redis(Box<Address>),
+    /// In a PostgreSQL, which servers may share.
+    Postgres(Box<dwell_postgres::Address>),
 }
 
 impl StoreKind {
@@ -63,6 +69,7 @@ impl StoreKind {
             StoreKind::Engine => "engine",
             StoreKind::Memory => "memory",
             StoreKind::Redis(_) => "redis",
+            StoreKind::Postgres(_) => "postgres",
         }
     }
 
@@ -70,6 +77,7 @@ impl StoreKind {
     pub fn shown(&self) -> String {
         match self {
             StoreKind::Redis(address) => address.shown(),
+            StoreKind::Postgres(address) => address.to_string(),
             named => named.as_str().to_owned(),
         }
     }
@@ -139,6 +147,10 @@ pub struct Configuration {
     pub queues: Vec<QueueConfig>,
     /// Delayed queues of Redisson's to be moved.
     pub redisson: Option<RedissonConfig>,
+    /// What passes messages on.
+    pub sinks: Vec<SinkConfig>,
+    /// What is put again and again.
+    pub schedules: Vec<Schedule>,
     /// What is logged.
     pub log: LogConfig,
 }
@@ -239,6 +251,10 @@ pub(super) struct Draft {
     pub(super) queues: Vec<QueueConfig>,
     pub(super) redisson: RedissonDraft,
     pub(super) tokens: Vec<TokenDraft>,
+    pub(super) sinks: Vec<SinkDraft>,
+    /// What `check` makes of them.
+    pub(super) made_sinks: Vec<SinkConfig>,
+    pub(super) schedules: Vec<ScheduleDraft>,
     origins: BTreeMap<String, Origin>,
     /// Keys and tables that were refused.
     wrong: BTreeSet<String>,
@@ -267,6 +283,9 @@ impl Default for Draft {
             queues: Vec::new(),
             redisson: RedissonDraft::default(),
             tokens: Vec::new(),
+            sinks: Vec::new(),
+            made_sinks: Vec::new(),
+            schedules: Vec::new(),
             origins: BTreeMap::new(),
             wrong: BTreeSet::new(),
         }
@@ -371,6 +390,9 @@ impl Draft {
                 reloads: true,
             }));
         }
+        let delivered = self.sinks.iter().flat_map(|draft| draft.shown());
+        let delivered = delivered.chain(self.schedules.iter().flat_map(|draft| draft.shown()));
+        shown.extend(delivered.map(|(key, value, origin)| Shown { key, value, origin, reloads: true }));
         shown
     }
 
@@ -384,7 +406,9 @@ impl Draft {
         let RedissonDraft { redis, queues, layout, sweep_ms, max_attempts, .. } = self.redisson;
         let redisson = redis.map(|redis| RedissonConfig { redis, queues, layout, sweep_ms, max_attempts });
         let (store, limits, queues, log) = (self.store, self.limits, self.queues, self.log);
-        let configuration = Configuration { store, limits, server, queues, redisson, log };
+        let sinks = self.made_sinks;
+        let schedules = self.schedules.into_iter().map(|draft| draft.schedule).collect();
+        let configuration = Configuration { store, limits, server, queues, redisson, sinks, schedules, log };
         Loaded { configuration, shown, warnings }
     }
 }
@@ -431,7 +455,8 @@ impl Loaded {
         let text = layers.file.as_deref().map(read_file).transpose().map_err(|error| vec![error])?;
         let document =
             layers.file.as_deref().zip(text.as_deref()).map(|(file, text)| Document { file, text });
-        load(document, layers, Tls::load)
+        let files = Files { tls: Tls::load, secret: Secret::load, pem: |path| std::fs::read(path) };
+        load(document, layers, &files)
     }
 
     /// The keys whose values differ from those of `running` and can not change while a server runs.
@@ -467,18 +492,20 @@ impl Loaded {
 /// Reads a configuration file's text alone; certificates are not looked for.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn read_text(text: &str, file: &Path) -> Result<Loaded, Vec<ConfigError>> {
-    let untouched = |files: &TlsFiles| {
-        let source = std::io::ErrorKind::NotFound.into();
-        Err(TlsError::Unreadable { file: files.certificate.clone(), source })
+    use crate::security::TlsError;
+
+    let untouched = Files {
+        tls: |files| {
+            let source = std::io::ErrorKind::NotFound.into();
+            Err(TlsError::Unreadable { file: files.certificate.clone(), source })
+        },
+        secret: |_| Secret::parse(""),
+        pem: |_| Err(std::io::ErrorKind::NotFound.into()),
     };
-    load(Some(Document { file, text }), &Layers::default(), untouched)
+    load(Some(Document { file, text }), &Layers::default(), &untouched)
 }
 
-fn load(
-    document: Option<Document<'_>>,
-    layers: &Layers,
-    load_tls: impl FnOnce(&TlsFiles) -> Result<Tls, TlsError>,
-) -> Result<Loaded, Vec<ConfigError>> {
+fn load(document: Option<Document<'_>>, layers: &Layers, files: &Files) -> Result<Loaded, Vec<ConfigError>> {
     let mut draft = Draft::default();
     let mut errors = Vec::new();
     if let Some(document) = document {
@@ -489,7 +516,7 @@ fn load(
         let origin = key(path).expect("the caller names a key that is in the list").flag_origin();
         draft.set(path, texts, origin, &mut errors);
     }
-    check::check(&mut draft, load_tls, &mut errors);
+    check::check(&mut draft, files, &mut errors);
     if errors.is_empty() {
         return Ok(draft.finish(warnings));
     }

@@ -2,7 +2,8 @@
 //!
 //! - `server`: where to listen, whom to listen to, how long to wait: what [`Server`](crate::Server) is given
 //! - `keys`: every key with its names in file, environment and command line; the one list
-//! - `document`: reads a `dwell.toml`; `tables`: its queues and tokens; `values`: what a value may be
+//! - `document`: reads a `dwell.toml`; `tables`: its queues and tokens; `sinks`, `schedules`: its tables of these; `values`: what a
+//!   value may be
 //! - `layers`: lays file, environment and command line over the defaults, and remembers where each value is from
 //! - `log`: what is logged, and in which form
 //! - `check`: what keys say together: halves, contradictions, open doors
@@ -18,7 +19,9 @@ mod error;
 mod keys;
 mod layers;
 mod log;
+mod schedules;
 mod server;
+mod sinks;
 mod suggest;
 mod tables;
 mod values;
@@ -35,3 +38,4 @@ pub use layers::{
 };
 pub use log::{LogConfig, LogFormat, LogLevel};
 pub use server::{BeanstalkdConfig, HttpConfig, ServerConfig};
+pub use sinks::{LaneConfig, SinkConfig, SinkKind, WebhookConfig, WebhookGoal};

@@ -170,10 +170,13 @@ pub(super) fn store(given: &Given<'_>) -> Result<StoreKind, String> {
     match given.one() {
         "engine" => Ok(StoreKind::Engine),
         "memory" => Ok(StoreKind::Memory),
+        url if ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) => {
+            Ok(StoreKind::Postgres(Box::new(postgres(url)?)))
+        }
         url if url.contains("://") => Ok(StoreKind::Redis(Box::new(redis(given)?))),
         // Not repeated: an address of a store may have a password in it.
-        _ => Err("this is \"engine\" (in files, see store.data), \"memory\" (nothing is kept), or the URL of a Redis \
-                  such as redis://127.0.0.1:6379"
+        _ => Err("this is \"engine\" (in files, see store.data), \"memory\" (nothing is kept), or the URL of a Redis or a PostgreSQL \
+                  such as redis://127.0.0.1:6379 or postgres://127.0.0.1:5432/dwell"
             .to_owned()),
     }
 }
@@ -181,6 +184,11 @@ pub(super) fn store(given: &Given<'_>) -> Result<StoreKind, String> {
 /// The URL of a Redis.
 pub(super) fn redis(given: &Given<'_>) -> Result<Address, String> {
     given.one().parse().map_err(|refusal: dwell_redis::OpenError| refusal.to_string())
+}
+
+/// The URL of a PostgreSQL.
+fn postgres(url: &str) -> Result<dwell_postgres::Address, String> {
+    url.parse().map_err(|refusal: dwell_postgres::OpenError| refusal.to_string())
 }
 
 /// What Java's clients read of the two layouts that Redisson has had.
@@ -285,12 +293,25 @@ mod tests {
 
     #[test]
     fn what_could_be_a_secret_is_not_repeated() {
-        for url in ["user:hush@host", "redis://user:hush@host/x", "redis://user:hush", "x://hush"] {
+        for url in [
+            "user:hush@host",
+            "redis://user:hush@host/x",
+            "redis://user:hush",
+            "x://hush",
+            "postgres://user:hush@host:x/",
+            "postgres://user:hush@host/?connections=0",
+        ] {
             let said = given(url, store).unwrap_err();
             assert!(!said.contains("hush"), "{said}");
         }
         let kept = given("rediss://user:hush@host/2?prefix=shop", store).unwrap();
         assert_eq!((kept.as_str(), kept.shown().as_str()), ("redis", "rediss://…@host:6379/2?prefix=shop"));
+        assert!(!format!("{kept:?}").contains("hush"), "{kept:?}");
+        let kept = given("postgresql://user:hush@host/shop?schema=timers", store).unwrap();
+        assert_eq!(
+            (kept.as_str(), kept.shown().as_str()),
+            ("postgres", "postgres://host:5432/shop?schema=timers")
+        );
         assert!(!format!("{kept:?}").contains("hush"), "{kept:?}");
     }
 }

@@ -31,10 +31,11 @@ pub fn config(data: &[u8]) {
     assert_eq!(shown(&again), shown(&loaded));
 }
 
-/// The keys and the settings that were said, as TOML; tokens are not shown whole.
+/// The keys and the settings that were said, as TOML; tokens, sinks and schedules are not shown whole.
 fn shown(loaded: &Loaded) -> String {
     let said = loaded.shown.iter().filter(|shown| shown.origin != Origin::Default);
-    let rows = said.filter(|shown| !shown.key.starts_with("tokens."));
+    let is_table = |key: &str| ["tokens.", "sinks.", "schedules."].iter().any(|table| key.starts_with(table));
+    let rows = said.filter(|shown| !is_table(&shown.key));
     let has_tokens = !loaded.configuration.server.http.tokens.is_empty();
     let mut text: String = rows.map(|shown| format!("{} = {}\n", shown.key, shown.value)).collect();
     if has_tokens {

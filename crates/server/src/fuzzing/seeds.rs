@@ -48,6 +48,9 @@ const CONFIGS: &[&str] = &[
     "[http]\nlisten = \"0.0.0.0:7411\"\ninsecure = false\n",
     "http.listen = 5\nhttp.lisen = \"x\"\nlisten = true\n[queues.a.b]\nlease = 5\n[defaults]\nlease_ms = 5.5\n",
     "a = \"\u{e4}\"\n\"\u{e4}\" = 1\nb = [",
+    "[[sinks]]\nname = \"a\"\nqueues = [\"q\"]\nkind = \"webhook\"\nurl = \"https://h.example/x\"\nretry = [\"1s\"]\norder = \"strict\"\n",
+    "[[sinks]]\nname = \"b\"\nqueues = [\"r\"]\nkind = \"webhook\"\nurl_header = \"u\"\nhosts = [\"*\"]\nallow = [\"10.0.0.0/8\"]\nsecrets = [\"env:S\"]\n",
+    "[[schedules]]\nname = \"s\"\nqueue = \"q\"\ncron = \"0/5 * * * * ?\"\nzone = \"Europe/Berlin\"\nmissed = \"all\"\nheaders = { a = \"b\" }\n",
 ];
 
 const STREAMS: &[(u8, &[u8], &[u8])] = &[

@@ -67,6 +67,15 @@ impl Managed {
     }
 }
 
+/// The same line of a sink or a schedule, which is named in place of a queue.
+pub(super) fn say_of(caller: &Caller, what: &'static str, name: &str, code: Option<&'static str>) {
+    let token = match caller {
+        Caller::Bearer(token) => Some(token.name.as_str()),
+        Caller::Anybody | Caller::Nameless => None,
+    };
+    tracing::info!(target: "dwell::managed", token, what, name = format_args!("{name:.200}"), code, "managed");
+}
+
 impl Drop for Managed {
     fn drop(&mut self) {
         if self.is_under_way {

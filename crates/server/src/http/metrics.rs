@@ -14,6 +14,6 @@ use crate::metrics::CONTENT_TYPE;
 /// `GET /metrics`
 pub(crate) async fn metrics(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     call.no_query()?;
-    let page = app.metrics.page(&app.store, app.memory.held(), &app.clock).await;
+    let page = app.metrics.page(&app.store, app.memory.held(), &app.clock, &app.delivery).await;
     Ok(with_type(StatusCode::OK, CONTENT_TYPE, page.into()))
 }

@@ -26,7 +26,9 @@ mod queues;
 mod refusal;
 mod reply;
 mod routes;
+mod schedules;
 mod settle;
+mod sinks;
 mod take;
 mod walks;
 
@@ -53,6 +55,7 @@ pub(crate) use self::walks::Walks;
 use crate::MOST_NAMES;
 use crate::admission::{Held, Memory, NoRoom};
 use crate::config::{Configured, HttpConfig};
+use crate::delivery::Delivery;
 use crate::metrics::Metrics;
 use crate::returns::Returns;
 use crate::security::{Caller, Live};
@@ -75,6 +78,8 @@ pub(crate) struct App {
     pub(crate) overviews: Walks<(), Census>,
     /// Queues that the configuration in force has settings for.
     pub(crate) configured: Configured,
+    /// Sinks and schedules that the server runs itself.
+    pub(crate) delivery: Delivery,
 }
 
 fn overloaded() -> Problem {

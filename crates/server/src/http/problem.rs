@@ -125,6 +125,17 @@ impl IntoResponse for Problem {
     }
 }
 
+impl From<dwell_delivery::Error> for Problem {
+    fn from(error: dwell_delivery::Error) -> Problem {
+        match error {
+            dwell_delivery::Error::Store(error) => error.into(),
+            // As a store refuses it.
+            dwell_delivery::Error::ReservedQueue { queue } => Problem::found(Error::QueueReserved { queue }),
+            error => Problem::about(error.code(), error.to_string()),
+        }
+    }
+}
+
 impl From<Invalid> for Problem {
     fn from(invalid: Invalid) -> Problem {
         let facts = Facts::of_invalid(&invalid);
@@ -160,7 +171,8 @@ mod tests {
             Error::TooManyQueues { limit: 1 },
             Error::TooManyLeased { limit: 1 },
             Error::TooManyWaiting { limit: 1 },
-            Error::SettingFixed { queue, setting: SettingName::Spread },
+            Error::SettingFixed { queue: queue.clone(), setting: SettingName::Spread },
+            Error::QueueReserved { queue },
             Error::OutcomeUnknown { reason: "x".into(), needs_reopen: false },
             Error::DiskFull { reason: "x".into() },
             Error::ForeignData { reason: "x".into() },

@@ -35,6 +35,8 @@ pub(crate) enum Refusal {
     ForeignOrigin,
     /// There is nothing at this path.
     UnknownRoute,
+    /// The server runs no such sink.
+    UnknownSink,
     /// The path has other methods.
     MethodNotAllowed,
     /// The body stood still for too long.
@@ -73,6 +75,7 @@ impl Refusal {
             Refusal::ForeignHost => "foreign_host",
             Refusal::ForeignOrigin => "foreign_origin",
             Refusal::UnknownRoute => "unknown_route",
+            Refusal::UnknownSink => "unknown_sink",
             Refusal::MethodNotAllowed => "method_not_allowed",
             Refusal::RequestTimeout => "request_timeout",
             Refusal::RequestTooLarge => "request_too_large",

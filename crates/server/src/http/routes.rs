@@ -9,7 +9,8 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use dwell_wire::{Operation, ROUTES, Route};
 
 use super::{
-    App, access, dead, forecast, health, me, messages, metrics, overview, pages, put, queues, settle, take,
+    App, access, dead, forecast, health, me, messages, metrics, overview, pages, put, queues, schedules,
+    settle, sinks, take,
 };
 
 /// Answers this method alone.
@@ -55,6 +56,19 @@ fn handler(route: &Route) -> MethodRouter<Arc<App>> {
         Operation::ForecastAll => on(method, forecast::of_all),
         Operation::Overview => on(method, overview::overview),
         Operation::Deaths => on(method, dead::deaths),
+        Operation::Sinks => on(method, sinks::list),
+        Operation::Sink => on(method, sinks::one),
+        Operation::TestSink => on(method, sinks::test),
+        Operation::PauseSink => on(method, sinks::pause),
+        Operation::ResumeSink => on(method, sinks::resume),
+        Operation::Schedules => on(method, schedules::list),
+        Operation::Schedule => on(method, schedules::one),
+        Operation::PutSchedule => on(method, schedules::put),
+        Operation::DeleteSchedule => on(method, schedules::delete),
+        Operation::NextRuns => on(method, schedules::next),
+        Operation::RunSchedule => on(method, schedules::run),
+        Operation::PauseSchedule => on(method, schedules::pause),
+        Operation::ResumeSchedule => on(method, schedules::resume),
         Operation::Limits => on(method, queues::limits),
         Operation::Me => on(method, me::me),
         Operation::Live => on(method, health::live),

@@ -26,11 +26,13 @@ use crate::security::{Token, TokenDigest, Tokens};
 pub(super) fn app() -> App {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
     let (returns, _) = Returns::start(Arc::clone(&store));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let delivery = Delivery::new(Arc::clone(&store), Arc::clone(&store), Arc::clone(&clock), Duration::ZERO);
     App {
         store,
         config: HttpConfig::default(),
         live: Arc::new(Live::new(Hosts::new(0, &[]), Tokens::default(), None)),
-        clock: Arc::new(SystemClock::new()),
+        clock,
         returns,
         draining: watch::channel(false).1,
         metrics: Arc::default(),
@@ -40,6 +42,7 @@ pub(super) fn app() -> App {
         forecast_turn: Arc::new(Semaphore::new(1)),
         overviews: Walks::default(),
         configured: Configured::default(),
+        delivery,
     }
 }
 

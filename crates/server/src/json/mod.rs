@@ -11,6 +11,6 @@ pub(crate) use answers::{Answer, FoundOut, queue_page, server_info, unread};
 pub(crate) use parse::{items, object};
 pub(crate) use requests::{
     FromQuery, LeaseIn, NoFieldsIn, PauseIn, SettleFieldsIn, lease, put, required_when, reschedule, revive,
-    selection, settle, target, when,
+    schedule, selection, settle, target, when,
 };
 pub(crate) use settings::SettingsIn;

@@ -6,16 +6,18 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dwell_delivery::schedule::Dialect;
 use dwell_model::{DEFAULT_PRIORITY, Holder, Key, MessageId, Pause, PutToken, QueueName, Receipt, Timestamp};
 use dwell_store::{Action, LeaseRef, LeaseTerms, OnConflict, Put, Selection, Settle, Target, When};
 use dwell_wire::{
-    LeaseItem, PutItem, RescheduleItem, ReviveFields, SelectFields, SettleItem, TargetFields, WhenFields,
-    schema,
+    LeaseItem, PutItem, RescheduleItem, ReviveFields, ScheduleFields, SelectFields, SettleItem, TargetFields,
+    WhenFields, schema,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::parse::{either_ms, items};
+use crate::delivery::{Definition, word};
 use crate::http::{Problem, Refusal};
 use crate::query::Query;
 
@@ -106,6 +108,38 @@ pub(crate) fn target(fields: TargetFields<'_>) -> Result<Target, Problem> {
 pub(crate) fn reschedule(item: RescheduleItem<'_>) -> Result<(Target, When), Problem> {
     let RescheduleItem { id, key, delay, delay_ms, due, level } = item;
     Ok((target(TargetFields { id, key })?, required_when(WhenFields { delay, delay_ms, due, level })?))
+}
+
+/// What a schedule is to say.
+pub(crate) fn schedule(fields: ScheduleFields<'_>) -> Result<Definition, Problem> {
+    let invalid =
+        |name: &str, detail: String| Problem::new(Refusal::InvalidField, format!("field '{name}': {detail}"));
+    let body = match (fields.body, fields.body_base64) {
+        (Some(text), None) => Bytes::from(text.into_owned()),
+        (None, Some(bytes)) => Bytes::from(bytes.0.into_owned()),
+        (None, None) => Bytes::new(),
+        (Some(_), Some(_)) => return Err(conflict("give one of body and body_base64, not both")),
+    };
+    let dialects = [Dialect::Unix, Dialect::Spring, Dialect::Quartz];
+    let dialect = fields.dialect.map(|text| word(&text, &dialects, Dialect::as_str)).transpose();
+    let mut definition = Definition {
+        queue: fields.queue.map(Cow::into_owned),
+        cron: fields.cron.map(Cow::into_owned),
+        dialect: dialect.map_err(|detail| invalid("dialect", detail))?,
+        zone: fields.zone.map(Cow::into_owned),
+        every_ms: either_ms("every", fields.every.as_deref(), fields.every_ms)?,
+        body,
+        headers: fields.headers.headers()?,
+        jitter_ms: either_ms("jitter", fields.jitter.as_deref(), fields.jitter_ms)?.unwrap_or(0),
+        ..Definition::default()
+    };
+    if let Some(missed) = fields.missed {
+        definition.missed(&missed).map_err(|detail| invalid("missed", detail))?;
+    }
+    if let Some(overlap) = fields.overlap {
+        definition.overlap(&overlap).map_err(|detail| invalid("overlap", detail))?;
+    }
+    Ok(definition)
 }
 
 /// A request that has no fields.

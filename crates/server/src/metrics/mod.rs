@@ -38,6 +38,7 @@ pub(crate) use self::queues::QueueMeters;
 use self::readiness::Readiness;
 pub use self::source::{Sample, SampleValue, Samples};
 pub(crate) use self::store::Metered;
+use crate::delivery::Delivery;
 
 /// A walk over all queues that takes longer is given up, and the page goes without.
 const CENSUS_PATIENCE: Duration = Duration::from_secs(5);
@@ -159,6 +160,7 @@ impl Metrics {
         store: &Arc<dyn Store>,
         held_bytes: u64,
         clock: &Arc<dyn Clock>,
+        delivery: &Delivery,
     ) -> String {
         let is_up = self.ready(store, clock).await.is_ok();
         let now_ms = clock.now().mono_ms;
@@ -186,6 +188,8 @@ impl Metrics {
                 .collect(),
             refusals: refusals.into_iter().collect(),
             samples: self.source.get().map(|source| source.samples()).unwrap_or_default(),
+            sinks: delivery.sinks(),
+            runs: delivery.runs(),
             held_bytes,
             process: process::read(),
         };

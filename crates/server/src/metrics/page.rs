@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::http::HeaderValue;
+use dwell_delivery::schedule::Runs;
+use dwell_delivery::sinks::webhook;
 use dwell_store::{DeathCounts, DiscardCounts};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -14,6 +16,7 @@ use super::census::{Census, Standing};
 use super::process::Process;
 use super::queues::{Meter, OTHER};
 use super::source::{Sample, SampleValue};
+use crate::delivery::Sink;
 
 /// The content type that the format goes by.
 pub(crate) const CONTENT_TYPE: HeaderValue =
@@ -52,6 +55,26 @@ const NAMES: &[(&str, MetricType, &str)] = &[
     ("dwell_connections", MetricType::Gauge, "Open connections by protocol"),
     ("dwell_connections_opened", MetricType::Counter, "Connections opened by protocol"),
     ("dwell_held_bytes", MetricType::Gauge, "Bytes that bodies of requests and answers hold"),
+    ("dwell_sink_delivered", MetricType::Counter, "Messages that a sink's destination has confirmed"),
+    ("dwell_sink_failed", MetricType::Counter, "Deliveries of a sink that have failed, by code"),
+    ("dwell_sink_uncertain", MetricType::Counter, "Requests of a sink that may or may not have arrived"),
+    (
+        "dwell_sink_lateness_seconds",
+        MetricType::Histogram,
+        "From the latest of due, put and last made ready, to confirmed, by sink",
+    ),
+    ("dwell_sink_paused", MetricType::Gauge, "1 while a sink is paused"),
+    ("dwell_sink_in_flight", MetricType::Gauge, "Messages that a sink has in hand, by queue"),
+    (
+        "dwell_sink_lost",
+        MetricType::Counter,
+        "Outcomes that came after the lease was over, by sink and queue",
+    ),
+    ("dwell_sink_breaker", MetricType::Gauge, "1 for the state that a sink's breaker is in, by queue"),
+    ("dwell_schedule_runs", MetricType::Counter, "Runs of schedules that this server has put"),
+    ("dwell_schedule_missed", MetricType::Counter, "Instants of schedules that were missed and are not run"),
+    ("dwell_schedule_skipped", MetricType::Counter, "Runs left out while an earlier one was not done"),
+    ("dwell_schedule_failed", MetricType::Counter, "Runs that the store has refused for good"),
     ("process_resident_memory_bytes", MetricType::Gauge, "Memory in use"),
     ("process_open_fds", MetricType::Gauge, "Open files and sockets"),
     ("process_max_fds", MetricType::Gauge, "Files and sockets that may be open"),
@@ -71,6 +94,8 @@ pub(super) struct Snapshot {
     pub(super) statuses: Vec<(u16, u64)>,
     pub(super) refusals: Vec<(&'static str, u64)>,
     pub(super) samples: Vec<Sample>,
+    pub(super) sinks: Vec<Arc<Sink>>,
+    pub(super) runs: Runs,
     pub(super) held_bytes: u64,
     pub(super) process: Process,
 }
@@ -153,6 +178,38 @@ impl Snapshot {
         Ok(())
     }
 
+    fn each_sink(&self, metric: &mut MetricEncoder<'_>, read: fn(&webhook::Meter) -> u64) -> fmt::Result {
+        for sink in &self.sinks {
+            counter(&mut metric.encode_family(&[("sink", sink.name())])?, read(sink.webhook().meter()))?;
+        }
+        Ok(())
+    }
+
+    fn sink_lateness(&self, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+        for sink in &self.sinks {
+            let lateness = sink.webhook().meter().lateness();
+            let seconds = |ms: u64| ms as f64 * 0.001;
+            let bucket = |(bound, count): &(Option<u64>, u64)| (bound.map_or(f64::INFINITY, seconds), *count);
+            let buckets: Vec<(f64, u64)> = lateness.buckets.iter().map(bucket).collect();
+            let labels = [("sink", sink.name())];
+            histogram(&mut metric.encode_family(&labels)?, &buckets, seconds(lateness.sum_ms))?;
+        }
+        Ok(())
+    }
+
+    fn sink_breakers(&self, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+        for sink in &self.sinks {
+            for (queue, stats) in sink.queues() {
+                let now = stats.breaker();
+                for state in ["closed", "half_open", "open"] {
+                    let labels = [("sink", sink.name()), ("queue", queue.as_str()), ("state", state)];
+                    metric.encode_family(&labels)?.encode_gauge(&u64::from(state == now))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn encode_one(&self, name: &str, metric: &mut MetricEncoder<'_>) -> fmt::Result {
         match name {
             "dwell_build" => metric.encode_info(&[("version", env!("CARGO_PKG_VERSION"))]),
@@ -191,6 +248,35 @@ impl Snapshot {
                 counter(&mut metric.encode_family(&[("protocol", *protocol)])?, *opened)
             }),
             "dwell_held_bytes" => metric.encode_gauge(&self.held_bytes),
+            "dwell_sink_delivered" => self.each_sink(metric, |meter| meter.delivered()),
+            "dwell_sink_uncertain" => self.each_sink(metric, |meter| meter.uncertain()),
+            "dwell_sink_failed" => self.sinks.iter().try_for_each(|sink| {
+                sink.webhook().meter().failed().iter().try_for_each(|(code, count)| {
+                    let labels = [("sink", sink.name()), ("code", code.as_str())];
+                    counter(&mut metric.encode_family(&labels)?, *count)
+                })
+            }),
+            "dwell_sink_lateness_seconds" => self.sink_lateness(metric),
+            "dwell_sink_paused" => self.sinks.iter().try_for_each(|sink| {
+                metric.encode_family(&[("sink", sink.name())])?.encode_gauge(&u64::from(sink.is_paused()))
+            }),
+            "dwell_sink_in_flight" => self.sinks.iter().try_for_each(|sink| {
+                sink.queues().iter().try_for_each(|(queue, stats)| {
+                    let labels = [("sink", sink.name()), ("queue", queue.as_str())];
+                    metric.encode_family(&labels)?.encode_gauge(&stats.running())
+                })
+            }),
+            "dwell_sink_lost" => self.sinks.iter().try_for_each(|sink| {
+                sink.queues().iter().try_for_each(|(queue, stats)| {
+                    let labels = [("sink", sink.name()), ("queue", queue.as_str())];
+                    counter(&mut metric.encode_family(&labels)?, stats.lost())
+                })
+            }),
+            "dwell_sink_breaker" => self.sink_breakers(metric),
+            "dwell_schedule_runs" => counter(metric, self.runs.put),
+            "dwell_schedule_missed" => counter(metric, self.runs.missed),
+            "dwell_schedule_skipped" => counter(metric, self.runs.skipped),
+            "dwell_schedule_failed" => counter(metric, self.runs.failed),
             "process_resident_memory_bytes" => some(metric, self.process.resident_bytes),
             "process_open_fds" => some(metric, self.process.open_files),
             "process_max_fds" => some(metric, self.process.max_files),

@@ -8,10 +8,11 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use dwell_model::{AttemptLimit, Holder, Key, MessageId, PutToken, QueueName, Receipt, Timestamp};
 use dwell_wire::{
-    Answer, Cancelled, Deaths, Delivery, Forecast, Found, LeaseItem, Me, Message, Moved, Overview,
+    Answer, Cancelled, Deaths, Delivery, Forecast, Found, Instants, LeaseItem, Me, Message, Moved, Overview,
     PATH_PARAMETERS, Page, Parameter, Problem, PutAnswer, PutItem, QueuePage, QueueStats, ROUTES, Recent,
-    Removed, Request, RescheduleItem, ReviveFields, Route, SelectFields, ServerInfo, SettleItem, Settled,
-    Swept, Taken, TargetFields, WhenFields, lookup, schema,
+    Removed, Request, RescheduleItem, ReviveFields, Route, Schedule, ScheduleDefined, ScheduleFields,
+    Schedules, SelectFields, ServerInfo, SettleItem, Settled, Sink, SinkTested, Sinks, Swept, Taken,
+    TargetFields, WhenFields, lookup, schema,
 };
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -33,13 +34,15 @@ fn schemas() -> Map<String, Value> {
     let mut read = generator().for_deserialize().into_generator();
     add! { read:
         schema::Action, AttemptLimit, schema::Duration, MessageId, Timestamp, Holder, Key, QueueName, Receipt, PutToken,
-        LeaseIn, LeaseItem<'_>, NoFieldsIn, PauseIn, PutItem<'_>, RescheduleItem<'_>, ReviveFields<'_>, SelectFields, SettingsIn,
+        LeaseIn, LeaseItem<'_>, NoFieldsIn, PauseIn, PutItem<'_>, RescheduleItem<'_>, ReviveFields<'_>, ScheduleFields<'_>, SelectFields,
+        SettingsIn,
         SettleFieldsIn, SettleItem<'_>, TargetFields<'_>, WhenFields<'_>,
     }
     let mut written = generator().for_serialize().into_generator();
     add! { written:
         Cancelled, Deaths, Delivery<'_>, Forecast, HealthOut, Me<'_>, Message<'_>, Moved, Overview, Page<'_>, Problem<'_>, PutAnswer, QueuePage,
         QueueStats, Recent, Removed, ServerInfo, Settled, Swept, Taken<'_>,
+        Instants, Schedule<'_>, ScheduleDefined, Schedules<'_>, Sink, SinkTested, Sinks,
         Done<'_, Cancelled>, Done<'_, Found<'_>>, Done<'_, Moved>, Done<'_, PutAnswer>, Done<'_, Settled>, Refused<'_>,
     }
     let mut all = read.take_definitions(true);

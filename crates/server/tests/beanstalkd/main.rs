@@ -15,6 +15,7 @@ mod peek;
 mod put;
 mod replies;
 mod reserve;
+mod reserved;
 mod room;
 mod server;
 mod stats;

@@ -79,6 +79,7 @@ fn target(route: &str, stage: &Stage) -> String {
         .replace("{code}", "forbidden")
         .replace("{digest}", &stage.digest)
         .replace("{file}", "main.js")
+        .replace("{name}", "s")
 }
 
 async fn send(server: &Running, method: &str, route: &str, stage: &Stage, token: Option<&str>) -> Answer {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell_model::{Limits, QueueName, Timestamp};
-use dwell_server::{Control, Drained, Samples, Server, ServerConfig, Token, TokenDigest, Tokens};
+use dwell_server::{Control, Delivery, Drained, Samples, Server, ServerConfig, Token, TokenDigest, Tokens};
 use dwell_store::{MemoryStore, StateCounts, Store};
 use dwell_time::ManualClock;
 use serde_json::Value;
@@ -41,6 +41,7 @@ pub(crate) struct Running {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) clock: ManualClock,
     pub(crate) control: Control,
+    pub(crate) delivery: Delivery,
     pub(crate) stop: oneshot::Sender<()>,
     pub(crate) task: JoinHandle<Drained>,
 }
@@ -73,12 +74,12 @@ async fn start_as(
     let server = Server::bind(Arc::clone(&store) as Arc<dyn Store>, config).await.unwrap();
     prepare(&server);
     let address = server.http_addr();
-    let control = server.control();
+    let (control, delivery) = (server.control(), server.delivery());
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(server.run(async {
         let _ = stopped.await;
     }));
-    Running { address, store, clock, control, stop, task }
+    Running { address, store, clock, control, delivery, stop, task }
 }
 
 /// Tokens, each a name that is its secret too, and its scopes.

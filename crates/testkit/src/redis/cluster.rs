@@ -1,4 +1,4 @@
-//! A cluster of three primaries, to which replicas can be added.
+//! A cluster of three primaries, optionally with replicas.
 
 use std::fmt::Debug;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use super::Server;
 use super::proxy::Proxy;
 use crate::{free_port, until, until_async};
 
-/// Three servers with a third of the slots each; replicas come behind them.
+/// Three servers with a third of the slots each, followed by their replicas.
 pub struct Cluster {
     nodes: Vec<Server>,
 }
@@ -17,7 +17,7 @@ pub struct Cluster {
 const SLOTS: [&str; 3] = ["0-5460", "5461-10922", "10923-16383"];
 
 impl Cluster {
-    /// Starts it, and waits until every node says that the cluster is whole.
+    /// Starts it, and waits until every node reports that the cluster is complete.
     pub fn start() -> Cluster {
         let nodes: Vec<_> = (0..3).map(|_| node()).collect();
         for (index, (node, slots)) in nodes.iter().zip(SLOTS).enumerate() {
@@ -35,7 +35,7 @@ impl Cluster {
         cluster
     }
 
-    /// Gives a node a replica, and waits until it is in step. It is the last of the nodes.
+    /// Adds a replica to a node, and waits until it is in sync. It becomes the last of the nodes.
     pub fn add_replica(&mut self, of: usize) {
         let replica = node();
         let (port, bus) = (replica.port().to_string(), bus_port(&replica));
@@ -49,8 +49,8 @@ impl Cluster {
         self.await_whole();
     }
 
-    /// Ends a node for good: a replica that it gets for this takes over and has its place among the nodes, and the others
-    /// forget it.
+    /// Removes a node permanently: a new replica is promoted and takes its index among the nodes, and the others forget
+    /// the old node.
     pub fn replace(&mut self, node: usize) {
         self.add_replica(node);
         let (gone, successor) = (self.id(node), self.nodes.pop().expect("it was added just now"));
@@ -65,7 +65,7 @@ impl Cluster {
         self.await_whole();
     }
 
-    /// Ends all connections of clients, those for subscriptions too.
+    /// Closes all connections of clients, including those of subscribers.
     pub fn cut(&self) {
         for node in &self.nodes {
             node.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
@@ -73,18 +73,18 @@ impl Cluster {
         }
     }
 
-    /// How many connections subscribe to something.
+    /// The number of connections with a subscription.
     pub fn subscribers(&self) -> usize {
         self.nodes.iter().map(Server::subscribers).sum()
     }
 
-    /// A node's name in the cluster.
+    /// The id of a node in the cluster.
     pub fn id(&self, node: usize) -> String {
         let id = redis::from_redis_value(self.nodes[node].command(&["CLUSTER", "MYID"]));
         id.expect("a node has a name")
     }
 
-    /// The slot of a key, and which node has it.
+    /// The slot of a key, and the index of its node.
     pub fn place(&self, key: &str) -> (u16, usize) {
         let slot = redis::from_redis_value(self.nodes[0].command(&["CLUSTER", "KEYSLOT", key]));
         let slot: u16 = slot.expect("a key has a slot");
@@ -107,12 +107,12 @@ impl Cluster {
         &mut self.nodes
     }
 
-    /// The URL that names all of its nodes.
+    /// The URL with all of its nodes.
     pub fn url(&self) -> String {
         url_of(self.nodes.iter().map(Server::port))
     }
 
-    /// Puts a proxy before each node, and waits until the nodes give the proxies' addresses as their own.
+    /// Puts a proxy in front of each node, and waits until the nodes announce the proxies' addresses as their own.
     pub async fn behind_proxies(&self) -> Vec<Proxy> {
         let mut proxies = Vec::new();
         for node in &self.nodes {
@@ -133,13 +133,13 @@ impl Cluster {
         proxies
     }
 
-    /// The URL that names the proxies and none of the nodes: a client that has lost a connection tries the URL's addresses
-    /// too, and would pass the proxies by.
+    /// The URL with the proxies and none of the nodes: a client that has lost a connection tries the addresses of the
+    /// URL too, and would bypass the proxies.
     pub fn url_through(proxies: &[Proxy]) -> String {
         url_of(proxies.iter().map(Proxy::port))
     }
 
-    /// Its URL, parsed as what the caller's crate calls an address.
+    /// Its URL, parsed as the caller's address type.
     pub fn address<A: FromStr<Err: Debug>>(&self) -> A {
         self.url().parse().expect("it is a URL")
     }

@@ -1,4 +1,4 @@
-//! Real Redis servers: started on free loopback ports, stopped when they are dropped.
+//! Real Redis servers: started on free loopback ports, stopped on drop.
 //!
 //! They need `redis-server` in the path; `scripts/test` installs it.
 
@@ -13,19 +13,19 @@ pub use server::Server;
 
 use redis::Value;
 
-/// A reply that is a text.
+/// Returns a text reply.
 #[track_caller]
 pub fn text(reply: Value) -> String {
     redis::from_redis_value(reply).expect("the reply is a text")
 }
 
-/// A reply that is this number.
+/// A reply with this number.
 pub fn number(number: i64) -> Value {
     Value::Int(number)
 }
 
-/// Keeps a line about what a test has counted, in the folder `counted` of `folder`, which `scripts/test` prints: what a
-/// test prints is seen by nobody while it passes.
+/// Writes a line with a test's counts to the folder `counted` of `folder`, which `scripts/test` prints: the output of a
+/// passing test is not shown.
 pub fn count(folder: &str, name: &str, line: &str) {
     println!("{line}");
     let folder = std::path::Path::new(folder).join("counted");

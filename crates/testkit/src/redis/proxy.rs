@@ -1,5 +1,5 @@
-//! A link to a Redis that a test can cut, hold up, make lose what goes one way, or make repeat commands: a TCP proxy in
-//! the test's process. It counts commands that are under way.
+//! A link to a Redis that a test can cut, stall, make drop one direction, or make repeat commands: a TCP proxy in the
+//! test's process. It counts the commands in flight.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -11,43 +11,46 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What becomes of what is sent.
+/// How the link treats the data sent over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// All of it arrives.
+    /// Everything is forwarded.
     Whole,
     /// Connections are closed, and so is each new one.
     Cut,
-    /// Nothing arrives, and all of it does when the link is whole again: also what a client has given up by then.
+    /// Nothing is forwarded until the link is whole again, and then everything is, including requests that a client has
+    /// given up by then.
     Stalled,
-    /// Half open: nothing that clients send arrives, ever.
+    /// Half open: data from clients is lost.
     Deaf,
-    /// Half open the other way: what the server answers is lost.
+    /// Half open the other way: replies of the server are lost.
     Mute,
-    /// Only what comes on connections that have subscribed is lost.
+    /// Only data on subscribed connections is lost.
     NoHints,
 }
 
-/// How a proxy is made.
+/// The options of a proxy.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Which requests are stopped, and which have answers that are lost: by default scripts on partitions of a store.
+    /// Selects the requests that can be stopped, and those whose replies can be lost: by default scripts on the
+    /// partitions of a store.
     pub watches: fn(&[u8]) -> bool,
-    /// Requests and answers pass value by value, and not as they come. Then commands that are under way are counted.
+    /// Forwards requests and replies value by value instead of as they come, and counts the commands in flight.
     pub by_value: bool,
-    /// Which commands are sent twice, one behind the other, the first answer kept from the client; `by_value` only.
+    /// Selects the commands that are sent twice in a row, with the first reply withheld from the client; `by_value`
+    /// only.
     pub repeats: fn(&[u8]) -> bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        // The store itself says now and then, to the directory, that it is there: no caller hears of that.
+        // The store itself announces its presence in the directory now and then, which no caller waits for.
         let watches = |request: &[u8]| contains(request, b"dwell:{");
         Options { watches, by_value: false, repeats: |_| false }
     }
 }
 
-/// The proxy; it ends with the test's runtime.
+/// The proxy. It ends with the test's runtime.
 pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -56,30 +59,30 @@ pub struct Proxy {
 struct Shared {
     options: Options,
     link: watch::Sender<Link>,
-    /// How many replies to watched requests pass yet before one is lost with its connection; below 0 none is.
+    /// The number of replies to watched requests to forward before one is lost with its connection; negative: none.
     pass: AtomicI64,
-    /// How many watched requests pass yet before one is stopped; below 0 none is.
+    /// The number of watched requests to forward before one is stopped; negative: none.
     stop_after: AtomicI64,
-    /// One is stopped.
+    /// Whether a request is stopped.
     stopped: watch::Sender<bool>,
-    /// How often a connection was made.
+    /// The number of connections so far.
     connections: AtomicU64,
-    /// What clients send on connections up to this one is held up, and arrives when it is released.
+    /// Data from clients is held back on connections up to this number, and forwarded when it is released.
     held: watch::Sender<u64>,
-    /// On how many connections something is held up.
+    /// The number of connections on which data is held back.
     holding: watch::Sender<u64>,
-    /// How many commands are under way, and the most there were.
+    /// The number of commands in flight, and its maximum.
     under_way: AtomicI64,
     most_under_way: AtomicI64,
 }
 
 impl Proxy {
-    /// Leads to the server at this port of 127.0.0.1.
+    /// Creates a proxy for the server at this port of 127.0.0.1.
     pub async fn to(port: u16) -> Proxy {
         Proxy::with(port, Options::default()).await
     }
 
-    /// As [`to`](Proxy::to), with these options.
+    /// As [`to`](Proxy::to), with options.
     pub async fn with(port: u16, options: Options) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
         let address = listener.local_addr().expect("a listener has an address");
@@ -99,72 +102,72 @@ impl Proxy {
         Proxy { address, shared }
     }
 
-    /// A URL that leads through it, with these options.
+    /// A URL through it, with these options.
     pub fn url(&self, options: &str) -> String {
         format!("redis://{}?{options}", self.address)
     }
 
-    /// Where it listens on 127.0.0.1.
+    /// The port on 127.0.0.1 that it listens on.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// From now on the link is so.
+    /// Sets how the link treats data from now on.
     pub fn set(&self, link: Link) {
         self.shared.link.send_replace(link);
     }
 
-    /// The next watched request is carried out, and its answer and connection are lost.
+    /// Makes the reply to the next watched request be lost with its connection. The request is executed.
     pub fn lose_next_reply(&self) {
         self.lose_reply_after(0);
     }
 
-    /// The same after so many answers.
+    /// The same after `answers` replies.
     pub fn lose_reply_after(&self, answers: i64) {
         self.shared.pass.store(answers, Ordering::SeqCst);
     }
 
-    /// Whether the answer that was to be lost is lost.
+    /// Whether the reply that was to be lost is lost.
     pub fn has_lost(&self) -> bool {
         self.shared.pass.load(Ordering::SeqCst) < 0
     }
 
-    /// Lets so many watched requests pass and stops the next one on its way, with all behind it, until
+    /// Lets `requests` watched requests pass, and stops the next one and everything behind it until
     /// [`go_on`](Proxy::go_on).
     pub fn stop_request_after(&self, requests: i64) {
         self.shared.stopped.send_replace(false);
         self.shared.stop_after.store(requests, Ordering::SeqCst);
     }
 
-    /// Waits until one is stopped.
+    /// Waits until a request is stopped.
     pub async fn stopped(&self) {
         self.shared.stopped.subscribe().wait_for(|stopped| *stopped).await.expect("the sender is here");
     }
 
-    /// Lets what is stopped arrive.
+    /// Forwards what was stopped.
     pub fn go_on(&self) {
         self.shared.stopped.send_replace(false);
     }
 
-    /// Holds up what is sent from now on over the connections that there are, until [`release`](Proxy::release); also
-    /// what their clients give up.
+    /// Holds back the data that clients send on the existing connections until [`release`](Proxy::release), including
+    /// requests that they give up.
     pub fn hold_connections(&self) {
         self.shared.held.send_replace(self.connections());
     }
 
-    /// Lets what was held up arrive, and waits until the server has had all of it.
+    /// Forwards the data that was held back, and waits until the server has received it all.
     pub async fn release(&self) {
         assert!(*self.shared.holding.borrow() > 0, "something was held up");
         self.shared.held.send_replace(0);
         self.shared.holding.subscribe().wait_for(|holding| *holding == 0).await.expect("the sender is here");
     }
 
-    /// How many connections were made through it so far.
+    /// The number of connections made through it so far.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// The most commands that were under way at a time since this was asked last, over all connections.
+    /// The maximum number of commands in flight since the last call of this function, over all connections.
     pub fn most_under_way(&self) -> i64 {
         self.shared.most_under_way.swap(0, Ordering::SeqCst)
     }
@@ -177,20 +180,20 @@ async fn accept(listener: TcpListener, port: u16, shared: Arc<Shared>) {
             continue;
         }
         let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { continue };
-        // One that fails has nobody to tell.
+        // The options are best effort: a failure needs no report.
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         tokio::spawn(carry(number, client, server, Arc::clone(&shared)));
     }
 }
 
-/// What one connection is used for.
+/// The use of one connection.
 #[derive(Default)]
 struct Use {
-    /// The last request is a watched one.
+    /// The last request was a watched one.
     is_watched: AtomicBool,
-    /// It has subscribed: what comes over it are no answers.
+    /// It has subscribed, so data from the server is not a reply.
     has_subscribed: AtomicBool,
-    /// Of each answer to come, whether it is the first one of a command that was sent twice.
+    /// For each expected reply, whether it is the first one of a command that was sent twice.
     is_first: Mutex<VecDeque<bool>>,
 }
 
@@ -207,7 +210,7 @@ async fn carry(number: u64, client: TcpStream, server: TcpStream, shared: Arc<Sh
     }
 }
 
-/// Counts a connection on which something is held up, until it has ended.
+/// Counts a connection on which data is held back, until it has ended.
 struct Holding<'a> {
     shared: &'a Shared,
     holds: bool,
@@ -265,10 +268,10 @@ async fn requests(
         }
     }
     if holding.holds {
-        // Its client has given it up. The connection ends when the server has read all of it and closes.
+        // Its client has given up. The connection ends when the server has read everything and closes it.
         let released = shared.held.subscribe().wait_for(|held| *held < number).await.is_ok();
         assert!(released && write(&to, &held_up).await);
-        // That ends what is sent, and nothing else.
+        // This closes the sending direction alone.
         drop(to);
         std::future::pending::<()>().await;
     }
@@ -296,7 +299,7 @@ async fn replies(from: OwnedReadHalf, to: OwnedWriteHalf, shared: &Shared, used:
 }
 
 impl Use {
-    /// A command is sent: how often.
+    /// Records that a command is sent. Returns how many times to send it.
     fn sent(&self, is_repeated: bool, shared: &Shared) -> usize {
         let times = if is_repeated { 2 } else { 1 };
         if !self.has_subscribed.load(Ordering::SeqCst) {
@@ -308,7 +311,7 @@ impl Use {
         times
     }
 
-    /// An answer has come: whether it is kept from the client, since the command was sent twice.
+    /// Records a reply. Returns whether it is withheld from the client, since the command was sent twice.
     fn is_first_answer(&self, shared: &Shared) -> bool {
         let is_first = self.is_first.lock().expect("nobody panics with it").pop_front() == Some(true);
         shared.under_way.fetch_sub(i64::from(!is_first), Ordering::SeqCst);
@@ -316,12 +319,12 @@ impl Use {
     }
 }
 
-/// What comes over one side of a connection, as it comes or value by value.
+/// The data of one direction of a connection, as it comes or value by value.
 struct Pieces {
     from: OwnedReadHalf,
     by_value: bool,
     bytes: Vec<u8>,
-    /// What the next bytes are read into.
+    /// The buffer for the next read.
     space: Vec<u8>,
 }
 
@@ -330,7 +333,7 @@ impl Pieces {
         Pieces { from, by_value, bytes: Vec::new(), space: vec![0; 64 * 1024] }
     }
 
-    /// The next piece; none at the end.
+    /// The next piece; `None` at the end.
     async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             let whole = (!self.bytes.is_empty()).then_some(self.bytes.len());
@@ -346,13 +349,14 @@ impl Pieces {
     }
 }
 
-/// The length of the first whole value in these bytes. <https://redis.io/docs/latest/develop/reference/protocol-spec/>
+/// The length of the first complete value in these bytes.
+/// <https://redis.io/docs/latest/develop/reference/protocol-spec/>
 fn value_len(bytes: &[u8]) -> Option<usize> {
     let head = bytes.windows(2).position(|two| two == b"\r\n")? + 2;
     let count = || std::str::from_utf8(&bytes[1..head - 2]).ok()?.parse::<i64>().ok();
     let items = match bytes[0] {
         b'$' | b'=' | b'!' => {
-            // A length below 0 says that there is none.
+            // A negative length stands for a null.
             let end = usize::try_from(count()?).map_or(head, |len| head + len + 2);
             return (end <= bytes.len()).then_some(end);
         }
@@ -367,7 +371,7 @@ fn contains(bytes: &[u8], word: &[u8]) -> bool {
     bytes.windows(word.len()).any(|some| some == word)
 }
 
-/// How many bytes came; 0 at the end.
+/// The number of bytes read; 0 at the end.
 async fn read(from: &OwnedReadHalf, bytes: &mut [u8]) -> usize {
     while from.readable().await.is_ok() {
         match from.try_read(bytes) {
@@ -379,7 +383,7 @@ async fn read(from: &OwnedReadHalf, bytes: &mut [u8]) -> usize {
     0
 }
 
-/// Whether all of it was sent.
+/// Whether all bytes were sent.
 async fn write(to: &OwnedWriteHalf, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() && to.writable().await.is_ok() {
         match to.try_write(bytes) {
@@ -391,7 +395,7 @@ async fn write(to: &OwnedWriteHalf, mut bytes: &[u8]) -> bool {
     bytes.is_empty()
 }
 
-/// Whether something that is under way now arrives; not before the link stalls no more.
+/// Whether data in transit now is forwarded. Does not return while the link is stalled.
 async fn arrives(shared: &Shared, passes: impl Fn(Link) -> bool) -> bool {
     let mut link = shared.link.subscribe();
     let now = link.wait_for(|link| *link != Link::Stalled).await;

@@ -10,7 +10,7 @@ use super::Server;
 use crate::process::Kept;
 use crate::{free_port, until};
 
-/// A primary and a replica under three Sentinels. The service is called `main`.
+/// A primary and a replica with three Sentinels. The service is called `main`.
 pub struct Sentinels {
     servers: Vec<Server>,
     watchers: Vec<(u16, Kept)>,
@@ -18,7 +18,7 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// Starts all of it, and waits until the replica is in step and the Sentinels know each other.
+    /// Starts them, and waits until the replica is in sync and the Sentinels know each other.
     pub fn start() -> Sentinels {
         let primary = Server::start();
         let port = primary.port().to_string();
@@ -38,19 +38,19 @@ impl Sentinels {
         sentinels
     }
 
-    /// The two servers; the first began as the primary.
+    /// The two servers; the first one started as the primary.
     pub fn servers(&mut self) -> &mut [Server] {
         &mut self.servers
     }
 
-    /// The port of the server that the Sentinels call the primary now.
+    /// The port of the current primary, according to the Sentinels.
     pub fn primary_port(&self) -> Option<u16> {
         let reply = ask(self.watchers[0].0, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"]).ok()?;
         let (_, port): (String, u16) = redis::from_redis_value(reply).ok()?;
         Some(port)
     }
 
-    /// Waits until the Sentinels name another primary than `old`, and it says so itself.
+    /// Waits until the Sentinels name a primary other than `old`, and that server reports the role too.
     pub fn await_failover(&self, old: u16) {
         until("another primary is named", || {
             let Some(port) = self.primary_port().filter(|port| *port != old) else { return false };
@@ -59,13 +59,13 @@ impl Sentinels {
         });
     }
 
-    /// The URL that names the Sentinels.
+    /// The URL of the Sentinels.
     pub fn url(&self) -> String {
         let nodes: Vec<_> = self.watchers.iter().map(|(port, _)| format!("127.0.0.1:{port}")).collect();
         format!("redis-sentinel://{}/main", nodes.join(","))
     }
 
-    /// Its URL, parsed as what the caller's crate calls an address.
+    /// Its URL, parsed as the caller's address type.
     pub fn address<A: FromStr<Err: Debug>>(&self) -> A {
         self.url().parse().expect("it is a URL")
     }

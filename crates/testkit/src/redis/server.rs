@@ -1,4 +1,4 @@
-//! One server.
+//! A single server.
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::process::Kept;
 use crate::{free_port, until};
 
-/// A running `redis-server`, stopped when it is dropped. Its data lies in a folder of its own, which goes with it.
+/// A running `redis-server`, stopped on drop. Its data folder is removed with it.
 pub struct Server {
     port: u16,
     options: Vec<String>,
@@ -20,28 +20,28 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that keeps nothing on disk.
+    /// Starts a server without persistence.
     pub fn start() -> Server {
         Server::start_with(&["--appendonly", "no"])
     }
 
-    /// A server whose append-only file is synced before every answer.
+    /// Starts a server whose append-only file is synced before every reply.
     pub fn durable() -> Server {
         Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"])
     }
 
-    /// A server that asks for this password.
+    /// Starts a server that requires this password.
     pub fn with_password(password: &str) -> Server {
         Server::launch(&["--requirepass".to_owned(), password.to_owned()], Some(password))
     }
 
-    /// A server with these command line options.
+    /// Starts a server with these command line options.
     pub fn start_with(options: &[&str]) -> Server {
         let options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();
         Server::launch(&options, None)
     }
 
-    /// Somebody else may take a free port before the server does; it ends then, and another port has to do.
+    /// Another process may take a free port before the server does. The server then exits, and the next port is tried.
     fn launch(options: &[String], password: Option<&str>) -> Server {
         for _ in 0..10 {
             let folder = tempfile::Builder::new().prefix("dwell-redis-").tempdir();
@@ -57,7 +57,7 @@ impl Server {
         panic!("no free port stays free until a server has it, or no server starts with {options:?}");
     }
 
-    /// Waits until it answers, or has ended.
+    /// Waits until it answers, or has exited.
     fn comes_up(&mut self) -> bool {
         let mut has_ended = false;
         until("a server answers", || {
@@ -67,29 +67,29 @@ impl Server {
         !has_ended
     }
 
-    /// Whether it answers, and is not another that has its port.
+    /// Whether it answers, and is not another server on its port.
     fn is_ready(&self) -> bool {
         let is_ours = self.info("process_id").is_some_and(|pid| pid == self.pid().to_string());
         let pong = redis::Value::SimpleString("PONG".into());
         is_ours && self.try_command(&["PING"]).is_ok_and(|reply| reply == pong)
     }
 
-    /// Where it listens on 127.0.0.1.
+    /// The port on 127.0.0.1 that it listens on.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its data.
+    /// Its data folder.
     pub fn folder(&self) -> PathBuf {
         self.folder.path().to_owned()
     }
 
-    /// Its process.
+    /// The id of its process.
     pub fn pid(&self) -> u32 {
         self.child.0.id()
     }
 
-    /// Its URL, with the password if it asks for one.
+    /// Its URL, with the password if it requires one.
     pub fn url(&self) -> String {
         match &self.password {
             Some(password) => format!("redis://:{password}@127.0.0.1:{}", self.port),
@@ -97,15 +97,15 @@ impl Server {
         }
     }
 
-    /// Its URL, parsed as what the caller's crate calls an address.
+    /// Its URL, parsed as the caller's address type.
     pub fn address<A: FromStr<Err: Debug>>(&self) -> A {
         self.url().parse().expect("it is a URL")
     }
 
-    /// Sends it a command over a connection made for it.
+    /// Sends it a command over a new connection.
     ///
     /// # Errors
-    /// What the server or the connection says.
+    /// Those of the server or the connection.
     pub fn try_command(&self, words: &[&str]) -> redis::RedisResult<redis::Value> {
         let timeout = std::time::Duration::from_secs(5);
         let mut connection = redis::Client::open(self.url())?.get_connection_with_timeout(timeout)?;
@@ -115,7 +115,7 @@ impl Server {
         command.query(&mut connection)
     }
 
-    /// [`try_command`](Server::try_command), which must succeed.
+    /// As [`try_command`](Server::try_command), but panics on an error.
     #[track_caller]
     pub fn command(&self, words: &[&str]) -> redis::Value {
         self.try_command(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
@@ -128,24 +128,24 @@ impl Server {
         line.map(|value| value.trim().to_owned())
     }
 
-    /// How many connections subscribe to something.
+    /// The number of connections with a subscription.
     pub fn subscribers(&self) -> usize {
         let list = super::text(self.command(&["CLIENT", "LIST", "TYPE", "pubsub"]));
         list.lines().filter(|line| line.contains(" cmd=")).count()
     }
 
-    /// Ends it as a crash would.
+    /// Kills it, as in a crash.
     pub fn kill(&mut self) {
         self.child.kill();
     }
 
-    /// Starts it again on the same port and data, and waits until it answers.
+    /// Restarts it on the same port and data, and waits until it answers.
     pub fn start_again(&mut self) {
         self.begin_again(&[]);
         assert!(self.comes_up(), "the server has ended: its port may have been taken");
     }
 
-    /// Starts it again on the same port and data, with more options, and does not wait.
+    /// Restarts it on the same port and data, with more options, and does not wait.
     pub fn begin_again(&mut self, more: &[&str]) {
         self.kill();
         let options: Vec<_> =
@@ -154,7 +154,7 @@ impl Server {
     }
 }
 
-/// The program that tests start: `DWELL_REDIS_SERVER` names another than the one in the path.
+/// The program that tests start: `DWELL_REDIS_SERVER`, or else the one in the path.
 pub(super) fn program() -> PathBuf {
     std::env::var_os("DWELL_REDIS_SERVER").map_or_else(|| "redis-server".into(), PathBuf::from)
 }

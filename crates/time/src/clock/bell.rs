@@ -1,4 +1,4 @@
-//! The bell: where one thread of a [`SystemClock`](super::SystemClock) waits, and what ends its wait.
+//! The bell: the per-thread notification that a sleeper of [`SystemClock`](super::SystemClock) blocks on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::Notifier;
 
-/// Remembers one ring until the waiting thread takes it.
+/// Holds at most one pending ring until the waiting thread takes it.
 ///
-/// `rung` is exchanged, never only read: each ring must be ordered before the take that answers it, or the
-/// waiter could miss what a later ringer wrote. The lock guards no data; it closes the gap between the
-/// waiter's last look at `rung` and its wait.
+/// `rung` is always exchanged, never only loaded: each ring must be ordered before the take that consumes it, or the
+/// waiter could miss what a later ringer wrote. The mutex guards no data; it closes the window between the waiter's
+/// last check of `rung` and its wait.
 #[derive(Debug, Default)]
 pub(super) struct Bell {
     rung: AtomicBool,
@@ -19,7 +19,7 @@ pub(super) struct Bell {
 }
 
 impl Bell {
-    /// Rings; does no more than one exchange if the last ring was not taken yet.
+    /// Rings. A single atomic exchange if the previous ring has not been taken yet.
     pub(super) fn ring(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
             drop(self.gap());
@@ -27,12 +27,12 @@ impl Bell {
         }
     }
 
-    /// Takes the ring, if there is one.
+    /// Takes the pending ring, if there is one.
     pub(super) fn take(&self) -> bool {
         self.rung.swap(false, Ordering::AcqRel)
     }
 
-    /// Waits once, at most `patience` (for ever without it); returns also for no reason.
+    /// Waits once, for at most `patience` (without a limit if it is `None`). May return spuriously.
     pub(super) fn wait(&self, patience: Option<Duration>) {
         let gap = self.gap();
         if self.rung.load(Ordering::Acquire) {
@@ -45,7 +45,7 @@ impl Bell {
     }
 
     fn gap(&self) -> MutexGuard<'_, ()> {
-        // Nothing under this lock can panic half-way, and there is no data to be left broken.
+        // Nothing under this lock can panic, and the lock guards no data, so poisoning is harmless.
         self.gap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,10 +9,10 @@ use dwell_model::{Now, Timestamp, Wake};
 
 use super::{Clock, Notifier, Sleeper};
 
-/// A clock driven by hand. Clones are the same clock.
+/// A clock driven by hand. Clones share the same time.
 ///
-/// Two runs that move it alike read alike: no time of the machine enters. Its sleepers block
-/// their threads as the system clock's do, and wake when [`advance`](ManualClock::advance) reaches their moment,
+/// Two runs that move it in the same way read the same times: it never reads the machine's clock. Its sleepers block
+/// their threads as the system clock's do. They wake when [`advance`](ManualClock::advance) reaches their deadline,
 /// when [`step_wall`](ManualClock::step_wall) moves the wall clock, and when they are notified.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
@@ -22,9 +22,9 @@ pub struct ManualClock {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Something that a sleeper waits for may have come.
+    /// Signalled when something that a sleeper waits for may have happened.
     moved: Condvar,
-    /// A sleeper has gone to sleep.
+    /// Signalled when a sleeper has gone to sleep.
     asleep: Condvar,
 }
 
@@ -32,22 +32,22 @@ struct State {
     now: Now,
     next_sleeper: u64,
     sleepers: BTreeMap<u64, Place>,
-    /// Told after each move, when the lock has been let go.
+    /// Notified after each move, once the lock has been released.
     listeners: Vec<Weak<dyn Moved>>,
 }
 
-/// Something that waits by means of its own, and has to hear that the clock was moved.
+/// A listener that waits by other means than a [`Sleeper`] and must be notified when the clock is moved.
 pub(crate) trait Moved: Send + Sync {
-    /// The clock reads another time now.
+    /// The clock was moved and now reads another time.
     fn moved(&self);
 }
 
-/// Where one sleeper stands.
+/// The state of one sleeper.
 #[derive(Debug, Default)]
 struct Place {
-    /// What it waits for; nothing while it is awake.
+    /// The deadline it sleeps for; `None` while it is awake.
     wake: Option<Wake>,
-    /// Notified, or told of a step, since it last woke.
+    /// Whether it was notified, or the wall clock was stepped, since it last woke.
     notified: bool,
 }
 
@@ -72,13 +72,13 @@ impl State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A test that failed while it held the lock should fail by its own message.
+        // A test that panics while it holds the lock should fail with its own message, not with a poison error.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ManualClock {
-    /// A clock whose wall reads `start` and whose monotonic time reads 0 ms.
+    /// Creates a clock whose wall time is `start` and whose monotonic time is 0 ms.
     pub fn new(start: Timestamp) -> ManualClock {
         let state = State {
             now: Now { wall: start, mono_ms: 0 },
@@ -95,7 +95,8 @@ impl ManualClock {
         }
     }
 
-    /// Moves wall and monotonic time forward by `ms`, in one leap, and wakes the sleepers whose moment has come.
+    /// Moves wall and monotonic time forward by `ms` in one step, and wakes the sleepers whose deadline has been
+    /// reached.
     ///
     /// # Panics
     /// If the wall would pass the year 9999, or monotonic time 2^64 ms.
@@ -121,19 +122,20 @@ impl ManualClock {
         tell(state);
     }
 
-    /// Tells `listener` after each move, for as long as it lives.
+    /// Notifies `listener` after each move, for as long as it lives.
     pub(crate) fn tell_when_moved(&self, listener: &Arc<dyn Moved>) {
         self.shared.state().listeners.push(Arc::downgrade(listener));
     }
 
-    /// How many sleepers are blocked in [`Sleeper::sleep`] and stay so until something else happens.
+    /// The number of sleepers that are blocked in [`Sleeper::sleep`] and stay blocked until something else happens.
     pub fn asleep(&self) -> usize {
         let state = self.shared.state();
         state.sleepers.values().filter(|place| state.is_asleep(place)).count()
     }
 
-    /// Blocks until at least `count` sleepers are [asleep](ManualClock::asleep), at most `patience` of real time.
-    /// False if it came to that. So a test knows that the threads it drives have done all they could.
+    /// Blocks until at least `count` sleepers are [asleep](ManualClock::asleep), for at most `patience` of real time.
+    ///
+    /// Returns false on timeout. A test uses it to wait until the threads that it drives have nothing left to do.
     #[must_use = "false means that the threads are still busy"]
     pub fn await_asleep(&self, count: usize, patience: Duration) -> bool {
         let state = self.shared.state();
@@ -145,7 +147,7 @@ impl ManualClock {
     }
 }
 
-/// Tells those who listen that the clock was moved. They read it, and so the lock goes first.
+/// Notifies the listeners that the clock was moved. They read the clock, so the lock is released first.
 fn tell(mut state: MutexGuard<'_, State>) {
     state.listeners.retain(|listener| listener.strong_count() > 0);
     let listeners = state.listeners.clone();
@@ -212,7 +214,7 @@ struct ManualNotifier {
 impl Notifier for ManualNotifier {
     fn notify(&self) {
         let mut state = self.shared.state();
-        // The sleeper may be gone; a notifier outlives it harmlessly.
+        // The sleeper may have been dropped: a notifier that outlives it does nothing.
         let Some(place) = state.sleepers.get_mut(&self.id) else { return };
         if !place.notified {
             place.notified = true;
@@ -242,7 +244,7 @@ mod tests {
         Wake { wall: None, mono_ms: Some(ms) }
     }
 
-    /// A thread that sleeps once for `wake` and then says what it read.
+    /// Spawns a thread that sleeps once for `wake` and then sends the time it reads.
     fn sleep_in_thread(clock: &ManualClock, wake: Wake) -> (Arc<dyn Notifier>, Receiver<Now>) {
         let (say, hear) = mpsc::channel();
         let mut sleeper = clock.sleeper();

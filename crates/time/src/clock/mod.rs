@@ -1,7 +1,7 @@
-//! The clock: the one door through which time and sleeping enter dwell.
+//! The clock: the only way in which dwell reads the time and sleeps.
 //!
-//! [`SystemClock`] is the machine's, [`ManualClock`] stands still until a test moves it. Code that is
-//! given an `Arc<dyn Clock>` cannot tell them apart, and so every wait in dwell can be tested without waiting.
+//! [`SystemClock`] is the machine's clock, [`ManualClock`] stands still until a test moves it. Code that takes an
+//! `Arc<dyn Clock>` cannot tell them apart, so every wait in dwell can be tested without waiting.
 
 mod bell;
 mod manual;
@@ -20,16 +20,17 @@ pub use stopwatch::Stopwatch;
 pub use system::SystemClock;
 pub(crate) use system::{instant_now, process_start};
 
-/// A source of time, and of sleep that is measured by it.
+/// A source of time, and of sleeps measured by it.
 ///
 /// # Contract
 /// - Monotonic time never goes back.
-/// - A sleeper wakes when its moment comes, when it is notified, and when the wall clock is stepped
-///   while it waits for a wall instant (a sleeper that waits for no wall instant may be woken too).
-/// - A sleeper that was woken because its moment has come is not early: a reading taken after it
-///   says that the moment is reached, to the millisecond, unless the wall clock was stepped back in between.
-/// - A notification that comes before the sleep is not lost: the next sleep returns at once.
-/// - Nobody polls: while nothing comes, a sleeping thread does not run. [`Sleeper::wakeups`] shows it.
+/// - A sleeper wakes when its deadline is reached, when it is notified, and when the wall clock is stepped while it
+///   waits for a wall instant. A sleeper that waits for no wall instant may be woken by a step too.
+/// - A sleeper that wakes because its deadline was reached does not wake early: a reading taken afterwards has reached
+///   the deadline, to the millisecond, unless the wall clock was stepped back in between.
+/// - A notification that arrives before the sleep is not lost: the next sleep returns at once.
+/// - There is no polling: a sleeping thread does not run until something wakes it. [`Sleeper::wakeups`] counts the
+///   wake-ups.
 ///
 /// # Example
 /// ```
@@ -49,29 +50,33 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// Wall and monotonic time, read together.
     fn now(&self) -> Now;
 
-    /// A new sleeper for one thread of the caller's.
+    /// Creates a sleeper for one of the caller's threads.
     fn sleeper(&self) -> Box<dyn Sleeper>;
 }
 
-/// A place where one thread sleeps until a moment or a notification, whichever comes first.
+/// Lets one thread sleep until a deadline or a notification, whichever comes first.
 pub trait Sleeper: Debug + Send {
-    /// Blocks until `wake` is reached, a notification arrives, or the wall clock is stepped;
-    /// may return early, so the caller looks at the clock again. With an empty `wake` only a
-    /// notification or a step ends it.
+    /// Blocks until `wake` is reached, a notification arrives, or the wall clock is stepped.
+    ///
+    /// May return early, so the caller has to read the clock again. With an empty `wake`, only a notification or a step
+    /// ends the sleep.
     fn sleep(&mut self, wake: Wake);
 
-    /// A handle that other threads end this sleep with. All handles of one sleeper are alike.
+    /// Returns a handle with which other threads end this sleep. All handles of one sleeper are equivalent.
     fn notifier(&self) -> Arc<dyn Notifier>;
 
-    /// How often this sleeper's thread has been put back on a processor since the sleeper was made:
-    /// the count that stays where it is while nothing happens.
+    /// The number of times that this sleeper's thread was scheduled again after blocking, since the sleeper was
+    /// created.
+    ///
+    /// It does not change while nothing happens.
     fn wakeups(&self) -> u64;
 }
 
 /// Ends the sleep of one [`Sleeper`].
 pub trait Notifier: Debug + Send + Sync {
-    /// Ends the sleep, or the next one if nobody sleeps now. Cheap when repeated: until the sleeper has
-    /// seen the first one, others cost one atomic exchange. What the caller wrote before is visible
-    /// to the sleeper's thread when its sleep returns.
+    /// Ends the current sleep, or the next one if the sleeper is awake.
+    ///
+    /// Repeated calls are cheap: until the sleeper has seen the first notification, each further one costs one atomic
+    /// exchange. The caller's earlier writes are visible to the sleeper's thread when its sleep returns.
     fn notify(&self);
 }

@@ -1,32 +1,32 @@
-//! Steps of the wall clock: who has to hear of one, and how the process notices it.
+//! Steps of the wall clock: how the process notices one, and which sleepers are notified.
 //!
-//! On Linux one thread a process blocks in a `timerfd` that is cancelled when `CLOCK_REALTIME` is set
-//! (`TFD_TIMER_CANCEL_ON_SET`, timerfd_create(2)); resuming from suspend counts as a step too. It is
-//! started by the first sleeper that waits for a wall instant and does not run until there is a step.
-//! Elsewhere, or where the kernel refuses the timer, sleepers look at the clock every second.
+//! On Linux one thread per process blocks in a `timerfd` that is cancelled when `CLOCK_REALTIME` is set
+//! (`TFD_TIMER_CANCEL_ON_SET`, timerfd_create(2)); resuming from suspend counts as a step too. The thread is started by
+//! the first sleeper that waits for a wall instant, and does not run until there is a step. On other systems, or where
+//! the kernel refuses the timer, sleepers check the clock every second.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use super::bell::Bell;
 
-/// The sleepers that wait, or once waited, for a wall instant.
+/// The sleepers that wait, or have waited, for a wall instant.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     listeners: Mutex<Vec<Weak<Bell>>>,
 }
 
-/// How a step reaches a sleeper that has subscribed.
+/// How a subscribed sleeper learns of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
     /// Its bell is rung.
     Rung,
-    /// Nobody tells it: it looks at the clock itself, this often.
+    /// It is not notified and has to check the clock itself, at this interval.
     Recheck(Duration),
 }
 
 impl Steps {
-    /// Subscribes `bell` to this process's steps for as long as the bell lives.
+    /// Subscribes `bell` to steps of the clock for as long as the bell lives.
     pub(super) fn subscribe(bell: &Arc<Bell>) -> Notice {
         static STEPS: OnceLock<(Arc<Steps>, Notice)> = OnceLock::new();
         let (steps, notice) = STEPS.get_or_init(|| {
@@ -40,14 +40,15 @@ impl Steps {
 
     fn add(&self, bell: &Arc<Bell>) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        // The dead are swept when the list would grow: what subscribing costs stays constant on average.
+        // Dropped listeners are removed when the list would have to grow, so that subscribing costs amortised constant
+        // time.
         if listeners.len() == listeners.capacity() {
             listeners.retain(|listener| listener.strong_count() > 0);
         }
         listeners.push(Arc::downgrade(bell));
     }
 
-    /// Wakes every listener, so that it compares its instant with the new time.
+    /// Wakes every listener, so that it compares its deadline with the new time.
     fn announce(&self) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| {
@@ -96,7 +97,7 @@ fn step_timer() -> rustix::io::Result<rustix::fd::OwnedFd> {
     Ok(timer)
 }
 
-/// Blocks in `timer` for the life of the process and calls `stepped` after each step.
+/// Blocks on `timer` for the life of the process and calls `stepped` after each step.
 #[cfg(target_os = "linux")]
 fn listen(timer: &rustix::fd::OwnedFd, stepped: impl Fn()) {
     let mut expirations = [0_u8; 8];
@@ -106,7 +107,8 @@ fn listen(timer: &rustix::fd::OwnedFd, stepped: impl Fn()) {
             Err(rustix::io::Errno::CANCELED) => stepped(),
             Err(rustix::io::Errno::INTR) | Ok(_) => {}
             Err(error) => {
-                // Reading an armed timer of our own cannot fail otherwise; spinning on it would be worse than the noise.
+                // Reading our own armed timer cannot fail in any other way, and retrying would spin. A panic is the
+                // lesser evil.
                 panic!("the timer that notices steps of the clock cannot be read: {error}");
             }
         }
@@ -149,8 +151,9 @@ mod tests {
         assert_eq!(Steps::subscribe(&Arc::new(Bell::default())), Notice::Rung);
     }
 
-    /// Sets the machine's clock to itself, which the kernel counts as a step of less than a microsecond.
-    /// Wants CAP_SYS_TIME, and a machine that is yours: `DWELL_TEST_SET_CLOCK=1 cargo test -p dwell-time`.
+    /// Sets the machine's clock to its current time, which the kernel counts as a step of less than a microsecond.
+    ///
+    /// Needs CAP_SYS_TIME, and changes the machine's clock: `DWELL_TEST_SET_CLOCK=1 cargo test -p dwell-time`.
     #[cfg(target_os = "linux")]
     #[test]
     fn the_kernel_reports_a_step() {

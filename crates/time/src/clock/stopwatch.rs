@@ -1,16 +1,18 @@
-//! Measuring how long something took: for people to look at, never for a decision.
+//! Measures elapsed time for reports and diagnostics, never for a decision.
 
 use std::time::Instant;
 
 use super::instant_now;
 
-/// Runs from the moment it is made. Finer than a [`Clock`](super::Clock), and always the machine's: no test moves
-/// it, and nothing that it says may change what a program does.
+/// Measures the time since it was created.
+///
+/// It is finer than a [`Clock`](super::Clock) and always reads the machine's clock: a test cannot move it, so its
+/// reading must not change what a program does.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch(Instant);
 
 impl Stopwatch {
-    /// Begins now.
+    /// Starts the stopwatch.
     pub fn start() -> Stopwatch {
         Stopwatch(instant_now())
     }

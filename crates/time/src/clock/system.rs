@@ -11,24 +11,25 @@ use super::bell::Bell;
 use super::steps::{Notice, Steps};
 use super::{Clock, Notifier, Sleeper};
 
-/// The machine's wall and monotonic clock. Clones share their count of wake-ups and nothing else.
+/// The machine's wall and monotonic clock. Clones share only their count of wake-ups.
 ///
-/// A machine whose wall clock stands before 1970 or after 9999 reads as the nearer end of
-/// [`Timestamp`]'s range. Sleeps end within the operating system's timer slack (Linux: 50 µs for
-/// ordinary threads, prctl(2)) plus what it takes to be scheduled, and never before the moment.
+/// A wall clock before 1970 or after 9999 reads as the nearer end of [`Timestamp`]'s range. A sleep ends within the
+/// operating system's timer slack (Linux: 50 µs for ordinary threads, prctl(2)) plus scheduling latency, and never
+/// before its deadline.
 #[derive(Clone, Debug, Default)]
 pub struct SystemClock {
     wakeups: Arc<AtomicU64>,
 }
 
 impl SystemClock {
-    /// The machine's clock.
+    /// Creates a clock that reads the machine's time.
     pub fn new() -> SystemClock {
         SystemClock::default()
     }
 
-    /// How often threads that slept on this clock, or on a clone of it, were put back on a processor.
-    /// The count of an idle program stays where it is.
+    /// The number of times that threads sleeping on this clock, or on a clone of it, were scheduled again.
+    ///
+    /// It does not change while the program is idle.
     pub fn wakeups(&self) -> u64 {
         self.wakeups.load(Ordering::Relaxed)
     }
@@ -55,19 +56,19 @@ impl Clock for SystemClock {
     }
 }
 
-/// The machine's monotonic clock to the nanosecond, for what is finer than a [`Clock`].
+/// The machine's monotonic clock in nanoseconds, for what needs a finer resolution than a [`Clock`] has.
 #[expect(clippy::disallowed_methods, reason = "the clock is the place that reads the clock")]
 pub(crate) fn instant_now() -> Instant {
     Instant::now()
 }
 
-/// From when the process counts monotonic time: the first time that it asked.
+/// The origin of the process's monotonic time: the first reading.
 pub(crate) fn process_start() -> Instant {
     static START: OnceLock<Instant> = OnceLock::new();
     *START.get_or_init(instant_now)
 }
 
-/// Both clocks to the nanosecond; what is before 1970 reads as 1970.
+/// Both clocks in nanoseconds; a wall time before 1970 reads as 1970.
 struct Reading {
     since_epoch: Duration,
     since_start: Duration,
@@ -83,9 +84,10 @@ impl Reading {
         }
     }
 
-    /// How long until the earlier moment of `wake`; zero if one is reached, nothing if there is none.
-    /// Counted in nanoseconds up to the first one of the millisecond, so that whoever sleeps this
-    /// long reads that millisecond or a later one.
+    /// The time until the earlier deadline of `wake`; zero if one is reached, `None` if there is none.
+    ///
+    /// It is counted in nanoseconds up to the start of the deadline's millisecond, so that a thread that sleeps this
+    /// long then reads that millisecond or a later one.
     fn until(&self, wake: Wake) -> Option<Duration> {
         let wall = wake.wall.map(|at| {
             let at_ms = u64::try_from(at.as_ms()).expect("a timestamp is not before 1970");
@@ -99,14 +101,14 @@ impl Reading {
 #[derive(Debug)]
 struct SystemSleeper {
     bell: Arc<Bell>,
-    /// How steps are noticed; nothing until a wall instant is first waited for.
+    /// How steps are noticed; `None` until the first wait for a wall instant.
     notice: Option<Notice>,
     wakeups: u64,
     all_wakeups: Arc<AtomicU64>,
 }
 
 impl SystemSleeper {
-    /// The longest that one wait may last, where nobody would tell us of a step.
+    /// The longest single wait, where no notification of a step would arrive.
     fn recheck(&mut self, wake: Wake) -> Option<Duration> {
         wake.wall?;
         match *self.notice.get_or_insert_with(|| Steps::subscribe(&self.bell)) {
@@ -118,7 +120,7 @@ impl SystemSleeper {
 
 impl Sleeper for SystemSleeper {
     fn sleep(&mut self, wake: Wake) {
-        // Subscribed before the clock is read: a step after the reading rings the bell.
+        // Subscribed before the clock is read, so that a step after the reading rings the bell.
         let recheck = self.recheck(wake);
         while !self.bell.take() {
             let patience = Reading::take().until(wake);
@@ -233,7 +235,7 @@ mod tests {
         let wake = in_ms(&clock, 300);
         sleeper.sleep(wake);
         assert!(wake.is_reached(clock.now()));
-        // One wait, and room for what an operating system may add: a spurious one, a timer that fires short.
+        // One wait, and a margin for the operating system: spurious wake-ups and timers that fire early.
         let allowed = if cfg!(target_os = "linux") { 3 } else { 5 };
         assert!(sleeper.wakeups() <= allowed, "{} wake-ups in one sleep", sleeper.wakeups());
         assert_eq!(clock.wakeups(), sleeper.wakeups());

@@ -1,4 +1,4 @@
-//! Waiting with a thread: `put` where there is a capacity limit, `take`, `take_timeout`.
+//! Blocking operations: `put` on a bounded queue, `take`, `take_timeout`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,8 +14,9 @@ use super::waiters::{Seat, Wake};
 use super::{DelayQueue, Shared};
 
 impl<T> DelayQueue<T> {
-    /// Puts `value`, to be handed over `delay` from now. Waits for room if the queue has a capacity limit
-    /// and is full; the delay counts from the call.
+    /// Puts `value`, which becomes due after `delay`.
+    ///
+    /// Blocks while the queue has a capacity limit and is full. The delay counts from the call.
     ///
     /// # Errors
     /// [`PutError::Closed`] and [`PutError::TooFar`], with the value.
@@ -26,10 +27,12 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Puts `value`, to be handed over at `due`: at once if that has passed. Waits as [`put`](DelayQueue::put) does.
+    /// Puts `value`, which becomes due at `due`: at once if that instant has passed.
+    ///
+    /// Blocks as [`put`](DelayQueue::put) does.
     ///
     /// # Errors
-    /// As of [`put`](DelayQueue::put).
+    /// The same as [`put`](DelayQueue::put).
     pub fn put_at(&self, value: T, due: Instant) -> Result<Handle, PutError<T>> {
         match time::from_instant(due) {
             Some(due) => self.shared.put(value, due, None),
@@ -48,12 +51,12 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// As [`take`](DelayQueue::take), but gives up after `patience`: `None`.
+    /// As [`take`](DelayQueue::take), but returns `None` after `patience`.
     ///
     /// # Errors
-    /// As of [`take`](DelayQueue::take).
+    /// The same as [`take`](DelayQueue::take).
     pub fn take_timeout(&self, patience: Duration) -> Result<Option<T>, Closed> {
-        // A deadline that cannot be counted to is none.
+        // A deadline beyond the range of the clock counts as no deadline.
         self.shared.take(self.shared.time.after(patience))
     }
 }
@@ -140,7 +143,7 @@ impl<T> Shared<T> {
         outcome
     }
 
-    /// Looks at the clock until the moment comes, instead of lying down for less time than that takes.
+    /// Spins on the clock until `until`, where blocking the thread would take longer than the remaining time.
     fn look_again_at<'a>(&'a self, until: i64, mut state: Guard<'a, State<T>>) -> Guard<'a, State<T>> {
         state.begin_to_look();
         drop(state);
@@ -152,9 +155,9 @@ impl<T> Shared<T> {
         state
     }
 
-    /// Sleeps until the moment, or until called.
+    /// Blocks until `until`, or until called.
     fn sleep(&self, seat: &Seat, now: i64, until: Option<i64>) {
-        // A clock that is moved by hand calls us when it has moved.
+        // A clock that is moved by hand calls the waiters itself when it has moved.
         let Some(until) = until.filter(|_| matches!(self.time, Time::System)) else { return seat.wait() };
         let left = until.saturating_sub(now).saturating_sub(self.spin);
         if left > 0 {

@@ -1,11 +1,11 @@
-//! Why a [`DelayQueue`](super::DelayQueue) refuses.
+//! The errors of a [`DelayQueue`](super::DelayQueue).
 
 use std::error::Error;
 use std::fmt;
 
-/// The queue was closed, and what is due in it has been handed over.
+/// The queue was closed, and every due item has been taken.
 ///
-/// What is left, due or not, can be had with [`DelayQueue::drain`](super::DelayQueue::drain).
+/// The remaining items, due or not, can be taken with [`DelayQueue::drain`](super::DelayQueue::drain).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
@@ -17,20 +17,20 @@ impl fmt::Display for Closed {
 
 impl Error for Closed {}
 
-/// A value that was not put. It comes back in the error.
+/// A refused put. Carries the value that was not put.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PutError<T> {
     /// The queue was closed, before the put or while it waited for room.
     Closed(T),
-    /// The queue holds as many items as its capacity limit allows. Only `try_put` says so; the others wait.
+    /// The queue has reached its capacity limit. Returned by `try_put` alone; the other puts wait.
     Full(T),
-    /// The instant lies more than 292 years from the start of the program: nanoseconds are counted in 64 bits.
+    /// The instant is more than 292 years after the start of the program: instants are 64-bit nanoseconds.
     TooFar(T),
 }
 
 impl<T> PutError<T> {
-    /// The value that was not put.
+    /// Returns the value that was not put.
     pub fn into_value(self) -> T {
         match self {
             PutError::Closed(value) | PutError::Full(value) | PutError::TooFar(value) => value,

@@ -1,4 +1,4 @@
-//! Waiting with a task, on any runtime or none: `put_async`, `take_async`, `take_timeout_async`, `stream`.
+//! Asynchronous operations, on any runtime or none: `put_async`, `take_async`, `take_timeout_async`, `stream`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,45 +17,48 @@ use super::waiters::{Ticket, Wake};
 use super::{DelayQueue, Shared};
 
 impl<T> DelayQueue<T> {
-    /// As [`put`](DelayQueue::put), waiting for room without a thread. Nothing is put until the future is awaited;
-    /// the delay counts from this call.
+    /// As [`put`](DelayQueue::put), but waits for room without blocking a thread.
+    ///
+    /// Nothing is put until the future is awaited. The delay counts from this call.
     pub fn put_async(&self, value: T, delay: Duration) -> Put<T> {
         Put::new(&self.shared, value, self.shared.time.after(delay))
     }
 
-    /// As [`put_at`](DelayQueue::put_at), waiting for room without a thread. Nothing is put until the future is awaited.
+    /// As [`put_at`](DelayQueue::put_at), but waits for room without blocking a thread.
+    ///
+    /// Nothing is put until the future is awaited.
     pub fn put_at_async(&self, value: T, due: Instant) -> Put<T> {
         Put::new(&self.shared, value, time::from_instant(due))
     }
 
     /// As [`take`](DelayQueue::take), without blocking a thread.
     ///
-    /// Dropping the future loses no item, and whoever waits besides is served. A future that was woken
-    /// should be polled or dropped: until then it is its turn, and others may wait for it, but for 20 ms at most.
+    /// Dropping the future loses no item, and other waiters are still served. A future that was woken should be polled
+    /// or dropped soon: until then it has its turn, and other waiters may be delayed by it, for 20 ms at most.
     pub fn take_async(&self) -> Take<T> {
         Take { turn: Turn::new(&self.shared) }
     }
 
-    /// As [`take_timeout`](DelayQueue::take_timeout), without blocking a thread. The patience counts from this call.
+    /// As [`take_timeout`](DelayQueue::take_timeout), without blocking a thread. The timeout counts from this call.
     pub fn take_timeout_async(&self, patience: Duration) -> TakeTimeout<T> {
         TakeTimeout { deadline: self.shared.time.after(patience), turn: Turn::new(&self.shared) }
     }
 
-    /// The items as they fall due. Ends when the queue is closed and nothing in it is due.
+    /// A stream of the items as they become due. It ends when the queue is closed and no due item is left.
     ///
-    /// Streams of one queue share its items, as consumers that call [`take`](DelayQueue::take) do. A stream that
-    /// was polled waits for its turn until it is dropped, also while it is not polled; when its turn comes then, others
-    /// wait for it for 20 ms at most, once.
+    /// Streams of one queue share its items, as consumers that call [`take`](DelayQueue::take) do. A stream that was
+    /// polled keeps its place among the waiters until it is dropped, even if it is not polled again. If its turn comes
+    /// and it is not polled, it delays the others once, for 20 ms at most.
     pub fn stream(&self) -> Items<T> {
         Items { turn: Turn::new(&self.shared) }
     }
 }
 
-/// One task's part in waiting for items.
+/// The state of one task that waits for items.
 #[derive(Debug)]
 struct Turn<T> {
     queue: Arc<Shared<T>>,
-    /// Kept from the first wait to the item.
+    /// Kept from the first wait until the task receives an item.
     ticket: Option<Ticket>,
     alarm: Option<Alarm>,
 }
@@ -65,11 +68,11 @@ impl<T> Turn<T> {
         Turn { queue: Arc::clone(queue), ticket: None, alarm: None }
     }
 
-    /// Ready with `None` when the deadline has passed.
+    /// Returns `Ready` with `None` when the deadline has passed.
     fn poll(&mut self, deadline: Option<i64>, context: &mut Context<'_>) -> Poll<Result<Option<T>, Closed>> {
         let queue = &*self.queue;
         let mut wake = None;
-        // Wakers that are replaced may run anything when they are dropped.
+        // Dropping a replaced waker may run arbitrary code, so that happens after the lock is released.
         let mut forgotten = Vec::new();
         let (outcome, until) = loop {
             let mut state = queue.state();
@@ -81,7 +84,8 @@ impl<T> Turn<T> {
                 Ok(None)
             } else {
                 let Some(wake_now) = wake.take() else {
-                    // Nothing is told of this task's return yet: if the clone panics, it has not returned.
+                    // The task's return is not recorded yet: if the clone panics, the task counts as not having
+                    // returned.
                     queue.finish(state);
                     wake = Some(Wake::task(context.waker()));
                     continue;
@@ -100,14 +104,14 @@ impl<T> Turn<T> {
             queue.finish(state);
             break (Poll::Ready(outcome), None);
         };
-        // What is dropped may block, and others may rely on the alarm.
+        // Dropping the wakers may block, and other waiters may depend on the alarm, so the alarm is set first.
         self.set_alarm(until);
         drop(forgotten);
         outcome
     }
 
     fn set_alarm(&mut self, until: Option<i64>) {
-        // A clock that is moved by hand calls us when it has moved.
+        // A clock that is moved by hand calls the waiters itself when it has moved.
         let Some((at, ticket)) = until.filter(|_| self.queue.has_timer()).zip(self.ticket) else {
             self.alarm = None;
             return;
@@ -116,7 +120,8 @@ impl<T> Turn<T> {
             self.alarm = match self.queue.timer() {
                 Ok(timer) => Some(timer.set_alarm(at, &self.queue.consumers, ticket)),
                 Err(_) => {
-                    // The process is not granted the thread: the task looks again as soon as it is polled, and asks again.
+                    // The timer's thread could not be started: the task checks again when it is next polled, and tries
+                    // again.
                     self.queue.consumers.has_no_alarm(ticket);
                     None
                 }
@@ -130,7 +135,7 @@ impl<T> Drop for Turn<T> {
         if self.ticket.is_some() {
             let mut state = self.queue.state();
             let forgotten = state.consumer_leaves(self.ticket);
-            // The call that this task will not answer, or the lead that it gives up, goes to the next.
+            // Passes on the call that this task will not answer, or the lead that it gives up.
             self.queue.finish(state);
             drop(forgotten);
         }
@@ -191,14 +196,14 @@ impl<T> Stream for Items<T> {
 #[must_use = "futures do nothing unless awaited"]
 pub struct Put<T> {
     queue: Arc<Shared<T>>,
-    /// There until the put is done.
+    /// `Some` until the put is done.
     value: Option<T>,
-    /// `None` if it is too far.
+    /// `None` if the instant is out of range.
     due: Option<i64>,
     ticket: Option<Ticket>,
 }
 
-/// The value is never pinned: it only passes through.
+/// The value is never pinned: it is only moved through.
 impl<T> Unpin for Put<T> {}
 
 impl<T> Put<T> {
@@ -211,7 +216,7 @@ impl<T> Future for Put<T> {
     type Output = Result<Handle, PutError<T>>;
 
     /// # Panics
-    /// If polled again after it was ready.
+    /// If it is polled again after it has returned `Ready`.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Handle, PutError<T>>> {
         const ONCE: &str = "a future is not polled again after it was ready";
         let this = self.get_mut();
@@ -242,7 +247,8 @@ impl<T> Future for Put<T> {
                 drop(forgotten);
                 return Poll::Pending;
             }
-            // A clone may run anything, and panic: without the lock, and with the value in its place.
+            // Cloning a waker may run arbitrary code and may panic: the lock is released first, and the value stays in
+            // place.
             drop(state);
             wake = Some(Wake::task(context.waker()));
         }

@@ -1,26 +1,28 @@
-//! The intake: where puts leave their items, so that producers fight neither consumers nor one another for the queue.
+//! The intake: buffers for puts, so that producers do not contend with consumers or each other for the queue's lock.
 //!
-//! A put takes the lock of a tray for as long as it takes to append, and returns. Items are brought from the trays into the
-//! queue, many at a time, by whoever needs them there: a consumer for which one of them may come before the head, or a call
-//! that looks at everything. When many lie in a tray, its producer asks the consumers to bring them in; only if none has
-//! come until there are many more, it does so itself. So while there are consumers the queue, its order and its memory stay
-//! in the caches of theirs, and what goes from one processor to another is a batch of items.
+//! A put locks a buffer (a *tray*) for as long as it takes to append an item, and returns. Items are moved from the
+//! trays into the queue in batches, by the call that needs them there: a consumer for which one of them may come before
+//! the head, or a call that looks at all items. When a tray holds many items, its producer asks the consumers to move
+//! them; only if none has done so by the time there are many more does the producer move them itself. So while there
+//! are consumers, the queue, its order and its memory stay in the consumers' caches, and what crosses between
+//! processors is a batch of items.
 //!
-//! Nobody leaves anything here until two threads have met at the queue's lock: what nobody fights for is put
-//! straight into the queue. There is one tray until two threads meet at it; then there are more, and each thread has its
-//! own as far as they reach.
+//! The intake is unused until two threads have contended for the queue's lock: without contention, a put goes straight
+//! into the queue. There is one tray until two threads contend for it. Then there are more, and each thread has one to
+//! itself as far as they suffice.
 //!
 //! # The rules
-//! - What a put has left is in the queue as far as anybody can tell. Each call that holds the queue's lock brings in what
-//!   it could tell from nothing: [`Intake::has_before`] is the question of those that want the head, and
-//!   [`Intake::is_empty`] of all others.
-//! - A put leaves its item under a handle that the queue has reserved, and so nobody sees whether it was left or put.
-//! - Items of one instant are brought in in the order of their puts. All trays are locked while they are emptied, so that
-//!   an item never comes in without those that were put before it; and in more than one tray items are stamped with
-//!   the time of their put, since which of two trays is emptied first says nothing.
-//! - *The watch*: the instant up to which a put has to come for the queue's lock after it has left its item, since those
-//!   who wait would sleep through it. Whoever lies down to wait sets the watch first, and does not lie down if a
-//!   tray holds such an item already. Both happen under the trays' locks, so that no item slips through between.
+//! - An item in a tray counts as being in the queue. Every call that holds the queue's lock first moves the items that
+//!   its result could depend on: [`Intake::has_before`] is the check for calls that want the head, and
+//!   [`Intake::is_empty`] for all others.
+//! - A put stores its item under a handle that the queue has reserved, so a caller cannot tell which way the item went.
+//! - Items of one instant are moved into the queue in the order of their puts. All trays are locked while they are
+//!   emptied, so that an item is never moved without those that were put before it. If there is more than one tray,
+//!   items carry the time of their put, since the order in which trays are emptied says nothing about it.
+//! - *The watch*: the latest instant for which a put has to take the queue's lock after it has stored its item, since
+//!   the waiters would otherwise sleep past that item. A consumer that is about to wait sets the watch first, and does
+//!   not wait if a tray already holds such an item. Both happen under the trays' locks, so that no item is missed in
+//!   between.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -30,19 +32,19 @@ use crate::timing_queue::Handle;
 use super::sync::{AtomicBool, AtomicI64, Guard, Lock, thread_number};
 use super::time::Time;
 
-/// A watch that no put has to come for.
+/// A watch for which no put has to take the queue's lock.
 pub(super) const NOBODY: i64 = i64::MIN;
-/// A watch that every put has to come for.
+/// A watch for which every put has to take the queue's lock.
 pub(super) const EVERYBODY: i64 = i64::MAX;
-/// What the earliest instant of empty trays is.
+/// The earliest instant of empty trays.
 const NONE: i64 = i64::MAX;
-/// As if there were an item before all others: who wants the head has to look here.
+/// As if there were an item before all others: a call that wants the head has to empty the trays.
 const URGENT: i64 = i64::MIN;
-/// The stamp of what was put while there was one tray: before all others.
+/// The stamp of items that were put while there was one tray: before all other stamps.
 const UNSTAMPED: i64 = i64::MIN;
-/// How many items in a tray are many, and how many are many more.
+/// A tray asks to be emptied each time it has received this number of items.
 const MANY: usize = if cfg!(shuttle) { 2 } else { 64 };
-/// How many trays there are besides the first when it is crowded. The model checker has fewer threads.
+/// The number of trays in addition to the first one, once there is contention. The model checker runs fewer threads.
 const OTHERS: usize = if cfg!(shuttle) { 1 } else { 7 };
 
 /// An item on its way into the queue.
@@ -50,7 +52,7 @@ const OTHERS: usize = if cfg!(shuttle) { 1 } else { 7 };
 pub(super) struct Left<T> {
     pub(super) handle: Handle,
     pub(super) due: i64,
-    /// Rises from each put to those that begin when it has returned.
+    /// Greater than the stamp of every put that returned before this one began.
     stamp: i64,
     pub(super) item: T,
 }
@@ -59,7 +61,7 @@ pub(super) struct Left<T> {
 struct Tray<T> {
     /// In the order of the puts.
     left: Vec<Left<T>>,
-    /// Reserved in the queue, for items to come. When there is none, the tray is full.
+    /// Reserved in the queue for the items to come. The tray is full when none is left.
     handles: Vec<Handle>,
     watch: i64,
     closed: bool,
@@ -73,7 +75,7 @@ impl<T> Tray<T> {
     fn supply(&mut self, fresh: &mut Vec<Handle>, batch: usize) {
         if self.handles.len() < batch / 2 {
             let from = fresh.len().saturating_sub(batch);
-            // The last is used first: neighbours in the queue's memory in a row.
+            // Handles are used from the end, so that consecutive items are adjacent in the queue's memory.
             self.handles.extend(fresh.drain(from..).rev());
         }
     }
@@ -83,31 +85,32 @@ impl<T> Tray<T> {
 pub(super) struct Intake<T> {
     first: Lock<Tray<T>>,
     others: OnceLock<Box<[Lock<Tray<T>>; OTHERS]>>,
-    /// Set by who had to wait for the queue's lock.
+    /// Set by a call that had to wait for the queue's lock.
     used: AtomicBool,
-    /// Set by a put that had to wait for another.
+    /// Set by a put that had to wait for another put.
     crowded: AtomicBool,
-    /// The earliest instant in the trays, or `NONE`, or `URGENT`. Raised under the trays' locks, lowered by a put under its
-    /// tray's, read without.
+    /// The earliest instant in the trays, or `NONE`, or `URGENT`.
+    ///
+    /// Raised under the locks of all trays, lowered by a put under the lock of its tray, read without a lock.
     earliest: Earliest,
 }
 
-/// Consumers read it at each poll: on lines of the cache that puts seldom write to.
+/// Read by consumers at each poll, so it has cache lines that puts seldom write to.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Earliest(AtomicI64);
 
-/// Whether what lies in the trays has to be brought in.
+/// Whether the items in the trays have to be moved into the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     No,
-    /// There are many. Who wants the head will do so if [`Intake::hurry`] is called.
+    /// There are many. The next consumer that wants the head does so if [`Intake::hurry`] is called.
     Soon,
-    /// Somebody waits for it.
+    /// A consumer waits for it.
     Now,
 }
 
-/// Why an item was not left.
+/// Why an item was not stored.
 #[derive(Debug)]
 pub(super) enum Refused<T> {
     Closed(T),
@@ -115,7 +118,7 @@ pub(super) enum Refused<T> {
 }
 
 impl<T> Intake<T> {
-    /// An intake without handles.
+    /// Creates an intake without handles.
     pub(super) fn new() -> Intake<T> {
         Intake {
             first: Lock::new(Tray::new(NOBODY, false)),
@@ -126,20 +129,21 @@ impl<T> Intake<T> {
         }
     }
 
-    /// Whether puts leave their items here.
+    /// Whether puts store their items here.
     #[inline]
     pub(super) fn is_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Lets puts leave their items here from now on.
+    /// Makes puts store their items here from now on.
     #[cold]
     pub(super) fn begin(&self) {
         self.used.store(true, Ordering::Relaxed);
     }
 
-    /// Leaves an item. Says whether who left it has to bring in what is here. `now` is a reading of the clock by this put,
-    /// if it has one.
+    /// Stores an item, and returns whether the caller has to move the items of the trays into the queue.
+    ///
+    /// `now` is this put's reading of the clock, if it has one.
     #[inline]
     pub(super) fn leave(
         &self,
@@ -164,12 +168,12 @@ impl<T> Intake<T> {
         }
         let Some(handle) = tray.handles.pop() else { return Err(Refused::Full(item)) };
         tray.left.push(Left { handle, due, stamp, item });
-        // An item of the last instant of all counts as one of the instant before: it must not look like none.
+        // An item of the last possible instant counts as one of the instant before, so as not to equal `NONE`.
         let counts_as = due.min(NONE - 1);
         if counts_as < self.earliest() {
             match self.others.get() {
-                // No other put writes it: this is the first tray, and others are not set up while it is locked. If a hurry
-                // is lost by it, a later put hurries again.
+                // No other put writes it: this is the first tray, and the others are not created while it is locked. If
+                // this store overwrites a hurry, a later put hurries again.
                 None => self.earliest.0.store(counts_as, Ordering::Release),
                 Some(_) => drop(self.earliest.0.fetch_min(counts_as, Ordering::AcqRel)),
             }
@@ -191,8 +195,9 @@ impl<T> Intake<T> {
         })
     }
 
-    /// Lets whoever wants the head bring in what is here, as if an item came before it. False if nobody did so since the
-    /// last call.
+    /// Makes the next consumer that wants the head empty the trays, as if one of their items came before it.
+    ///
+    /// False if no consumer has done so since the last call.
     pub(super) fn hurry(&self) -> bool {
         self.earliest() != URGENT && self.earliest.0.fetch_min(URGENT, Ordering::AcqRel) != URGENT
     }
@@ -202,7 +207,7 @@ impl<T> Intake<T> {
         self.earliest() == NONE
     }
 
-    /// Whether an item here comes before the head of the queue.
+    /// Whether an item in a tray comes before the head of the queue.
     #[inline]
     pub(super) fn has_before(&self, head: Option<i64>) -> bool {
         self.earliest() < head.unwrap_or(NONE)
@@ -213,12 +218,14 @@ impl<T> Intake<T> {
         self.earliest.0.load(Ordering::Acquire)
     }
 
-    /// How many trays there are.
+    /// The number of trays.
     pub(super) fn trays(&self) -> usize {
         if self.others.get().is_some() { 1 + OTHERS } else { 1 }
     }
 
-    /// Sets up the other trays, if the first is crowded. For who holds the queue's lock, and knows the watch.
+    /// Creates the other trays if there is contention for the first.
+    ///
+    /// The caller holds the queue's lock and passes the watch.
     pub(super) fn make_room(&self, watch: i64, closed: bool) {
         if self.crowded.load(Ordering::Relaxed) && self.others.get().is_none() {
             let others = Box::new([(); OTHERS].map(|()| Lock::new(Tray::new(watch, closed))));
@@ -228,8 +235,9 @@ impl<T> Intake<T> {
         }
     }
 
-    /// Moves what is here to `into`, which is empty, in the order of the puts. Trays that have few handles left take
-    /// a batch of the fresh ones.
+    /// Moves all items to `into`, which is empty, in the order of the puts.
+    ///
+    /// Trays that have few handles left receive a batch of the fresh ones.
     pub(super) fn collect(&self, into: &mut Vec<Left<T>>, fresh: &mut Vec<Handle>, batch: usize) {
         let mut first = self.first.lock();
         let mut others = self.others.get().map(|others| others.each_ref().map(Lock::lock));
@@ -248,7 +256,9 @@ impl<T> Intake<T> {
         }
     }
 
-    /// Sets the watch. False, and nothing happens, if an item is here already that would have had to come for it.
+    /// Sets the watch.
+    ///
+    /// Returns false, and changes nothing, if a tray already holds an item that the watch would apply to.
     pub(super) fn watch(&self, until: i64) -> bool {
         let mut first = self.first.lock();
         let mut others = self.others.get().map(|others| others.each_ref().map(Lock::lock));
@@ -260,7 +270,7 @@ impl<T> Intake<T> {
         true
     }
 
-    /// Refuses all items from now on. For who holds the queue's lock.
+    /// Refuses all items from now on. The caller holds the queue's lock.
     pub(super) fn close(&self) {
         let others = self.others.get().into_iter().flat_map(|others| others.iter());
         for tray in others.chain([&self.first]) {
@@ -276,13 +286,13 @@ mod tests {
     use super::super::DelayQueue;
     use crate::clock::ManualClock;
 
-    /// The last instant of all is what the earliest instant of no item is.
+    /// The last possible instant equals the value that stands for "no item".
     #[test]
     fn an_item_of_the_last_instant_of_all_is_there() {
         let clock = ManualClock::new(dwell_model::Timestamp::MIN);
         let queue = DelayQueue::builder().clock(&clock).build();
         queue.shared.intake.begin();
-        // The first put goes past the intake, which has no handles yet.
+        // The first put bypasses the intake, which has no handles yet.
         let first = queue.put('a', Duration::ZERO).unwrap();
         assert_eq!(queue.cancel(first), Some('a'));
         let last = Duration::from_nanos(i64::MAX.unsigned_abs());

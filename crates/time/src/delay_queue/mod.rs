@@ -1,4 +1,4 @@
-//! `DelayQueue<T>`: items that may be taken when their delay has passed, for threads and tasks of one process.
+//! `DelayQueue<T>`: items that become available after a delay, for the threads and tasks of one process.
 
 mod blocking;
 mod error;
@@ -28,34 +28,34 @@ use waiters::{Line, Wake};
 pub use error::{Closed, PutError};
 pub use future::{Items, Put, Take, TakeTimeout};
 
-/// An unbounded (or, on request, bounded) queue from which an item can be taken when its delay has passed.
+/// An unbounded (or, on request, bounded) queue from which an item can be taken once its delay has passed.
 ///
-/// What `java.util.concurrent.DelayQueue` is to Java; `docs/delay-queue.md` compares them method by method.
-/// Any number of threads and tasks put and take; clones are the same queue. `T` needs neither `Ord` nor `Clone`.
+/// It is what `java.util.concurrent.DelayQueue` is to Java; `docs/delay-queue.md` compares them method by method. Any
+/// number of threads and tasks put and take; clones are the same queue. `T` needs neither `Ord` nor `Clone`.
 ///
 /// # Guarantees
 /// - An item is handed over once, and never before its instant.
-/// - Items leave in the order of their instants; those of one instant in the order of their puts.
-/// - Of many that wait, one has a timer, and the others cost nothing until it is their turn.
-/// - A future that is dropped while it waits loses no item and keeps no one else waiting.
-/// - A future or stream that was woken, is kept and is not polled delays others once, by 10 to 20 ms. It has lost its turn then,
-///   until it is polled again.
+/// - Items leave in the order of their instants; items of one instant leave in the order of their puts.
+/// - Of all waiters, one has a timer; the others cost nothing until it is their turn.
+/// - A future that is dropped while it waits loses no item and delays no other waiter.
+/// - A future or stream that was woken, is kept and is not polled delays others once, by 10 to 20 ms. It then loses its
+///   turn until it is polled again.
 ///
 /// # Wakers
-/// A task's waker is woken, cloned and dropped when no lock is held and the caller's own item is safe. If it panics, the panic
-/// ends there: the panic hook reports it, the call goes on and returns what it would have returned, everybody else is
-/// woken, and what the task was woken for goes to the next that waits. A waker that blocks holds up the call that
-/// wakes it, and the tasks that this call wakes after it; on the thread that is the timer of all tasks of the process, it
-/// holds up these. Threads are woken first.
+/// A task's waker is woken, cloned and dropped only while no lock is held and the caller's own item is safe. If it
+/// panics, the panic is caught: the panic hook reports it, the call goes on and returns what it would have returned,
+/// all other waiters are woken, and the woken task's turn passes to the next waiter. A waker that blocks delays the
+/// call that wakes it, and the tasks that this call wakes after it. On the thread that is the timer of all tasks of the
+/// process, it delays all of these. Threads are woken first.
 ///
 /// # Locks and memory
-/// A call holds the queue's lock for some thousand items at most, and lets others in between; all but
-/// [`for_each`](DelayQueue::for_each) do. Memory is kept for the largest number of items that was in at a time, as a `Vec`
-/// does, until the queue is dropped.
+/// A call holds the queue's lock for about a thousand items at most before it lets other calls in; the exception is
+/// [`for_each`](DelayQueue::for_each). Like a `Vec`, the queue keeps the memory of its largest number of items until it
+/// is dropped.
 ///
 /// # Time
-/// Instants are [`Instant`]s: monotonic, so that no step of the wall clock moves them; not counted while a machine is
-/// suspended (Linux). They are kept in nanoseconds, which reach 292 years.
+/// Instants are [`Instant`]s: monotonic, so that steps of the wall clock do not affect them, and not advanced while a
+/// machine is suspended (Linux). They are stored as 64-bit nanoseconds, a range of 292 years.
 ///
 /// # Examples
 /// Threads:
@@ -95,7 +95,7 @@ pub use future::{Items, Put, Take, TakeTimeout};
 /// # }
 /// ```
 ///
-/// A cache whose entries expire; using an entry prolongs its life:
+/// A cache with expiring entries, where using an entry extends its lifetime:
 /// ```
 /// use std::collections::HashMap;
 /// use std::time::Duration;
@@ -140,27 +140,27 @@ pub struct DelayQueue<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// How many items one call takes out before it lets others have the lock.
+/// The number of items that one call takes out before it releases the lock to other calls.
 const BATCH: usize = 1024;
-/// How often who finds a tray full lets others run before it brings in what is there.
+/// The number of times that a put which finds its tray full yields before it empties the tray itself.
 const YIELDS: usize = 8;
 
 struct Shared<T> {
     state: Lock<State<T>>,
     consumers: Arc<Line>,
     producers: Arc<Line>,
-    /// Of this queue alone, if its clock is moved by hand and the model checker runs its alarms.
+    /// The timer of this queue alone, if its clock is moved by hand and the model checker runs its alarms.
     timer: Option<Arc<Timer>>,
     intake: Intake<T>,
-    /// The most items that may be in. A limited queue does without the intake: its puts have to see whether there is room.
+    /// The capacity limit. A bounded queue does not use the intake: its puts have to check for room.
     limit: Option<usize>,
     time: Time,
-    /// For how many of its last nanoseconds a blocked thread spins.
+    /// A blocked thread spins for this many nanoseconds before the instant.
     spin: i64,
 }
 
 impl<T> Shared<T> {
-    /// The state, without what lies in the intake.
+    /// Locks the state, without the items in the intake.
     #[inline]
     fn state(&self) -> Guard<'_, State<T>> {
         match self.state.try_lock() {
@@ -175,7 +175,7 @@ impl<T> Shared<T> {
         self.state.lock()
     }
 
-    /// The state with all that was put.
+    /// Locks the state, with all items that were put.
     fn whole(&self) -> Guard<'_, State<T>> {
         let mut state = self.state();
         if !self.intake.is_empty() {
@@ -184,7 +184,7 @@ impl<T> Shared<T> {
         state
     }
 
-    /// Settles, lets the lock go and wakes whom that takes: the end of every call that changed something.
+    /// Settles, releases the lock and wakes the waiters that were called: the end of every call that changed something.
     #[inline]
     fn finish(&self, state: Guard<'_, State<T>>) {
         if !state.is_quiet() {
@@ -206,9 +206,10 @@ impl<T> Shared<T> {
         calls.fire(&self.consumers, &self.producers);
     }
 
-    /// Lets the lock go. If somebody waits while a task was called, that task is watched from now on: before any waker
-    /// runs, so that one that blocks, or a thread that is put off its processor here, holds up others for the grace
-    /// period and not for as long as it likes.
+    /// Releases the lock.
+    ///
+    /// If there are waiters while a called task has not returned, the watch of that task begins here, before any waker
+    /// runs. So a waker that blocks, or a thread that is preempted here, delays others for the grace period at most.
     fn let_go(&self, mut state: Guard<'_, State<T>>) {
         let watches = [&self.consumers, &self.producers].map(|line| line.wants_watch().then_some(line));
         if !self.has_timer() && watches.iter().any(Option::is_some) {
@@ -224,7 +225,8 @@ impl<T> Shared<T> {
     fn watch(&self, line: &Arc<Line>) {
         match self.timer() {
             Ok(timer) => timer.watch(line),
-            // Nobody can end a grace period then, so there is none: each waiter is called until one can be relied on.
+            // Without a timer there is no grace period: waiters are called one after the other until one is a thread,
+            // which always returns.
             Err(_) => loop {
                 line.end_watch();
                 if !line.wants_watch() {
@@ -234,7 +236,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Whether a timer calls tasks at their moments: a clock that is moved by hand does so itself.
+    /// Whether a timer calls tasks at their instants. A clock that is moved by hand does so itself.
     fn has_timer(&self) -> bool {
         self.timer.is_some() || matches!(self.time, Time::System)
     }
@@ -246,7 +248,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Puts an item into a queue without limit. `now` is a reading of the clock by this call, if there was one.
+    /// Puts an item into an unbounded queue. `now` is this call's reading of the clock, if there is one.
     #[inline]
     fn put_unlimited(&self, value: T, due: i64, now: Option<i64>) -> Result<Handle, PutError<T>> {
         if !self.intake.is_used() {
@@ -262,10 +264,10 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Puts an item for which there is no room in the tray.
+    /// Puts an item for which the tray has no room.
     #[cold]
     fn put_when_full(&self, mut value: T, due: i64) -> Result<Handle, PutError<T>> {
-        // A moment later a consumer may have brought in what is there.
+        // A consumer may have emptied the tray by now.
         for _ in 0..YIELDS {
             sync::yield_now();
             match self.leave(value, due, None) {
@@ -277,7 +279,7 @@ impl<T> Shared<T> {
         self.put_past_intake(value, due)
     }
 
-    /// Leaves an item in the intake, and brings in what is there if need be.
+    /// Stores an item in the intake, and empties the trays if necessary.
     #[inline]
     fn leave(&self, value: T, due: i64, now: Option<i64>) -> Result<Handle, Refused<T>> {
         let (handle, need) = self.intake.leave(due, value, now, &self.time)?;
@@ -287,7 +289,7 @@ impl<T> Shared<T> {
         Ok(handle)
     }
 
-    /// Puts an item in past the trays, in which others may lie.
+    /// Puts an item directly into the queue, after the items that may be in the trays.
     #[inline]
     fn put_straight(
         &self,
@@ -311,7 +313,7 @@ impl<T> Shared<T> {
         if need == Need::Now {
             return self.finish(self.whole());
         }
-        // Consumers bring in too, and what that touches is in the cache of theirs.
+        // It is better left to a consumer, whose cache holds the memory that this touches.
         if self.intake.hurry() {
             return;
         }
@@ -342,7 +344,7 @@ impl<T: Send> Moved for Shared<T> {
     }
 }
 
-/// What a [`DelayQueue`] may be asked for beyond the ordinary.
+/// The options of a [`DelayQueue`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -360,7 +362,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The most items that may be in at a time. Past it, puts wait and [`DelayQueue::try_put`] refuses.
+    /// The maximum number of items. At the limit, puts wait and [`DelayQueue::try_put`] refuses.
     ///
     /// # Panics
     /// If it is 0: nothing could ever be put.
@@ -371,22 +373,23 @@ impl Builder {
         self
     }
 
-    /// Lets the thread that waits for the head burn a processor for the last stretch before the instant, to
-    /// be there sooner than the operating system wakes it (`docs/delay-queue.md` has what that gains and costs).
-    /// Off by default. Tasks do not spin.
+    /// Makes the thread that waits for the head spin for the last `stretch` before the instant.
+    ///
+    /// It wakes earlier than the operating system would wake it, at the cost of processor time (`docs/delay-queue.md`
+    /// has both in numbers). Off by default. Tasks do not spin.
     pub fn spin(mut self, stretch: Duration) -> Builder {
         self.spin = stretch;
         self
     }
 
-    /// Takes the time from a clock that a test moves, in milliseconds from 0; [`DelayQueue::now`] tells the instant
-    /// that it stands for.
+    /// Reads the time from a clock that a test moves, in milliseconds from 0. [`DelayQueue::now`] returns the
+    /// corresponding instant.
     pub fn clock(mut self, clock: &ManualClock) -> Builder {
         self.clock = Some(clock.clone());
         self
     }
 
-    /// Makes the queue.
+    /// Builds the queue.
     pub fn build<T: Send + 'static>(self) -> DelayQueue<T> {
         let time = self.clock.clone().map_or(Time::System, Time::Manual);
         let spin = i64::try_from(self.spin.as_nanos()).unwrap_or(i64::MAX);
@@ -398,8 +401,10 @@ impl Builder {
         queue
     }
 
-    /// Makes a queue whose tasks wait with alarms though its clock is moved by hand, for the model checker; and what
-    /// runs the alarms: a thread of the test's calls it, and it ends when the other is called. Threads are not woken by the clock.
+    /// For the model checker: builds a queue whose tasks wait with alarms although its clock is moved by hand.
+    ///
+    /// Also returns a function that runs the alarms in a thread of the test, and one that ends it. The clock does not
+    /// wake threads.
     #[cfg(shuttle)]
     pub fn build_with_alarms<T: Send + 'static>(
         self,
@@ -413,19 +418,19 @@ impl Builder {
 }
 
 impl DelayQueue<()> {
-    /// For a queue with a capacity limit, a spin, or a clock of its own.
+    /// Returns a builder, for a queue with a capacity limit, spinning, or a manual clock.
     pub fn builder() -> Builder {
         Builder::default()
     }
 }
 
 impl<T> DelayQueue<T> {
-    /// An empty queue without limit.
+    /// Creates an empty, unbounded queue.
     pub fn new() -> DelayQueue<T> {
         DelayQueue::with(None, Time::System, 0, None)
     }
 
-    /// An empty queue in which at most `items` may be at a time.
+    /// Creates an empty queue that holds at most `items` items.
     ///
     /// # Panics
     /// If it is 0: nothing could ever be put.
@@ -455,10 +460,10 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// As [`try_put`](DelayQueue::try_put), with the instant.
+    /// As [`try_put`](DelayQueue::try_put), with an instant.
     ///
     /// # Errors
-    /// As of [`try_put`](DelayQueue::try_put).
+    /// The same as [`try_put`](DelayQueue::try_put).
     pub fn try_put_at(&self, value: T, due: Instant) -> Result<Handle, PutError<T>> {
         match time::from_instant(due) {
             Some(due) => self.try_put_ns(value, due, None),
@@ -495,10 +500,10 @@ impl<T> DelayQueue<T> {
         self.shared.whole().items.next_due().map(time::to_instant)
     }
 
-    /// Takes up to `max` items that are due, earliest first. Never waits.
+    /// Takes up to `max` due items, earliest first. Never waits.
     ///
-    /// Others get at the queue after each thousand. What they put meanwhile may be among the items, and no more
-    /// are taken than were in at the beginning.
+    /// The lock is released after each thousand items. Items that others put meanwhile may be among the result, but no
+    /// more items are taken than were in the queue at the beginning.
     pub fn drain_due(&self, max: usize) -> Vec<T> {
         let mut state = self.shared.whole();
         let now = state.read_clock(&self.shared.time);
@@ -507,15 +512,15 @@ impl<T> DelayQueue<T> {
 
     /// Takes all items with their instants, due or not, earliest first.
     ///
-    /// Others get at the queue after each thousand, as with [`drain_due`](DelayQueue::drain_due): of a queue that is
-    /// closed, or that nobody else uses, nothing is left.
+    /// The lock is released after each thousand items, as in [`drain_due`](DelayQueue::drain_due). A queue that is
+    /// closed, or that has no other users, is empty afterwards.
     pub fn drain(&self) -> Vec<(Instant, T)> {
         let drained = self.drain_until(self.shared.whole(), i64::MAX, usize::MAX);
         drained.into_iter().map(|(due, item)| (time::to_instant(due), item)).collect()
     }
 
     fn drain_until<'a>(&'a self, mut state: Guard<'a, State<T>>, until: i64, max: usize) -> Vec<(i64, T)> {
-        // Or who puts faster than this takes would keep it busy for ever.
+        // Otherwise a producer that is faster than this loop would keep it busy forever.
         let max = max.min(state.items.len());
         let mut drained = Vec::new();
         loop {
@@ -525,21 +530,21 @@ impl<T> DelayQueue<T> {
             if is_last || drained.len() == max {
                 break;
             }
-            // To grow is to copy all that was taken so far: not while others wait for the lock.
+            // Growing copies all items taken so far, so it is done while the lock is free.
             drained.reserve(BATCH);
             state = self.shared.whole();
         }
-        // Already so, unless others have put something meanwhile. Equals stay in their order.
+        // Already sorted, unless other calls have put items meanwhile. The sort is stable.
         drained.sort_by_key(|(due, _)| *due);
         drained
     }
 
-    /// Drops all items, due or not, as [`drain`](DelayQueue::drain) takes them.
+    /// Drops all items, due or not. Releases the lock in between, as [`drain`](DelayQueue::drain) does.
     pub fn clear(&self) {
         drop(self.drain());
     }
 
-    /// Takes the item out before it is due. `None` if it has left already.
+    /// Takes the item out before it is due. `None` if it has already left the queue.
     pub fn cancel(&self, handle: Handle) -> Option<T> {
         let mut state = self.shared.whole();
         let item = state.items.cancel(handle)?;
@@ -547,13 +552,15 @@ impl<T> DelayQueue<T> {
         Some(item)
     }
 
-    /// Lets the item be due `delay` from now instead. Of items with one instant it leaves last. False, and
-    /// nothing happens, if it has left already or if the delay is too far to be counted (292 years).
+    /// Changes the item's instant to `delay` from now, behind all items of that instant.
+    ///
+    /// Returns false, and changes nothing, if the item has already left the queue or the delay is out of range (292
+    /// years).
     pub fn reschedule(&self, handle: Handle, delay: Duration) -> bool {
         self.shared.time.after(delay).is_some_and(|due| self.reschedule_ns(handle, due))
     }
 
-    /// As [`reschedule`](DelayQueue::reschedule), with the instant.
+    /// As [`reschedule`](DelayQueue::reschedule), with an instant.
     pub fn reschedule_at(&self, handle: Handle, due: Instant) -> bool {
         time::from_instant(due).is_some_and(|due| self.reschedule_ns(handle, due))
     }
@@ -567,69 +574,72 @@ impl<T> DelayQueue<T> {
 
     /// Calls `visit` with every item and its instant, in the order in which they would leave.
     ///
-    /// The queue is locked meanwhile: `visit` must not use it, which would wait for itself, and all others wait for
-    /// as long as the walk over all items takes. For a look at a queue by somebody who wonders, not for its daily work.
+    /// The queue is locked meanwhile: `visit` must not use it, as that would deadlock, and all other calls wait until
+    /// every item has been visited. It is meant for inspection and debugging.
     pub fn for_each(&self, mut visit: impl FnMut(Instant, &T)) {
         let state = self.shared.whole();
         state.items.iter().for_each(|(due, item)| visit(time::to_instant(due), item));
     }
 
-    /// How many items are in, due or not.
+    /// The number of items, due or not.
     pub fn len(&self) -> usize {
         self.shared.whole().items.len()
     }
 
-    /// Whether no item is in.
+    /// Whether the queue has no items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The most items that may be in at a time, if that is limited.
+    /// The maximum number of items, if it is limited.
     pub fn capacity_limit(&self) -> Option<usize> {
         self.shared.limit
     }
 
-    /// How many threads and tasks wait for an item, those not counted that were woken and have not looked yet.
+    /// The number of threads and tasks that wait for an item, without those that were woken and have not checked the
+    /// queue yet.
     pub fn waiting(&self) -> usize {
         self.shared.state().waiting()
     }
 
-    /// The present instant on the clock that this queue goes by.
+    /// The current instant of this queue's clock.
     pub fn now(&self) -> Instant {
         time::to_instant(self.shared.time.now())
     }
 
-    /// Closes the queue: puts are refused from now on, and who waits is woken with [`Closed`]. Items that are
-    /// due can be taken still; [`drain`](DelayQueue::drain) hands over all that is left. Closing twice does nothing.
+    /// Closes the queue: puts are refused from now on, and waiters are woken with [`Closed`].
+    ///
+    /// Due items can still be taken; [`drain`](DelayQueue::drain) takes all that is left. Closing a closed queue does
+    /// nothing.
     pub fn close(&self) {
         let mut state = self.shared.state();
-        // In this order: trays that are set up when items are brought in have to know.
+        // In this order, since trays that are created when items are moved have to be closed too.
         let wakes = state.close();
         self.shared.intake.close();
         state.bring_in(&self.shared.intake);
         self.shared.finish(state);
-        // Threads first: the waker of a task may block.
+        // Threads first, since a task's waker may block.
         let (threads, tasks): (Vec<_>, Vec<_>) = wakes.partition(Wake::is_thread);
         for wake in threads.into_iter().chain(tasks) {
-            // Of a closed queue nobody waits for somebody else: a waker that panics fails its own task alone.
+            // No waiter of a closed queue depends on another: a waker that panics affects its own task alone.
             let _ = wake.fire();
         }
     }
 
-    /// Lets puts leave their items in the intake from the first one on, for the model checker.
+    /// For the model checker: makes puts use the intake from the first one on.
     #[cfg(shuttle)]
     pub fn use_intake(&self) {
         self.shared.intake.begin();
     }
 
-    /// Whether it was closed.
+    /// Whether the queue was closed.
     pub fn is_closed(&self) -> bool {
         self.shared.state().is_closed()
     }
 }
 
 impl<T> Clone for DelayQueue<T> {
-    /// Another handle on the same queue.
+    /// Returns another handle to the same queue.
     fn clone(&self) -> DelayQueue<T> {
         DelayQueue { shared: Arc::clone(&self.shared) }
     }
@@ -651,7 +661,7 @@ impl<T> fmt::Debug for Shared<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.whole();
         let (len, waiting, closed) = (state.items.len(), state.waiting(), state.is_closed());
-        // The formatter is the caller's: it may run anything.
+        // The formatter belongs to the caller and may run arbitrary code.
         drop(state);
         f.debug_struct("DelayQueue")
             .field("len", &len)

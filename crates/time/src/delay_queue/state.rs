@@ -1,24 +1,29 @@
-//! What the queue's lock guards: the items, who waits, and who leads.
+//! What the queue's lock guards: the items, the waiters, and the leader.
+//!
+//! To *call* a waiter is to notify it: see [`waiters`](super::waiters).
 //!
 //! # The rules
-//! - *Leader and followers*: of the waiting consumers at most one, the leader, has a timer for the head's instant;
-//!   the others wait without one.
-//! - A thread times itself, and a task needs the timer of all tasks, which somebody else's waker may block: so a task leads only
-//!   where no thread waits. A thread that comes to wait takes the lead from a task, and one that waits is called to.
-//! - While items and waiting consumers are there, somebody is going to look: there is a leader whose timer is not
-//!   after the head's instant, or a consumer was called and is not back yet. [`State::settle`] restores this, and every
-//!   operation that changes something ends with it. Who is back and waits again takes the lead where the leader's
-//!   timer is too late.
-//! - A leader whose timer rings is called, and leads no longer. A call that a task does not answer goes to the next after a
-//!   grace period: [`Waiters`](super::waiters). So a task that is not polled delays others once, and by that.
-//! - Whoever is called and goes away without an item (a deadline, a dropped future) settles too, so that
-//!   a call is never lost with the one who was called.
-//! - A put that becomes the head calls the leader, whose timer is too late now, and nobody else.
-//! - Who finds nobody waiting and the head near does not wait, but looks again at its instant and some times before
-//!   ([`State::near_head`]). These rules do not see it: nobody has to be called for one that comes back by itself.
-//! - Bounded: while there is room and producers wait, one of them was called.
-//! - Items that lie in the [intake](super::intake) still are not seen by these rules. The watch stands in for them: a put
-//!   that [`State::watch`] says somebody has to be called for comes and settles.
+//! - *Leader and followers*: at most one of the waiting consumers, the leader, has a timer for the head's instant; the
+//!   others wait without one.
+//! - A thread has a timeout of its own. A task needs the timer that all tasks share, which the waker of another task
+//!   may block. So a task leads only while no thread waits: a thread that begins to wait takes the lead from a task,
+//!   and a waiting thread is called to take it.
+//! - While there are items and waiting consumers, one consumer is going to look at the queue: there is a leader whose
+//!   timer is not after the head's instant, or a consumer was called and has not returned yet. [`State::settle`]
+//!   restores this, and every operation that changes something ends with it. A consumer that returns and waits again
+//!   takes the lead if the leader's timer is too late.
+//! - A leader whose timer fires is called, and leads no longer. A call that a task does not answer passes to the next
+//!   waiter after a grace period: see [`Waiters`](super::waiters). So a task that is not polled delays others once, by
+//!   that period.
+//! - A consumer that is called and leaves without an item (at its deadline, or because its future is dropped) settles
+//!   too, so that its call is not lost.
+//! - A put that becomes the head calls the leader, whose timer is now too late, and no other waiter.
+//! - A consumer that finds no waiters and a head in the near future does not wait: it polls the queue at the head's
+//!   instant and a few times before ([`State::near_head`]). These rules do not count it as a waiter, since it returns
+//!   without being called.
+//! - Bounded queues: while there is room and producers wait, one of them has been called.
+//! - These rules do not see items that are still in the [intake](super::intake). The watch covers them: a put of an
+//!   item for which [`State::watch`] requires a call takes the lock and settles.
 
 use std::sync::Arc;
 
@@ -31,48 +36,48 @@ use super::waiters::{Call, GRACE_NS, Line, Ticket, Waiters, Wake};
 #[derive(Debug)]
 pub(super) struct State<T> {
     pub(super) items: TimingQueue<T>,
-    /// The latest reading of the clock. What is due at it is due still, so that a backlog is served without more readings.
+    /// The latest reading of the clock. Items due at it remain due, so a backlog is served without further readings.
     now: i64,
     consumers: Arc<Line>,
-    /// Who leads, as long as it [waits](Waiters::is_waiting): a timer may have called it since.
+    /// The leader, as long as it [waits](Waiters::is_waiting): a timer may have called it since.
     leader: Option<Ticket>,
-    /// For when the leader has set its timer.
+    /// The instant for which the leader has set its timer.
     leader_until: i64,
-    /// Whether a consumer that does not wait yet looks at the clock, for a head that is near.
+    /// Whether a consumer that is not a waiter polls the clock for a head in the near future.
     looking: bool,
     producers: Arc<Line>,
-    /// When the watches end that no timer ends, since the clock is moved by hand.
+    /// The end of the current watches, if no timer ends them because the clock is moved by hand.
     watch_ends: Option<i64>,
     closed: bool,
     capacity: usize,
     supply: Supply<T>,
 }
 
-/// What the intake is supplied with.
+/// The supplies of the intake.
 #[derive(Debug)]
 struct Supply<T> {
-    /// Empty: the room for items, to be swapped with a tray.
+    /// An empty buffer for items, to be swapped with that of a tray.
     room: Vec<Left<T>>,
-    /// Handles for trays that run out of them.
+    /// Reserved handles, for trays that run out of them.
     fresh: Vec<Handle>,
-    /// How many handles a tray gets. Doubles when a producer finds none.
+    /// The number of handles that a tray receives. Doubled when a producer finds none.
     batch: usize,
     /// The watch that was set last.
     watch: i64,
 }
 
-/// The most items that lie in a tray, if they are small: what is brought in at a time takes some ten microseconds.
+/// The maximum number of items in a tray, if they are small: moving one batch then takes some ten microseconds.
 const BATCH_MAX: usize = 1024;
-/// The most bytes of items in a tray, if that is more than a few.
+/// The maximum size of the items in a tray, in bytes, if that allows more than a few items.
 const BATCH_BYTES: usize = 64 * 1024;
 const BATCH_MIN: usize = 8;
 
-/// What a sleep costs in time of a processor, or less: `docs/decisions/2026-11-21-parking.md` has what was measured.
+/// Less than a sleep costs in processor time: `docs/decisions/2026-11-21-parking.md` has the measurements.
 const NEAR_NS: i64 = 20_000;
-/// For how long a consumer looks at nothing but the clock.
+/// How long a consumer polls the clock alone before it looks at the queue again.
 const LOOK_NS: i64 = 5_000;
 
-/// Whom an operation has called.
+/// The waiters that an operation has called.
 #[derive(Debug, Default)]
 #[must_use = "fire the calls when the lock has been let go"]
 pub(super) struct Calls {
@@ -81,14 +86,14 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Wakes whom an operation has called. Not under the lock.
+    /// Wakes the waiters that an operation has called. Must not run under the lock.
     ///
-    /// A thread that the operating system takes off its processor here delays those that it has called, and those behind
-    /// them, until it runs again or the watch ends.
+    /// A thread that is preempted here delays the waiters that it has called, and those behind them, until it runs
+    /// again or the watch ends.
     pub(super) fn fire(self, consumers: &Line, producers: &Line) {
         let (consumer, producer) =
             (self.consumer.map(|call| (consumers, call)), self.producer.map(|call| (producers, call)));
-        // A producer that is a thread goes first: the waker of a consumer that is a task may block.
+        // A producer that is a thread goes first, since the waker of a consumer that is a task may block.
         let in_turn = match &producer {
             Some((_, call)) if call.is_thread() => [producer, consumer],
             _ => [consumer, producer],
@@ -97,7 +102,7 @@ impl Calls {
     }
 }
 
-/// Whom a clock that was moved by hand has called.
+/// The waiters that a clock moved by hand has called.
 #[derive(Debug, Default)]
 pub(super) struct Moved {
     pub(super) consumers: Vec<Call>,
@@ -129,7 +134,7 @@ impl<T> State<T> {
         self.items.len() >= self.capacity
     }
 
-    /// The latest reading of the clock that this state knows of.
+    /// The latest reading of the clock.
     pub(super) fn latest_now(&self) -> i64 {
         self.now
     }
@@ -139,7 +144,7 @@ impl<T> State<T> {
         self.now
     }
 
-    /// Takes the head if it is due. Reads the clock if the latest reading does not tell.
+    /// Takes the head if it is due. Reads the clock only if the latest reading does not decide it.
     #[inline]
     pub(super) fn take_due(&mut self, time: &Time, intake: &Intake<T>) -> Option<T> {
         if intake.has_before(self.items.next_due()) {
@@ -152,15 +157,17 @@ impl<T> State<T> {
         self.items.pop_due(self.now).map(|(_, item)| item)
     }
 
-    /// When to look again, if the head is so near that a consumer had better not lie down: it would take a processor for
-    /// longer to fall asleep and be woken. One at a time does so, and nobody while others wait.
+    /// When to look again, if the head is so near that blocking and being woken would cost more processor time than
+    /// polling.
+    ///
+    /// One consumer at a time polls, and only while no other waits.
     pub(super) fn near_head(&self, time: &Time) -> Option<i64> {
         let head = self.items.next_due()?;
         let is_near = head <= self.now.saturating_add(NEAR_NS) && matches!(time, Time::System);
         if !is_near || self.looking || !self.consumers.is_empty() {
             return None;
         }
-        // A put of an earlier head finds nobody to call. It is seen when this is over.
+        // A put of an earlier head finds no waiter to call. The item is seen when this interval is over.
         Some(head.min(self.now.saturating_add(LOOK_NS)))
     }
 
@@ -172,13 +179,13 @@ impl<T> State<T> {
         self.looking = false;
     }
 
-    /// Brings in what lies in the intake, and supplies it with handles.
+    /// Moves the items of the intake into the queue, and supplies the intake with handles.
     #[cold]
     pub(super) fn bring_in(&mut self, intake: &Intake<T>) {
         let Supply { room, fresh, batch, watch } = &mut self.supply;
         intake.make_room(*watch, self.closed);
         intake.collect(room, fresh, *batch);
-        // As many as were used, and as many again in case that more producers come.
+        // Twice the number that was used, in case more producers come.
         let enough = (2 * room.len()).clamp(*batch, *batch * intake.trays());
         for Left { handle, due, item, .. } in room.drain(..) {
             self.items.insert_reserved(handle, due, item);
@@ -188,7 +195,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Prepares a larger batch of handles: a producer found none.
+    /// Prepares a larger batch of handles, because a producer found none.
     pub(super) fn supply_more(&mut self) {
         let most = (BATCH_BYTES / size_of::<Left<T>>()).clamp(BATCH_MIN, BATCH_MAX);
         let Supply { fresh, batch, .. } = &mut self.supply;
@@ -198,16 +205,16 @@ impl<T> State<T> {
         }
     }
 
-    /// Whether nobody waits and nobody has to be watched out for, which is the case to be fast in: there is nothing
-    /// to settle.
+    /// Whether there are no waiters and no watch, so that there is nothing to settle. This is the fast path.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
         self.consumers.is_empty() && self.producers.is_empty() && self.supply.watch == NOBODY
     }
 
-    /// Restores the rules; see the head of this file.
+    /// Restores the rules at the head of this file.
     pub(super) fn settle(&mut self, calls: &mut Calls) {
-        // Who was called by an earlier round is not woken yet, and may have lost the call already: that one is enough.
+        // A waiter that an earlier round called has not been woken yet, and may have lost the call already. One call is
+        // enough.
         if let Some(head) = self.items.next_due()
             && calls.consumer.is_none()
         {
@@ -229,7 +236,9 @@ impl<T> State<T> {
         }
     }
 
-    /// Sets the watch by who waits. False if there is an item in the intake that has to be brought in first.
+    /// Sets the watch according to the waiters.
+    ///
+    /// False if the intake holds an item that has to be moved into the queue first.
     pub(super) fn watch(&mut self, intake: &Intake<T>) -> bool {
         let until = self.watched_until();
         let done = until == self.supply.watch || intake.watch(until);
@@ -253,7 +262,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Closes the queue and takes all who wait, to be woken.
+    /// Closes the queue and removes all waiters, to be woken by the caller.
     pub(super) fn close(&mut self) -> impl Iterator<Item = Wake> + use<T> {
         self.closed = true;
         self.leader = None;
@@ -261,12 +270,14 @@ impl<T> State<T> {
         consumers.chain(self.producers.lock().dismiss())
     }
 
-    /// A watch was set that no timer ends.
+    /// Records a watch that no timer ends.
     pub(super) fn note_watch(&mut self, time: &Time) {
         self.watch_ends = self.watch_ends.or(Some(time.now().saturating_add(GRACE_NS)));
     }
 
-    /// The clock was moved by hand: calls the leader if the head is due, and all whose deadline has passed. Ends watches.
+    /// Reacts to a clock moved by hand: calls the leader if the head is due, and all waiters whose deadline has passed.
+    ///
+    /// Ends watches.
     pub(super) fn clock_moved(&mut self, time: &Time) -> Moved {
         let now = self.read_clock(time);
         let ends_watch = self.watch_ends.take_if(|end| *end <= now).is_some();
@@ -285,16 +296,18 @@ impl<T> State<T> {
         moved
     }
 
-    /// How many consumers wait.
+    /// The number of consumers that wait.
     pub(super) fn waiting(&self) -> usize {
         self.consumers.len()
     }
 
-    /// A consumer begins or goes on to wait; it leads if nobody does, or nobody who wakes in time, or it is a thread and who does
-    /// is a task. The moment at which it
-    /// wants to be woken, and the way to wake it that is replaced: to be dropped when the lock has been let go.
+    /// Registers a consumer that begins or continues to wait.
     ///
-    /// It may not let the lock go before the [watch](State::watch) is set.
+    /// It takes the lead if there is no leader, if the leader's timer is too late, or if it is a thread and the leader
+    /// is a task. Returns the instant at which it has to be woken, and the wake that was replaced, to be dropped after
+    /// the lock is released.
+    ///
+    /// The caller must not release the lock before the [watch](State::watch) is set.
     pub(super) fn wait_for_item(
         &mut self,
         ticket: &mut Option<Ticket>,
@@ -322,39 +335,39 @@ impl<T> State<T> {
         (Some(deadline.map_or(head, |deadline| deadline.min(head))), forgotten)
     }
 
-    /// A consumer that waits, or was called, is back.
+    /// Records that a consumer which waited, or was called, has returned.
     pub(super) fn consumer_is_back(&mut self, ticket: Option<Ticket>) {
         if let Some(ticket) = ticket {
             self.consumers.lock().is_back(ticket);
         }
     }
 
-    /// A consumer waits no longer, called or not. The way to wake it, to be dropped without the lock.
+    /// Removes a consumer, called or not. Returns its wake, to be dropped without the lock.
     pub(super) fn consumer_leaves(&mut self, ticket: Option<Ticket>) -> Option<Wake> {
         let ticket = ticket?;
         self.leader.take_if(|leader| *leader == ticket);
         self.consumers.lock().leave(ticket)
     }
 
-    /// A producer begins or goes on to wait for room.
+    /// Registers a producer that begins or continues to wait for room.
     pub(super) fn wait_for_room(&mut self, ticket: &mut Option<Ticket>, wake: Wake) -> Option<Wake> {
         self.producers.lock().wait(ticket, wake, None).1
     }
 
-    /// A producer that waits, or was called, is back.
+    /// Records that a producer which waited, or was called, has returned.
     pub(super) fn producer_is_back(&mut self, ticket: Option<Ticket>) {
         if let Some(ticket) = ticket {
             self.producers.lock().is_back(ticket);
         }
     }
 
-    /// A producer waits no longer, called or not.
+    /// Removes a producer, called or not.
     pub(super) fn producer_leaves(&mut self, ticket: Option<Ticket>) -> Option<Wake> {
         self.producers.lock().leave(ticket?)
     }
 }
 
-/// Who leads.
+/// The leader, if it still waits.
 fn leader(leader: Option<Ticket>, consumers: &Waiters) -> Option<Ticket> {
     leader.filter(|leader| consumers.is_waiting(*leader))
 }

@@ -1,5 +1,5 @@
-//! The primitives that the queue is guarded by and blocks with, so that a model checker can stand in for them:
-//! with `--cfg shuttle` every lock, wait and atomic is a point at which shuttle may switch threads.
+//! The queue's lock, blocking and atomics, replaceable by those of a model checker: with `--cfg shuttle` every lock,
+//! wait and atomic is a point at which shuttle may switch threads.
 
 #[cfg(not(shuttle))]
 pub(super) use std::sync::{
@@ -24,7 +24,7 @@ pub(super) use shuttle::thread::yield_now;
 #[cfg(not(shuttle))]
 pub(super) use std::thread::yield_now;
 
-/// A number of the calling thread: threads that come one after the other have neighbours.
+/// The index of the calling thread. Threads that first ask one after the other have consecutive indexes.
 #[inline]
 pub(super) fn thread_number() -> usize {
     static NEXT: atomic::AtomicUsize = atomic::AtomicUsize::new(0);
@@ -40,16 +40,16 @@ pub(super) type Guard<'a, T> = spin::MutexGuard<'a, T>;
 #[cfg(shuttle)]
 pub(super) type Guard<'a, T> = shuttle::sync::MutexGuard<'a, T>;
 
-/// A lock that is held for a microsecond or less, and never while anything is waited for.
+/// A spin lock that is held for a microsecond or less, and never across a wait.
 ///
-/// It is let go with a plain store, which is half of what a lock costs that nobody contends for; the other half is
-/// taking it. The price: who lets go does not know who waits, and wakes nobody. Who finds it taken spins for about as
-/// long as it is held, lets others run in case the holder is not running, and naps.
+/// It is released with a plain store, which saves half the cost of an uncontended lock; the other half is acquiring it.
+/// In exchange the releasing thread does not know about waiters and wakes none. A thread that finds the lock taken
+/// spins for about as long as it is usually held, then yields in case the holder is not running, then sleeps briefly.
 ///
-/// As with any lock, a holder that the operating system takes off its processor holds up whoever needs the lock until
-/// it runs again: for a few time slices on a busy machine. They nap meanwhile, and so the holder gets a processor.
+/// As with any lock, a holder that is preempted delays all threads that need the lock until it runs again: a few time
+/// slices on a busy machine. They sleep meanwhile, which frees a processor for the holder.
 ///
-/// On its own lines of the cache, so that neighbours do not slow it down.
+/// It has cache lines to itself, so that neighbouring fields do not slow it down.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Lock<T> {
@@ -91,7 +91,7 @@ impl<T> Lock<T> {
         loop {
             for _ in 0..200 {
                 hint::spin_loop();
-                // Looking does not take the line of the cache from the holder, as trying does.
+                // A load does not take the cache line from the holder, as an attempt to acquire does.
                 if !self.guarded.is_locked()
                     && let Some(guard) = self.guarded.try_lock()
                 {

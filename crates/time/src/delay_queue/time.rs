@@ -1,4 +1,4 @@
-//! Instants inside the queue: nanoseconds from the first time that the program asked, in 64 bits.
+//! Instants inside the queue: 64-bit nanoseconds since the program's first reading of the clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,8 +23,10 @@ impl Time {
         }
     }
 
-    /// A number that rises from one call to those that begin when it has returned; `now` is a reading of this clock
-    /// by the call, if it has one. A clock that is moved by hand stands still between calls, and so these are counted.
+    /// A number greater than that of every call that returned before this one began.
+    ///
+    /// `now` is this call's reading of the clock, if it has one. A manual clock stands still between calls, so a
+    /// counter is used there.
     pub(super) fn stamp(&self, now: Option<i64>) -> i64 {
         static COUNT: AtomicI64 = AtomicI64::new(0);
         match self {
@@ -33,13 +35,13 @@ impl Time {
         }
     }
 
-    /// The present moment, and that `delay` from now. `None` if nanoseconds in 64 bits do not reach there.
+    /// The current time, and the time `delay` from now. `None` if that is out of the range of 64-bit nanoseconds.
     pub(super) fn now_and_after(&self, delay: Duration) -> Option<(i64, i64)> {
         let now = self.now();
         Some((now, now.checked_add(nanoseconds(delay)?)?))
     }
 
-    /// The moment `delay` from now. `None` if nanoseconds in 64 bits do not reach there.
+    /// The time `delay` from now. `None` if it is out of the range of 64-bit nanoseconds.
     pub(super) fn after(&self, delay: Duration) -> Option<i64> {
         self.now_and_after(delay).map(|(_, after)| after)
     }
@@ -50,13 +52,13 @@ pub(super) fn system_now() -> i64 {
     nanoseconds(now.duration_since(origin)).unwrap_or(i64::MAX)
 }
 
-/// `None` if 64 bits do not hold them.
+/// `None` if it exceeds 64 bits.
 fn nanoseconds(duration: Duration) -> Option<i64> {
     let seconds = i64::try_from(duration.as_secs()).ok()?;
     seconds.checked_mul(1_000_000_000)?.checked_add(i64::from(duration.subsec_nanos()))
 }
 
-/// `None` if nanoseconds in 64 bits do not reach there.
+/// `None` if it is out of the range of 64-bit nanoseconds.
 pub(super) fn from_instant(at: Instant) -> Option<i64> {
     let origin = clock::process_start();
     match at.checked_duration_since(origin) {
@@ -65,7 +67,7 @@ pub(super) fn from_instant(at: Instant) -> Option<i64> {
     }
 }
 
-/// The instant of a moment that came from [`from_instant`] or [`Time`].
+/// The instant of a time that came from [`from_instant`] or [`Time`].
 pub(super) fn to_instant(ns: i64) -> Instant {
     let origin = clock::process_start();
     let distance = Duration::from_nanos(ns.unsigned_abs());

@@ -1,12 +1,12 @@
-//! The timer of waiting tasks: one thread a process, whatever the number of queues and runtimes.
+//! The timer of waiting tasks: one thread per process, whatever the number of queues and runtimes.
 //!
-//! Threads that wait block on a condition variable with a timeout of their own. Tasks have no such thing on an
-//! unknown runtime; the leader among them, and those that have a deadline, set an alarm here. The thread is started by the
-//! first one, and does not run while no moment comes.
+//! Waiting threads block on a condition variable with a timeout. Tasks on an unknown runtime have no timer, so their
+//! leader, and those that have a deadline, set an alarm here. The first alarm starts the thread, which sleeps until the
+//! next alarm is due.
 //!
-//! Wakers run on this thread. One that panics is nobody's but its owner's trouble (`waiters.rs`). One that blocks
-//! holds up the timers of all tasks of the process for as long as it blocks: [`Waker::wake`](std::task::Waker::wake) must not
-//! block, and those of the runtimes do not. Threads that wait time themselves ([the rules](super::state)).
+//! Wakers run on this thread. A waker that panics affects its own task alone (`waiters.rs`). A waker that blocks delays
+//! the timers of all tasks of the process for as long as it blocks: [`Waker::wake`](std::task::Waker::wake) must not
+//! block, and the wakers of the runtimes do not. Threads do not depend on this timer ([the rules](super::state)).
 
 use std::fmt;
 use std::io;
@@ -22,13 +22,13 @@ use super::sync::{Condvar, Mutex, MutexGuard};
 use super::time::Time;
 use super::waiters::{GRACE_NS, Line, Ticket};
 
-/// What is done when a moment comes.
+/// What happens when a deadline is reached.
 enum Moment {
     Wake(Arc<Line>, Ticket),
     EndWatch(Arc<Line>),
 }
 
-/// A waiter that is going to be called at its moment, unless this is dropped before.
+/// A pending call of a waiter at its deadline. Dropping the alarm cancels it.
 pub(super) struct Alarm {
     timer: Arc<Timer>,
     handle: Handle,
@@ -36,7 +36,7 @@ pub(super) struct Alarm {
 }
 
 impl Alarm {
-    /// Whether it is going to ring, and at `due`.
+    /// Whether it is pending, and for `due`.
     pub(super) fn is_set_to(&self, due: i64) -> bool {
         self.due == due && self.timer.state().moments.get(self.handle).is_some()
     }
@@ -44,7 +44,7 @@ impl Alarm {
 
 impl fmt::Debug for Alarm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the timer, which would be locked while it is written.
+        // Without the timer, as formatting it would lock it.
         f.debug_struct("Alarm").field("due", &self.due).finish_non_exhaustive()
     }
 }
@@ -52,7 +52,8 @@ impl fmt::Debug for Alarm {
 impl Drop for Alarm {
     fn drop(&mut self) {
         let moment = self.timer.state().moments.cancel(self.handle);
-        // It goes when the lock has gone: it may hold the last of a queue's lines, and these the wakers of others.
+        // Dropped after the lock is released: it may hold the last reference to a queue's line, and the line the wakers
+        // of other tasks.
         drop(moment);
     }
 }
@@ -74,10 +75,10 @@ impl Timer {
         Arc::new(Timer { state: Mutex::default(), earlier: Condvar::new(), time })
     }
 
-    /// The timer of all queues that go by the system's clock.
+    /// The timer of all queues that use the system clock.
     ///
     /// # Errors
-    /// If the process is not granted the thread. Whoever asks next tries again.
+    /// If the thread cannot be started. The next call tries again.
     pub(super) fn of_process() -> io::Result<&'static Arc<Timer>> {
         static TIMER: OnceLock<Arc<Timer>> = OnceLock::new();
         static STARTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -101,13 +102,13 @@ impl Timer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls that waiter at `due`.
+    /// Calls the waiter of `ticket` at `due`.
     pub(super) fn set_alarm(self: &Arc<Timer>, due: i64, line: &Arc<Line>, ticket: Ticket) -> Alarm {
         let handle = self.add(due, Moment::Wake(Arc::clone(line), ticket));
         Alarm { timer: Arc::clone(self), handle, due }
     }
 
-    /// Ends the watch of that line, which is set, when the grace period has passed.
+    /// Ends the watch of `line`, which is set, when the grace period has passed.
     pub(super) fn watch(&self, line: &Arc<Line>) {
         let due = self.time.now().saturating_add(GRACE_NS);
         self.add(due, Moment::EndWatch(Arc::clone(line)));
@@ -162,7 +163,7 @@ impl Timer {
     }
 }
 
-/// A timer of one queue alone, whose clock is moved by hand: the model checker runs the alarms by it.
+/// The timer of a single queue whose clock is moved by hand: the model checker runs its alarms with it.
 #[cfg(shuttle)]
 mod by_hand {
     use super::*;
@@ -188,15 +189,17 @@ mod by_hand {
 
     impl Moved for Timer {
         fn moved(&self) {
-            // Under the lock there is no moment between its look at the clock and its wait.
+            // Taking the lock closes the window between the timer's reading of the clock and its wait.
             drop(self.state());
             self.earlier.notify_one();
         }
     }
 }
 
-/// Lets the calling thread be woken at the moment rather than up to 50 µs after it, which is what Linux grants itself by
-/// default to wake sleepers together (prctl(2), `PR_SET_TIMERSLACK`). What was set before is set again at the end.
+/// Sets the calling thread's timer slack to its minimum, so that it wakes at the deadline.
+///
+/// By default Linux may wake it up to 50 µs later, to wake sleepers together (prctl(2), `PR_SET_TIMERSLACK`). Dropping
+/// this restores the previous value.
 #[derive(Debug)]
 pub(super) struct FineTimer {
     #[cfg(target_os = "linux")]
@@ -230,6 +233,6 @@ impl Drop for FineTimer {
 
 #[cfg(target_os = "linux")]
 fn set_slack(slack: NonZeroU64) {
-    // Refused, the timer is 50 µs later, and as good otherwise.
+    // If this fails, timers fire up to 50 µs later, and nothing else changes.
     let _ = rustix::thread::set_current_timer_slack(Some(slack));
 }

@@ -1,12 +1,14 @@
-//! Who waits, in the order of arrival, and how each is woken.
+//! The waiters in the order of their arrival, and how each of them is woken.
 //!
 //! # The rules
-//! - Whoever is *called* has been told to look, and is not back yet. Others rely on it meanwhile.
-//! - A task may never come back: its stream is kept and not polled, its executor is stuck, its waker panicked. So a call is
-//!   not for ever. A waker that panics passes it on at once. A task that is not back within a [grace period](GRACE_NS)
-//!   loses it to the next one, if others wait: that is what the *watch* is for, of which there is one a line at a time.
-//!   Threads always come back, and are not watched.
-//! - Being called twice, or coming back though the call was lost, does no harm: a ticket is all that is kept of a call.
+//! - A waiter that was *called* has been notified to look at the queue, and has not returned yet. Other waiters depend
+//!   on it meanwhile.
+//! - A task may never return: its stream is kept and not polled, its executor is stuck, its waker panicked. So a call
+//!   expires. If the waker panics, the call passes to the next waiter at once. A task that does not return within a
+//!   [grace period](GRACE_NS) loses its call to the next waiter, if there is one: the *watch* enforces this, and a line
+//!   has at most one watch at a time. Threads always return, and are not watched.
+//! - Calling a waiter twice is harmless, and so is a waiter that returns after it has lost its call: only its ticket is
+//!   kept with the call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -19,15 +21,17 @@ use std::time::Duration;
 
 use super::sync::{AtomicUsize, Condvar, Guard, Lock, Mutex, MutexGuard};
 
-/// For how long others wait for a task that was called, at least; twice as long at most. A task that is merely slow loses
-/// nothing by it: whoever is called in its place looks, and goes on waiting if there is nothing.
+/// The minimum time for which waiters wait for a task that was called; the maximum is twice as long.
+///
+/// A task that is merely slow loses nothing: the waiter that is called in its place looks at the queue, and continues
+/// to wait if there is no item.
 pub(super) const GRACE_NS: i64 = 10_000_000;
 
-/// A waiter's number. It keeps its number, and with it its turn, if it is woken for nothing.
+/// A waiter's number. A waiter that is woken without an item keeps its number, and so its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ticket(u64);
 
-/// Where a blocked thread sits.
+/// Where a blocked thread waits for its call.
 #[derive(Debug, Default)]
 pub(super) struct Seat {
     called: Mutex<bool>,
@@ -44,7 +48,7 @@ impl Seat {
         self.bell.notify_one();
     }
 
-    /// Whether this was called since the last time that it was asked.
+    /// Whether the thread was called since this was last checked.
     pub(super) fn was_called(&self) -> bool {
         mem::take(&mut *self.called())
     }
@@ -57,7 +61,7 @@ impl Seat {
         }
     }
 
-    /// Blocks until called, or about so long; may end for nothing.
+    /// Blocks until called, or for about `patience`; may return spuriously.
     pub(super) fn wait_for(&self, patience: Duration) {
         let mut called = self.called();
         if !*called {
@@ -67,7 +71,9 @@ impl Seat {
     }
 }
 
-/// Wakes one waiter. To be fired, or dropped, when the queue's lock has been let go: a task's waker may run anything.
+/// Wakes one waiter.
+///
+/// Must be fired or dropped after the queue's lock is released, as a task's waker may run arbitrary code.
 #[derive(Debug)]
 pub(super) enum Wake {
     Thread(Arc<Seat>),
@@ -75,12 +81,12 @@ pub(super) enum Wake {
 }
 
 impl Wake {
-    /// The way to wake the task of this waker. Not under a lock: a clone may run anything, and panic.
+    /// Creates a wake for the task of `waker`. Must not run under a lock: a clone may run arbitrary code, and panic.
     pub(super) fn task(waker: &Waker) -> Wake {
         Wake::Task(TaskWaker(Some(waker.clone())))
     }
 
-    /// Whether that wakes a thread, which runs nothing of anybody else's.
+    /// Whether it wakes a thread, which runs no foreign code.
     pub(super) fn is_thread(&self) -> bool {
         matches!(self, Wake::Thread(_))
     }
@@ -98,8 +104,8 @@ impl Wake {
     }
 }
 
-/// A waker of somebody else's, whose panics end here: the thread that wakes or drops it has an item of its own in hand,
-/// or others to wake.
+/// A foreign waker, whose panics are caught: the thread that wakes or drops it may hold an item, or have other waiters
+/// to wake.
 #[derive(Debug)]
 pub(super) struct TaskWaker(Option<Waker>);
 
@@ -111,10 +117,10 @@ impl Drop for TaskWaker {
     }
 }
 
-/// Runs what belongs to somebody else. False if it panicked, of which the panic hook has told already.
+/// Runs foreign code. False if it panicked, which the panic hook has already reported.
 fn contained(call: impl FnOnce()) -> bool {
     let Err(payload) = catch_unwind(AssertUnwindSafe(call)) else { return true };
-    // What was thrown belongs to somebody else too.
+    // Dropping the panic's payload runs foreign code too.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         mem::forget(payload);
     }
@@ -128,7 +134,7 @@ struct Waiter {
     deadline: Option<i64>,
 }
 
-/// A waiter that is going to be woken.
+/// A waiter that is about to be woken.
 #[derive(Debug)]
 #[must_use = "fire the call when the lock has been let go"]
 pub(super) struct Call {
@@ -143,44 +149,44 @@ impl Call {
     }
 }
 
-/// What is kept of a call until the waiter is back.
+/// What is kept of a call until the waiter returns.
 #[derive(Debug)]
 struct Called {
     number: u64,
     is_task: bool,
 }
 
-/// Waiters, some of whom were called.
+/// Waiters, some of which were called.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     waiting: BTreeMap<Ticket, Waiter>,
     /// Those of them that are threads.
     threads: BTreeSet<Ticket>,
     called: BTreeMap<Ticket, Called>,
-    /// How many tickets there were, and how many calls.
+    /// The number of tickets, and of calls, so far.
     tickets: u64,
     calls: u64,
-    /// The number of the last call when the watch was set, if it is.
+    /// The number of the last call at the time the watch was set; `None` without a watch.
     watched: Option<u64>,
 }
 
 impl Waiters {
-    /// Whether somebody was called and has not looked yet.
+    /// Whether a waiter was called and has not looked at the queue yet.
     pub(super) fn is_one_called(&self) -> bool {
         !self.called.is_empty()
     }
 
-    /// Whether that one waits, and was not called.
+    /// Whether the waiter of `ticket` waits, and was not called.
     pub(super) fn is_waiting(&self, ticket: Ticket) -> bool {
         self.waiting.contains_key(&ticket)
     }
 
-    /// Whether that one waits, and is a thread: it can time itself.
+    /// Whether the waiter of `ticket` waits, and is a thread, which has its own timeout.
     pub(super) fn is_thread(&self, ticket: Ticket) -> bool {
         self.threads.contains(&ticket)
     }
 
-    /// Starts or continues to wait. Gives back the wake that is replaced.
+    /// Begins or continues to wait. Returns the wake that was replaced.
     pub(super) fn wait(
         &mut self,
         ticket: &mut Option<Ticket>,
@@ -199,12 +205,12 @@ impl Waiters {
         (ticket, replaced.map(|waiter| waiter.wake))
     }
 
-    /// A waiter is back under the lock. If it was called, it has answered.
+    /// Records that a waiter has returned and holds the lock. If it was called, it has answered.
     pub(super) fn is_back(&mut self, ticket: Ticket) {
         self.called.remove(&ticket);
     }
 
-    /// A waiter waits no longer, called or not.
+    /// Removes a waiter, called or not.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Wake> {
         self.called.remove(&ticket);
         self.threads.remove(&ticket);
@@ -217,13 +223,13 @@ impl Waiters {
         Some(self.note_call(ticket, waiter))
     }
 
-    /// Calls whoever has waited longest.
+    /// Calls the waiter that has waited longest.
     pub(super) fn call_first(&mut self) -> Option<Call> {
         let (ticket, _) = self.waiting.first_key_value()?;
         self.call(*ticket)
     }
 
-    /// Calls the thread that has waited longest, if any waits.
+    /// Calls the thread that has waited longest, if there is one.
     pub(super) fn call_first_thread(&mut self) -> Option<Call> {
         self.call(*self.threads.first()?)
     }
@@ -235,19 +241,19 @@ impl Waiters {
         Call { ticket, wake }
     }
 
-    /// The tickets of those who give up at `now`.
+    /// The tickets of the waiters whose deadline has passed at `now`.
     pub(super) fn overdue(&self, now: i64) -> Vec<Ticket> {
         let overdue = self.waiting.iter().filter(|(_, waiter)| waiter.deadline.is_some_and(|at| at <= now));
         overdue.map(|(ticket, _)| *ticket).collect()
     }
 
-    /// Takes all who wait. They are not counted as called: nobody relies on them.
+    /// Removes all waiters. They do not count as called, since no other waiter depends on them.
     pub(super) fn dismiss(&mut self) -> impl Iterator<Item = Wake> + use<> {
         self.threads.clear();
         mem::take(&mut self.waiting).into_values().map(|waiter| waiter.wake)
     }
 
-    /// Whether the watch has to be set, and is now: somebody waits while a task was called.
+    /// Sets the watch if there are waiters while a task was called. Returns whether it was set.
     pub(super) fn wants_watch(&mut self) -> bool {
         let wants = self.watched.is_none()
             && !self.waiting.is_empty()
@@ -258,8 +264,8 @@ impl Waiters {
         wants
     }
 
-    /// The grace period has passed since the watch was set: tasks that were called before and are not back lose their call
-    /// to whoever has waited longest.
+    /// The grace period of the watch has passed: tasks that were called before it was set and have not returned lose
+    /// their call to the waiter that has waited longest.
     pub(super) fn end_watch(&mut self) -> Option<Call> {
         let last = self.watched.take()?;
         let before = self.called.len();
@@ -268,15 +274,15 @@ impl Waiters {
     }
 }
 
-/// The waiters of one kind of a queue. What it takes to wake them needs neither the queue nor its items: a timer does so.
+/// The waiters of one kind of a queue. Waking them needs neither the queue nor its items, as a timer does so.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     waiters: Lock<Waiters>,
-    /// How many wait. Only who holds the queue's lock lets it rise.
+    /// The number of waiters. It is raised only under the queue's lock.
     len: AtomicUsize,
 }
 
-/// The waiters, under the line's lock. It is taken after the queue's, if both are.
+/// The waiters, under the line's lock, which is taken after the queue's if both are.
 pub(super) struct Locked<'a> {
     waiters: Guard<'a, Waiters>,
     len: &'a AtomicUsize,
@@ -307,19 +313,19 @@ impl Line {
         Locked { waiters: self.waiters.lock(), len: &self.len }
     }
 
-    /// How many wait.
+    /// The number of waiters.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Whether nobody waits.
+    /// Whether there are no waiters.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Wakes whom that calls. If its waker panics, whoever has waited longest is called instead.
+    /// Wakes the waiter that was called. If its waker panics, the one that has waited longest is called instead.
     pub(super) fn fire(&self, call: Call) {
         let mut next = Some(call);
         while let Some(Call { ticket, wake }) = next {
@@ -332,7 +338,7 @@ impl Line {
         }
     }
 
-    /// The moment that this waiter wanted to be woken at has come.
+    /// Calls a waiter whose alarm is due.
     pub(super) fn ring(&self, ticket: Ticket) {
         let call = self.lock().call(ticket);
         if let Some(call) = call {
@@ -340,7 +346,7 @@ impl Line {
         }
     }
 
-    /// The moment of the watch has come.
+    /// Ends the watch, whose grace period has passed.
     pub(super) fn end_watch(&self) {
         let call = self.lock().end_watch();
         if let Some(call) = call {
@@ -348,12 +354,14 @@ impl Line {
         }
     }
 
-    /// This waiter leads and has no timer. It is woken, to look again, and so is whoever has waited longest: nobody may rely
-    /// on a leader that nothing wakes at the head's instant.
+    /// Handles a leader that could not set an alarm.
+    ///
+    /// It is woken to look again, and so is the waiter that has waited longest, since no waiter may depend on a leader
+    /// that is not woken at the head's instant.
     pub(super) fn has_no_alarm(&self, ticket: Ticket) {
         let (own, next) = {
             let mut waiters = self.lock();
-            // If it was called since it has been woken already.
+            // If it was called meanwhile, it has already been woken.
             let own = waiters.call(ticket);
             waiters.is_back(ticket);
             (own, waiters.call_first())
@@ -361,7 +369,7 @@ impl Line {
         own.into_iter().chain(next).for_each(|call| self.fire(call));
     }
 
-    /// Whether the watch has to be set, and is now.
+    /// Sets the watch if it is needed. Returns whether it was set.
     pub(super) fn wants_watch(&self) -> bool {
         !self.is_empty() && self.lock().wants_watch()
     }
@@ -385,7 +393,7 @@ mod tests {
         assert_eq!(waiters.call_first().unwrap().ticket, second);
         assert_eq!(waiters.end_watch().unwrap().ticket, third);
         assert!(!waiters.called.contains_key(&first) && waiters.called.contains_key(&second));
-        // Whoever comes back without a call, or twice, answers no call of others.
+        // A waiter that returns without a call, or twice, does not answer the calls of others.
         waiters.is_back(first);
         assert!(waiters.called.contains_key(&second));
         waiters.is_back(second);

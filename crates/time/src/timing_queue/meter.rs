@@ -1,11 +1,11 @@
-//! Counts, in tests, how many entries a call has looked at or moved: a slow worst case shows as a number, not as time.
+//! Counts, in tests, the entries that a call has looked at or moved, so that a slow worst case shows as a number.
 
 #[cfg(test)]
 thread_local! {
     static TOUCHED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// So many entries were looked at or moved, beyond the one that was asked for.
+/// Adds entries that were looked at or moved, in addition to the one that was asked for.
 #[inline]
 pub(super) fn touched(entries: usize) {
     #[cfg(test)]
@@ -14,7 +14,7 @@ pub(super) fn touched(entries: usize) {
     let _ = entries;
 }
 
-/// How many since the last call of this.
+/// The count since the last call of this function.
 #[cfg(test)]
 pub(super) fn take() -> usize {
     TOUCHED.take()

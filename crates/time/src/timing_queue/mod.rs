@@ -1,6 +1,6 @@
-//! The timing queue: items ordered by the instant at which they fall due.
+//! The timing queue: items ordered by the instant at which they become due.
 //!
-//! A plain structure: no clock (`now` is an argument), no lock, no I/O. The memory store, the engine and
+//! A plain data structure: no clock (`now` is an argument), no lock, no I/O. The memory store, the engine and
 //! `DelayQueue` keep their instants in it.
 
 mod meter;
@@ -21,11 +21,10 @@ use sort::Sorter;
 
 pub use slots::Handle;
 
-/// Items in exact (due, sequence) order: what falls due together leaves in the order in which it was put.
+/// Items in exact (due, sequence) order: items of one instant leave in the order in which they were inserted.
 ///
-/// `due` is a plain number whose unit and origin are the caller's; any `i64` will do, and what lies between two
-/// instants costs nothing. Memory is kept for the largest number of items that was in at a time, as a `Vec` does, until
-/// the queue is dropped.
+/// `due` is a plain number whose unit and origin the caller chooses. Any `i64` is allowed, and the distance between two
+/// instants costs nothing. Like a `Vec`, the queue keeps the memory of its largest number of items until it is dropped.
 ///
 /// # Example
 /// ```
@@ -44,9 +43,9 @@ pub use slots::Handle;
 #[derive(Debug)]
 pub struct TimingQueue<T> {
     slots: Slots<T>,
-    /// The earliest entries, sorted. Empty only if the queue is.
+    /// The earliest entries, sorted. Empty only if the queue is empty.
     run: Run,
-    /// All others. What is in the run is not after what is here.
+    /// All other entries. No entry of the run is after an entry of a page.
     pages: Pages,
     sorter: Sorter,
 }
@@ -58,7 +57,7 @@ impl<T> Default for TimingQueue<T> {
 }
 
 impl<T> TimingQueue<T> {
-    /// An empty queue, which allocates nothing.
+    /// Creates an empty queue. Does not allocate.
     pub fn new() -> TimingQueue<T> {
         TimingQueue {
             slots: Slots::new(),
@@ -68,20 +67,20 @@ impl<T> TimingQueue<T> {
         }
     }
 
-    /// How many items are in.
+    /// The number of items.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether no item is in.
+    /// Whether the queue has no items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Puts `item` in, behind all items of the same instant. The handle is good until it leaves.
+    /// Inserts `item` behind all items of the same instant. The handle is valid until the item leaves.
     ///
     /// # Panics
-    /// If 2^32 − 2 items are in.
+    /// If the queue holds 2^32 − 2 items.
     pub fn insert(&mut self, due: i64, item: T) -> Handle {
         let place = self.place_for(due);
         let handle = self.slots.insert(place, item);
@@ -89,22 +88,22 @@ impl<T> TimingQueue<T> {
         handle
     }
 
-    /// A handle for an item that comes later. It names nothing until then.
+    /// Reserves a handle for a later item. It names no item until then.
     ///
     /// # Panics
-    /// As [`insert`](TimingQueue::insert).
+    /// The same as [`insert`](TimingQueue::insert).
     pub(crate) fn reserve(&mut self) -> Handle {
         self.slots.reserve()
     }
 
-    /// Puts an item in under the handle that was reserved for it.
+    /// Inserts an item under the handle that was reserved for it.
     pub(crate) fn insert_reserved(&mut self, handle: Handle, due: i64, item: T) {
         let place = self.place_for(due);
         self.slots.fill(handle, place, item);
         self.put(place, Entry { due, slot: handle.slot });
     }
 
-    /// Takes the item out, wherever it stands. `None` if it has left already.
+    /// Takes the item out, whatever its position. `None` if it has already left.
     pub fn cancel(&mut self, handle: Handle) -> Option<T> {
         let (slot, place) = self.slots.find(handle)?;
         let item = self.slots.take(slot);
@@ -112,12 +111,13 @@ impl<T> TimingQueue<T> {
         Some(item)
     }
 
-    /// Moves the item to `due`, as if it had been cancelled and put again: it stands behind
-    /// all items of that instant, also when that is the instant it had. The handle stays good.
-    /// False, and nothing happens, if the item has left already.
+    /// Moves the item to `due`, as if it were cancelled and inserted again.
+    ///
+    /// It goes behind all items of that instant, even if that is the instant it had. The handle stays valid. Returns
+    /// false, and changes nothing, if the item has already left.
     pub fn reschedule(&mut self, handle: Handle, due: i64) -> bool {
         let Some((slot, place)) = self.slots.find(handle) else { return false };
-        // Where it is not any more, so that the entry that it leaves behind counts as dead.
+        // A place where it is not, so that the entry that it leaves behind counts as dead.
         self.slots.move_to(slot, Place::RUN);
         self.remove(place, slot);
         let place = self.place_for(due);
@@ -136,9 +136,10 @@ impl<T> TimingQueue<T> {
         self.run.first().map(|head| head.due)
     }
 
-    /// The earliest items, first one first, as far as their order is known already: some hundreds or thousands, or what
-    /// is left of them, and at least one unless the queue is empty. For those who want to fetch what the items point to
-    /// before they take them out, all at once.
+    /// The earliest items, in order, as far as they are already sorted.
+    ///
+    /// These are some hundreds or thousands, or what is left of them, and at least one unless the queue is empty. It
+    /// serves callers that prefetch what the items point to before they take them out.
     pub fn upcoming(&self) -> impl Iterator<Item = (i64, &T)> {
         let pages = self.pages.iter().map(|(_, page)| page);
         let sorted = pages.take_while(|page| page.is_ascending() && page.is_clean());
@@ -159,40 +160,42 @@ impl<T> TimingQueue<T> {
         self.pop_due(i64::MAX)
     }
 
-    /// Moves up to `max` items that are due at `now` to the end of `into`, earliest first; says how many.
+    /// Moves up to `max` items that are due at `now` to the end of `into`, earliest first. Returns their number.
     pub fn drain_due_into(&mut self, now: i64, max: usize, into: &mut Vec<(i64, T)>) -> usize {
         let before = into.len();
         into.extend(std::iter::from_fn(|| self.pop_due(now)).take(max));
         into.len() - before
     }
 
-    /// The item that `handle` names. `None` if it has left.
+    /// The item of `handle`. `None` if it has left.
     pub fn get(&self, handle: Handle) -> Option<&T> {
         self.slots.find(handle).map(|(slot, _)| self.slots.get(slot))
     }
 
-    /// The item that `handle` names, to be changed in place. `None` if it has left.
+    /// The item of `handle`, mutable. `None` if it has left.
     pub fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
         let (slot, _) = self.slots.find(handle)?;
         Some(self.slots.get_mut(slot))
     }
 
-    /// Drops all items. Their handles are stale then. If a drop panics, the others are dropped all the same, and the queue
-    /// is empty.
+    /// Drops all items.
+    ///
+    /// Their handles become stale. If a drop panics, the other items are dropped all the same, and the queue is empty.
     pub fn clear(&mut self) {
-        // The order first: it must not name items that are gone when a drop panics.
+        // The order is cleared first: it must not refer to dropped items if a drop panics.
         self.run.clear();
         self.pages.clear();
         self.slots.clear();
     }
 
-    /// All items in the order in which they would leave. Sorts up to some thousand at a time, as it gets there.
+    /// All items in the order in which they would leave. Sorts lazily, up to some thousand items at a time.
     pub fn iter(&self) -> impl Iterator<Item = (i64, &T)> {
         self.iter_from(i64::MIN)
     }
 
-    /// Those that are due at `from` or later, in the order in which they would leave. Finds the first one
-    /// without a walk over the earlier ones.
+    /// The items that are due at `from` or later, in the order in which they would leave.
+    ///
+    /// Finds the first one without walking the earlier ones.
     pub fn iter_from(&self, from: i64) -> impl Iterator<Item = (i64, &T)> {
         let pages = self.pages.iter_from(from);
         let later =
@@ -201,7 +204,7 @@ impl<T> TimingQueue<T> {
         entries.map(|entry| (entry.due, self.slots.get(entry.slot)))
     }
 
-    /// How many items are due at `now`. Looks at one page of them in detail, and at the lengths of the others.
+    /// The number of items that are due at `now`. Scans one page, and uses the lengths of the others.
     pub fn count_due(&self, now: i64) -> usize {
         let in_run = self.run.count_due(now);
         if in_run < self.run.len() { in_run } else { in_run + self.pages.count_due(now, &self.slots) }
@@ -225,7 +228,7 @@ impl<T> TimingQueue<T> {
         }
     }
 
-    /// Takes out the entry of a slot that stood there and does not any more.
+    /// Removes the entry of `slot` from `place`, where it no longer stands.
     fn remove(&mut self, place: Place, slot: u32) {
         match place.in_page() {
             Some(number) => self.pages.one_has_left(number, &mut self.slots),
@@ -236,7 +239,7 @@ impl<T> TimingQueue<T> {
         }
     }
 
-    /// Fills the run from the first page, if it is empty.
+    /// Fills the run from the first page, if the run is empty.
     #[inline]
     fn refill(&mut self) {
         if self.run.is_empty() {
@@ -247,7 +250,7 @@ impl<T> TimingQueue<T> {
     #[cold]
     fn turn_page(&mut self) {
         let Some(piece) = self.pages.take_piece(&mut self.sorter, &mut self.slots) else { return };
-        // This also fetches them into the processor's cache, all at once: each pop would wait for its own.
+        // This also fetches the items into the processor's cache together; otherwise each pop would wait for its own.
         for entry in piece.entries() {
             self.slots.move_to(entry.slot, Place::RUN);
         }

@@ -1,10 +1,10 @@
-//! A page: the entries of a stretch of time, in the order in which they were put.
+//! A page: the entries of a span of time, in the order in which they were inserted.
 //!
-//! Entries are not sorted by instant until the page's turn comes. Since they stand in the order of their
-//! puts, a sort that keeps equals in place yields (due, sequence) order, and no sequence number is stored.
+//! Entries are not sorted by instant until the page is about to be served. Since they are stored in insertion order, a
+//! stable sort yields (due, sequence) order, and no sequence number is stored.
 //!
-//! An entry whose item leaves, or is moved, stays where it is, dead: nobody looks for it. It is told from the living
-//! by its slot, which knows where its item stands now ([`Place`]), when the page is purged.
+//! The entry of an item that leaves, or is moved, is not searched for: it stays where it is, dead. When the page is
+//! purged, dead entries are recognised by their slot, which knows where its item stands now ([`Place`]).
 
 use super::meter;
 use super::run::Entry;
@@ -12,15 +12,14 @@ use super::slots::{Place, Slots};
 use std::collections::HashSet;
 use std::mem;
 
-/// The most entries of a page, dead ones included.
+/// The maximum number of entries of a page, dead ones included.
 pub(super) const PAGE_MAX: usize = 8192;
-/// How many entries are served at a time, if their page has twice as many.
+/// The number of entries that are served at a time, if their page has twice as many.
 pub(super) const PIECE: usize = 256;
 const _: () = assert!(PIECE.is_multiple_of(CHUNK), "pieces are chunks of their page");
-/// Entries are allocated so many at a time: what a page reserves and does not use is below that, and nothing
-/// is copied when it grows.
+/// The number of entries per allocation. A page reserves less than this in excess, and copies nothing when it grows.
 const CHUNK: usize = 128;
-/// Marks an entry that was found dead, and room that is not used yet; no slot has this number.
+/// Marks a dead entry, and room that is not used yet. No slot has this number.
 const DEAD: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
@@ -36,7 +35,7 @@ impl Chunk {
     }
 
     fn entries(&self) -> impl Iterator<Item = Entry> {
-        // What is not used yet is marked dead too.
+        // Unused room is marked dead too.
         let columns = self.dues.iter().zip(&self.slots).filter(|(_, slot)| **slot != DEAD);
         columns.map(|(due, slot)| Entry { due: *due, slot: *slot })
     }
@@ -44,17 +43,17 @@ impl Chunk {
 
 #[derive(Debug)]
 pub(super) struct Page {
-    /// Entries before this instant belong elsewhere.
+    /// Entries before this instant belong to other pages.
     pub(super) bound: i64,
-    /// All full but the last.
+    /// All chunks but the last are full.
     #[expect(clippy::vec_box, reason = "a page that grows does not copy its entries")]
     chunks: Vec<Box<Chunk>>,
     len: usize,
     live: usize,
-    /// While there are fewer entries, others may be appended.
+    /// Entries may be appended while there are fewer than this.
     room: usize,
     last: i64,
-    /// Whether the instants never fall from one entry to the next.
+    /// Whether the instants never decrease from one entry to the next.
     ascending: bool,
 }
 
@@ -76,7 +75,7 @@ impl Page {
         Page { bound, chunks: Vec::new(), len: 0, live: 0, room: PAGE_MAX, last: i64::MIN, ascending: true }
     }
 
-    /// How many entries are not dead.
+    /// The number of entries that are not dead.
     pub(super) fn live(&self) -> usize {
         self.live
     }
@@ -91,19 +90,20 @@ impl Page {
         self.len < self.room
     }
 
-    /// Whether so many more entries may stand in it, and it stays a page that is served whole.
+    /// Whether the page stays small enough to be served whole with `count` more entries.
     pub(super) fn has_room_for(&self, count: usize) -> bool {
         self.len + count < 2 * PIECE && !self.is_served()
     }
 
-    /// Whether a piece of it was [taken out](Page::take_piece) already.
+    /// Whether a piece of it was already [taken out](Page::take_piece).
     pub(super) fn is_served(&self) -> bool {
         self.room == 0
     }
 
-    /// Takes out the earliest entries: a piece, or all if there are not many more. The page is in order, and free of
-    /// dead entries. What is left stays in order, as others would disturb: it has no room for them until it is
-    /// [cut](Page::cut).
+    /// Takes out the earliest entries: a piece, or all if there are not many more.
+    ///
+    /// The page is sorted and has no dead entries. The remaining entries stay sorted, so the page accepts no others
+    /// until it is [cut](Page::cut).
     pub(super) fn take_piece(&mut self) -> Piece {
         debug_assert!(self.ascending && self.is_clean());
         let count = if self.len < 2 * PIECE { self.len } else { PIECE };
@@ -113,8 +113,10 @@ impl Page {
         Piece { chunks: self.chunks.drain(..count.div_ceil(CHUNK)).collect() }
     }
 
-    /// Lets others come in again after a piece was [taken out](Page::take_piece): leaves one piece here, and gives the
-    /// rest in pages of a piece each, the later ones first. The page is in order, and free of dead entries.
+    /// Makes the page accept entries again after a piece was [taken out](Page::take_piece): keeps one piece here, and
+    /// returns the rest as pages of a piece each, latest first.
+    ///
+    /// The page is sorted and has no dead entries.
     pub(super) fn cut(&mut self) -> Vec<Page> {
         debug_assert!(self.ascending && self.is_clean());
         let (mut chunks, mut end) = (mem::take(&mut self.chunks), self.len);
@@ -140,17 +142,17 @@ impl Page {
         pages
     }
 
-    /// Lets others come in, in whatever order.
+    /// Makes the page accept entries in any order.
     pub(super) fn open(&mut self) {
         self.room = PAGE_MAX;
     }
 
-    /// The earliest instant of a page that is in order.
+    /// The earliest instant of a sorted page.
     pub(super) fn first_due(&self) -> Option<i64> {
         self.chunks.first().map(|chunk| chunk.dues[0])
     }
 
-    /// Writes the page's entries anew, in order.
+    /// Rewrites the page with `entries`, in order.
     pub(super) fn put_in_order(&mut self, mut entries: impl Iterator<Item = Entry>) {
         for chunk in &mut self.chunks {
             for ((due, slot), entry) in chunk.dues.iter_mut().zip(&mut chunk.slots).zip(&mut entries) {
@@ -161,7 +163,7 @@ impl Page {
         self.ascending = true;
     }
 
-    /// Whether an entry of `due` may be appended though the page [is served](Page::is_served).
+    /// Whether an entry of `due` may be appended even though the page [is served](Page::is_served).
     pub(super) fn has_room_behind(&self, due: i64) -> bool {
         self.len < PAGE_MAX && self.is_continued_by(due)
     }
@@ -191,7 +193,7 @@ impl Page {
         self.last = due;
     }
 
-    /// One of the entries is dead now: its slot stands here no longer.
+    /// Counts one more dead entry: its slot no longer stands here.
     #[inline]
     pub(super) fn one_has_left(&mut self) {
         self.live -= 1;
@@ -202,14 +204,15 @@ impl Page {
         self.len > 2 * self.live + CHUNK / 4
     }
 
-    /// Drops dead entries and the room that they took. `number` is that of the page.
+    /// Drops dead entries and frees their room. `number` is that of the page.
     pub(super) fn purge<T>(&mut self, number: u32, slots: &mut Slots<T>) {
         if self.is_clean() {
             return;
         }
         meter::touched(2 * self.len);
         let here = Place::page(number);
-        // From the last put to the first: the first entry of a slot that is met counts, and none after it.
+        // From the last insert to the first: of the entries of one slot, the last one counts, and the earlier ones are
+        // dead.
         for slot in self.chunks.iter_mut().rev().flat_map(|chunk| chunk.slots.iter_mut().rev()) {
             if *slot == DEAD {
                 continue;
@@ -229,12 +232,12 @@ impl Page {
         *self = kept;
     }
 
-    /// All entries, in the order of their puts: the living if the page [is clean](Page::is_clean).
+    /// All entries in insertion order. These are the live ones if the page [is clean](Page::is_clean).
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
         self.chunks.iter().flat_map(|chunk| chunk.entries())
     }
 
-    /// The living entries, in the order of their puts. `number` is that of the page.
+    /// The live entries in insertion order. `number` is that of the page.
     pub(super) fn living<T>(&self, number: u32, slots: &Slots<T>) -> impl Iterator<Item = Entry> {
         let mut dead = HashSet::new();
         if !self.is_clean() {
@@ -249,12 +252,12 @@ impl Page {
         entries.map(|(_, entry)| entry)
     }
 
-    /// Whether [`entries`](Page::entries) come in (due, sequence) order already.
+    /// Whether [`entries`](Page::entries) are already in (due, sequence) order.
     pub(super) fn is_ascending(&self) -> bool {
         self.ascending
     }
 
-    /// Instants and slots in the order of their puts, part by part. The page is free of dead entries.
+    /// Instants and slots in insertion order, chunk by chunk. The page has no dead entries.
     pub(super) fn columns(&self) -> impl Iterator<Item = (&[i64], &[u32])> {
         debug_assert!(self.is_clean());
         let counts = (0..self.len).step_by(CHUNK).map(|at| CHUNK.min(self.len - at));
@@ -262,7 +265,7 @@ impl Page {
         parts.map(|(chunk, count)| (&chunk.dues[..count], &chunk.slots[..count]))
     }
 
-    /// A page of these entries, which are sorted.
+    /// Creates a page of `entries`, which are sorted.
     pub(super) fn ascending(entries: &[Entry]) -> Page {
         meter::touched(entries.len());
         let chunks = entries.chunks(CHUNK).map(|part| {
@@ -299,20 +302,20 @@ impl Page {
         Page { bound, chunks: chunks.collect(), len, live: len, room: PAGE_MAX, last, ascending }
     }
 
-    /// What is allocated, without the page itself.
+    /// The allocated bytes, without the page itself.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.chunks.len() * size_of::<Chunk>() + self.chunks.capacity() * size_of::<Box<Chunk>>()
     }
 
-    /// Parts the entries into two pages; the later one has those from some instant on, and this one
-    /// keeps the others. Neither is empty, if there are two entries at least.
+    /// Splits the page in two by instant: the returned page has the later entries, and this one keeps the others.
     ///
-    /// The page is free of dead entries. The parts are about even where the instants allow. If all are equal, the earlier puts stay.
+    /// Neither is empty, if there are at least two entries. The page has no dead entries. The halves are about even
+    /// where the instants allow it. If all instants are equal, the earlier inserts stay.
     ///
-    /// The gap between the two belongs to the one with fewer entries. Where most entries are of one instant, parting is
-    /// uneven, and whatever comes to the larger part has it parted again soon: with the gaps on both sides gone,
-    /// nothing comes but equals, which need no parting.
+    /// The gap between the two belongs to the page with fewer entries. Where most entries are of one instant, the split
+    /// is uneven, and each insert into the larger page would soon split it again. Without the gaps on both sides it
+    /// receives only entries of that same instant, which need no split.
     pub(super) fn split(&mut self, scratch: &mut Scratch) -> Page {
         let Scratch { all, parts } = scratch;
         meter::touched(self.len);
@@ -343,14 +346,14 @@ impl Page {
     }
 }
 
-/// Instants, and at the same places their slots.
+/// Instants, and at the same indexes their slots.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     pub(super) dues: Vec<i64>,
     pub(super) slots: Vec<u32>,
 }
 
-/// Room to split pages in, kept from one split to the next.
+/// Buffers for splitting pages, reused from one split to the next.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     all: Columns,
@@ -363,9 +366,11 @@ impl Columns {
         self.slots.clear();
     }
 
-    /// Fills itself with what is before `bound`, and behind that with the rest, each in its order; says how many are before.
+    /// Fills itself with the entries before `bound`, followed by the rest, each in their order.
     ///
-    /// Where an entry goes is counted, not branched on: a branch would be mispredicted every other time.
+    /// Returns the number of those before `bound`.
+    ///
+    /// The target index is computed without a branch, which would be mispredicted every other time.
     fn part(&mut self, all: &Columns, bound: i64) -> usize {
         let kept = all.dues.iter().filter(|due| **due < bound).count();
         let count = all.dues.len();
@@ -384,7 +389,7 @@ impl Columns {
     }
 }
 
-/// An instant with about half of `dues` before it, and at least one. `None` if all are equal.
+/// An instant with about half of `dues`, and at least one, before it. `None` if all are equal.
 fn pivot(dues: &[i64], scratch: &mut Vec<i64>) -> Option<i64> {
     const SAMPLES: usize = 63;
     scratch.clear();
@@ -395,8 +400,8 @@ fn pivot(dues: &[i64], scratch: &mut Vec<i64>) -> Option<i64> {
     if before >= dues.len() / 8 && before <= dues.len() - dues.len() / 8 {
         return Some(guess);
     }
-    // Few distinct instants, or a sample that misleads: the exact median, or the next instant after it if the parts
-    // are more even so. All of one instant go to one side.
+    // Few distinct instants, or a misleading sample: use the exact median, or the next greater instant if that makes
+    // the halves more even. All entries of one instant go to one side.
     scratch.clear();
     scratch.extend_from_slice(dues);
     let (before, &mut median, after) = scratch.select_nth_unstable(dues.len() / 2);
@@ -438,7 +443,7 @@ mod tests {
         let (mut page, mut slots) = (Page::new(0), Slots::new());
         let handles: Vec<_> = (0..1_000).map(|n| slots.insert(Place::page(NUMBER), n)).collect();
         handles.iter().zip(0..).for_each(|(handle, n)| page.push(n, handle.slot));
-        // Of each ten the first stays, the second is moved elsewhere, and the others leave.
+        // Of each ten, the first stays, the second is moved to another page, and the others leave.
         for (n, handle) in handles.iter().enumerate().filter(|(n, _)| n % 10 != 0) {
             match n % 10 {
                 1 => slots.move_to(handle.slot, Place::page(NUMBER + 1)),
@@ -446,7 +451,7 @@ mod tests {
             }
             page.one_has_left();
         }
-        // Ten are moved within the page, and slots that were freed are used again.
+        // Ten are moved within the page, and freed slots are used again.
         for (handle, due) in handles.iter().step_by(100).zip(2_000..) {
             page.one_has_left();
             page.push(due, handle.slot);

@@ -1,10 +1,11 @@
-//! The pages in the order of time, and how a page is found by instant.
+//! The pages in time order, and how a page is found by instant.
 //!
-//! Each page is responsible from its *bound* to the next page's. A new entry goes to the last page whose
-//! bound is not after it; so of several pages with one bound (more equal instants than a page holds) the later ones
-//! hold the later puts. The gap between two pages belongs to the emptier one when a page is parted or continued: a page
-//! that is full of one instant is left alone by then. Bounds are kept in blocks of some hundred, and the first bounds of all blocks in one list:
-//! a search looks at two short sorted lists that stay in the processor's cache.
+//! Each page covers the instants from its *bound* to the bound of the next page. A new entry goes to the last page
+//! whose bound is not after it. So of several pages with one bound (more equal instants than a page holds), the later
+//! pages hold the later inserts. When a page is split or continued, the gap between the two belongs to the one with
+//! fewer entries, so that a page full of one instant receives no further entries. Bounds are stored in blocks of about
+//! a hundred, and the first bounds of all blocks in one list: a search looks at two short sorted lists that stay in the
+//! processor's cache.
 
 use std::mem;
 
@@ -14,12 +15,12 @@ use super::run::Entry;
 use super::slots::{PAGES, Place, Slots};
 use super::sort::Sorter;
 
-/// The most pages of a block.
+/// The maximum number of pages per block.
 const BLOCK: usize = 128;
-/// A page of more entries than this is not worth clearing of dead ones.
+/// A page with more live entries than this is nearly full: removing its dead entries alone gains too little room.
 const NEARLY_FULL: usize = PAGE_MAX - PAGE_MAX / 4;
 
-/// Some pages that follow one another.
+/// Some consecutive pages.
 #[derive(Debug, Default)]
 struct Block {
     bounds: Vec<i64>,
@@ -27,7 +28,7 @@ struct Block {
     pages: Vec<u32>,
 }
 
-/// Where a page stands.
+/// The position of a page in the order.
 #[derive(Clone, Copy, Debug)]
 struct Spot {
     block: usize,
@@ -38,22 +39,22 @@ struct Spot {
 pub(super) struct Pages {
     /// The first bound of each block.
     firsts: Vec<i64>,
-    /// Never an empty one.
+    /// None of them is empty.
     blocks: Vec<Block>,
-    /// All pages by number; those in `free` stand nowhere.
+    /// All pages by number; those in `free` are not in the order.
     all: Vec<Page>,
     free: Vec<u32>,
     scratch: Scratch,
 }
 
 impl Pages {
-    /// From which instant on entries belong to pages. `None` while there is no page.
+    /// The instant from which on entries belong to pages. `None` while there is no page.
     #[inline]
     pub(super) fn first_bound(&self) -> Option<i64> {
         self.firsts.first().copied()
     }
 
-    /// The page for an entry of `due`, which is not before the first bound; there is room for it.
+    /// The page for an entry of `due`, which is not before the first bound. The page has room for the entry.
     #[inline]
     pub(super) fn with_room_for<T>(&mut self, due: i64, slots: &mut Slots<T>) -> u32 {
         let spot = self.last_at_or_before(due);
@@ -66,7 +67,7 @@ impl Pages {
         self.all[number as usize].push(due, slot);
     }
 
-    /// Puts these entries, which are sorted, before all pages.
+    /// Inserts sorted entries before all pages.
     #[cold]
     pub(super) fn push_first<T>(&mut self, entries: &[Entry], slots: &mut Slots<T>) {
         let (Some(earliest), Some(last)) = (entries.first(), entries.last()) else { return };
@@ -77,7 +78,7 @@ impl Pages {
         let page = &mut self.all[number as usize];
         let mut behind = Vec::new();
         if last.due == page.bound {
-            // What is of that instant there was put later.
+            // Entries of that instant in the page were inserted later.
             page.purge(number, slots);
             meter::touched(page.live());
             behind.extend(page.entries());
@@ -94,7 +95,7 @@ impl Pages {
         behind.iter().for_each(|entry| page.push(entry.due, entry.slot));
     }
 
-    /// The first page, if it is so small that so many earlier entries may stand in it.
+    /// The first page, if it is so small that `count` earlier entries fit.
     fn first_to_extend(&self, count: usize) -> Option<u32> {
         let number = *self.blocks.first()?.pages.first()?;
         self.all[number as usize].has_room_for(count).then_some(number)
@@ -118,7 +119,7 @@ impl Pages {
         Some(piece)
     }
 
-    /// An entry of the page of that number is dead now: its slot stands there no longer.
+    /// Counts a dead entry of the page `number`: its slot no longer stands there.
     #[inline]
     pub(super) fn one_has_left<T>(&mut self, number: u32, slots: &mut Slots<T>) {
         let page = &mut self.all[number as usize];
@@ -139,15 +140,15 @@ impl Pages {
         }
     }
 
-    /// The pages in the order of time, with their numbers.
+    /// The pages in time order, with their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Page)> {
         let numbers = self.blocks.iter().flat_map(|block| &block.pages);
         numbers.map(|number| (*number, &self.all[*number as usize]))
     }
 
-    /// The pages in the order of time, without those that hold only entries before `from`.
+    /// The pages in time order, without those that hold only entries before `from`.
     pub(super) fn iter_from(&self, from: i64) -> impl Iterator<Item = (u32, &Page)> {
-        // The last page whose bound is before `from`, and those that follow: what is before it ends at its bound.
+        // Starts at the last page whose bound is before `from`: the pages before it end at its bound.
         let block = self.firsts.partition_point(|first| *first < from).saturating_sub(1);
         let bounds = self.blocks.get(block).map_or(&[][..], |block| &block.bounds);
         let at = bounds.partition_point(|bound| *bound < from).saturating_sub(1);
@@ -155,12 +156,12 @@ impl Pages {
         numbers.skip(at).map(|number| (*number, &self.all[*number as usize]))
     }
 
-    /// How many entries are due at `now`.
+    /// The number of entries that are due at `now`.
     pub(super) fn count_due<T>(&self, now: i64, slots: &Slots<T>) -> usize {
         let mut count = 0;
         let mut pages = self.iter().take_while(|(_, page)| page.bound <= now).peekable();
         while let Some((number, page)) = pages.next() {
-            // What is before another page ends at that one's bound.
+            // The entries of a page that is followed by another end at the other's bound.
             count += match pages.peek() {
                 Some(_) => page.live(),
                 None => page.living(number, slots).filter(|entry| entry.due <= now).count(),
@@ -174,7 +175,7 @@ impl Pages {
         !self.all[number as usize].has_room()
     }
 
-    /// What is allocated, without the room to split pages in.
+    /// The allocated bytes, without the buffers for splitting pages.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         let blocks = self.blocks.iter().map(|block| {
@@ -204,8 +205,10 @@ impl Pages {
         Spot { block, at }
     }
 
-    /// Where the page of that number stands. Walks over the later pages that have the same bound: some ten thousand if a
-    /// hundred million entries are of one instant, and a dozen times while all entries of a page leave.
+    /// The position of the page `number`.
+    ///
+    /// Walks over the later pages with the same bound: some ten thousand if a hundred million entries are of one
+    /// instant, and a dozen times while all entries of a page leave.
     fn spot(&self, number: u32) -> Spot {
         let mut spot = self.last_at_or_before(self.all[number as usize].bound);
         loop {
@@ -235,7 +238,7 @@ impl Pages {
         (next.block + 1 < self.blocks.len()).then_some(Spot { block: next.block + 1, at: 0 })
     }
 
-    /// Makes room in the full page at `spot` or beside it; the page for an entry of `due` then.
+    /// Makes room in or beside the full page at `spot`. Returns the page for an entry of `due`.
     #[cold]
     fn make_room<T>(&mut self, spot: Spot, due: i64, slots: &mut Slots<T>) -> u32 {
         let number = self.number(spot);
@@ -244,15 +247,16 @@ impl Pages {
             return number;
         }
         if !page.is_served() && page.live() > NEARLY_FULL && page.is_continued_by(due) {
-            // Rising instants fill page after page; splitting would leave each half empty for ever. What lies between this
-            // page's last instant and `due` belongs to the new page: here each of it would open one more. Dead entries
-            // stay, as they are few: an entry that is moved again and again would have them cleared away each time.
+            // Rising instants fill page after page; splitting would leave each of them half empty forever. The span
+            // between this page's last instant and `due` belongs to the new page: if it belonged to this one, each
+            // entry in it would open one more page. The dead entries stay, as they are few: with an item that is moved
+            // again and again, they would otherwise be purged each time.
             let page = Page::new(page.bound_behind(due));
             return self.insert(Spot { at: spot.at + 1, ..spot }, page, slots);
         }
         page.purge(number, slots);
         if page.is_served() {
-            // What is left is in order, which others would spoil: small pages are soon sorted again.
+            // The remaining entries are sorted, and others would break the order. Small pages are cheap to sort again.
             for piece in page.cut() {
                 let spot = self.spot(number);
                 self.insert(Spot { at: spot.at + 1, ..spot }, piece, slots);
@@ -262,13 +266,15 @@ impl Pages {
         if page.live() <= NEARLY_FULL {
             return number;
         }
-        // Also if `due` continues it now that the dead are gone: with room for one more it would be full of one that dies again.
+        // Also if `due` continues it now that the dead entries are gone: with room for one more, the page would be full
+        // again at once.
         self.split(number, slots);
         self.with_room_for(due, slots)
     }
 
-    /// Parts a page of more than one entry, which is free of dead ones, until no part is nearly full: one that takes a
-    /// few more only is parted anew for each neighbour that comes and goes.
+    /// Splits a page of more than one entry, without dead ones, until no part is nearly full.
+    ///
+    /// A part with little room left would be split again and again as neighbouring entries come and go.
     fn split<T>(&mut self, number: u32, slots: &mut Slots<T>) {
         let mut parts = vec![number];
         while let Some(number) = parts.pop() {
@@ -280,7 +286,7 @@ impl Pages {
         }
     }
 
-    /// Tells the slots of a page's entries where these stand.
+    /// Updates the slots of a page's entries with their place.
     fn tell_places<T>(&self, number: u32, slots: &mut Slots<T>) {
         let page = &self.all[number as usize];
         meter::touched(page.live());
@@ -289,7 +295,7 @@ impl Pages {
         }
     }
 
-    /// Merges the page with a neighbour, where both together fill half a page at most.
+    /// Merges the page with a neighbour, if both together fill at most half a page.
     #[cold]
     fn merge_around<T>(&mut self, number: u32, slots: &mut Slots<T>) {
         let spot = self.spot(number);
@@ -319,7 +325,7 @@ impl Pages {
         true
     }
 
-    /// Gives `page` a number and a spot, and its entries their place.
+    /// Gives `page` a number and a position, and updates the slots of its entries.
     fn insert<T>(&mut self, spot: Spot, page: Page, slots: &mut Slots<T>) -> u32 {
         let number = self.free.pop().unwrap_or_else(|| {
             self.all.push(Page::new(0));
@@ -347,7 +353,7 @@ impl Pages {
         number
     }
 
-    /// Takes a page out of the order and frees its number.
+    /// Removes a page from the order and frees its number.
     fn unlink(&mut self, spot: Spot) -> Page {
         let blocks_after = self.blocks.len() - spot.block;
         let block = &mut self.blocks[spot.block];

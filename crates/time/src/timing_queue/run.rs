@@ -1,26 +1,28 @@
-//! The run: the earliest entries of all, sorted, of which the queue is served.
+//! The run: the earliest entries of all, sorted, from which the queue is served.
 
 use std::collections::VecDeque;
 
 use super::meter;
 use super::page::PIECE;
 
-/// An instant and the slot of what is due then.
+/// An instant and the slot of the item that is due then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) due: i64,
     pub(super) slot: u32,
 }
 
-/// How many entries may be put into the run, beyond those that it was filled with, before it gives its later half
-/// away: what a put has to move stays short.
+/// The number of entries that may be inserted into the run, beyond those that it was filled with, before it gives up
+/// its later half.
+///
+/// This bounds the number of entries that an insert moves.
 const GROWTH: usize = PIECE / 2;
 
-/// Entries in (due, sequence) order. A ring, since both ends are where entries come and go.
+/// Entries in (due, sequence) order. A ring buffer, since entries come and go at both ends.
 #[derive(Debug, Default)]
 pub(super) struct Run {
     entries: VecDeque<Entry>,
-    /// How many entries the run was last filled with.
+    /// The number of entries that the run was last filled with.
     filled: usize,
 }
 
@@ -57,7 +59,7 @@ impl Run {
         self.entries.iter().copied()
     }
 
-    /// Puts `entry` behind all entries of its instant.
+    /// Inserts `entry` behind all entries of its instant.
     pub(super) fn insert(&mut self, entry: Entry) {
         if self.entries.back().is_none_or(|last| last.due <= entry.due) {
             self.entries.push_back(entry);
@@ -65,7 +67,7 @@ impl Run {
             self.entries.push_front(entry);
         } else {
             let at = self.entries.partition_point(|other| other.due <= entry.due);
-            // A ring moves the shorter side.
+            // A ring buffer moves the shorter side.
             meter::touched(at.min(self.entries.len() - at));
             self.entries.insert(at, entry);
         }
@@ -81,7 +83,7 @@ impl Run {
         self.entries.remove(at.expect("the run holds the slots whose place it is"));
     }
 
-    /// Fills an empty run with these entries, which are sorted.
+    /// Fills an empty run with `entries`, which are sorted.
     pub(super) fn fill(&mut self, entries: impl Iterator<Item = Entry>) {
         self.entries.extend(entries);
         self.filled = self.entries.len();
@@ -94,7 +96,7 @@ impl Run {
         self.entries.drain(self.entries.len() / 2..).collect()
     }
 
-    /// What is allocated.
+    /// The allocated bytes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()

@@ -1,8 +1,11 @@
-//! A search for patterns that cost: random programs of inserts, pops, cancels and reschedules whose counts lie around the
-//! sizes at which the structure changes its shape, or end where it is about to. Each is charged for the entries that its calls touch and for the
-//! bytes that the queue holds.
+//! A search for expensive patterns of calls.
 //!
-//! Programs: `PROPTEST_CASES` divided by 4 (2,500 by default). A failure prints the shortest program that costs as much.
+//! It runs random programs of inserts, pops, cancels and reschedules. Their counts lie near the sizes at which the
+//! structure changes its shape, or end just before such a change. Each program is charged for the entries that its
+//! calls touch and for the bytes that the queue holds.
+//!
+//! Programs: `PROPTEST_CASES` divided by 4 (2,500 by default). A failure prints the shortest program with the same
+//! cost.
 
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -10,35 +13,38 @@ use proptest::test_runner::Config;
 use super::page::{PAGE_MAX, PIECE};
 use super::{Handle, TimingQueue, meter};
 
-/// The most entries that one call may touch: a page cleared of dead entries, parted unevenly up to three times and told
-/// to its slots.
+/// The maximum number of entries that one call may touch: a page is purged, split unevenly up to three times, and the
+/// slots of its entries are updated.
 const MOST: usize = 10 * PAGE_MAX;
-/// The most that a call may touch on average, of all so far: what one call pays for, earlier ones have put off. A run of
-/// some hundred, which a cancel looks through and an insert moves the half of, and what filling it costs.
+/// The maximum number of entries that a call may touch on average over all calls so far, since one call may pay for
+/// what earlier ones deferred.
+///
+/// It allows for a run of some hundred entries, which a cancel searches and of which an insert moves half, and for
+/// filling the run.
 const MEAN: usize = 700;
-/// The same where nothing but inserts came so far.
+/// The same, as long as all calls were inserts.
 const MEAN_OF_INSERTS: usize = 64;
-/// What averages are taken over at least, so that one large call is not charged to a few.
+/// The minimum number of calls that an average is taken over, so that one expensive call is not charged to a few.
 const OVER: usize = 1_000;
-/// The most bytes an entry over the payload.
+/// The maximum number of bytes per entry over the payload.
 const BYTES: usize = 24;
-/// The same where items leave by cancel or move: up to half of the entries of a page are dead, and are still there.
+/// The same where items are cancelled or moved: up to half of the entries of a page are dead and still take room.
 const BYTES_WITH_DEAD: usize = 2 * BYTES;
 /// Chunks and lists that a queue of few items has as well.
 const FIXED_BYTES: usize = 64 * 1024;
 
-/// Where a phase of inserts begins.
+/// The instant at which a phase of inserts begins.
 #[derive(Clone, Copy, Debug)]
 enum From {
-    /// So far above all instants so far.
+    /// This far above all instants so far.
     Above(i64),
-    /// So far below all.
+    /// This far below all instants so far.
     Below(i64),
-    /// At the first instant of an earlier phase, or so far from it.
+    /// At the first instant of an earlier phase, or this far from it.
     Beside(prop::sample::Index, i64),
 }
 
-/// Instants that rise or fall by a step from each group of equals to the next.
+/// Instants that rise or fall by a step from each group of equal ones to the next.
 #[derive(Clone, Copy, Debug)]
 struct Walk {
     from: From,
@@ -52,11 +58,11 @@ enum Phase {
         count: usize,
         walk: Walk,
     },
-    /// Until the page that took the last entry is full: the next one of that page changes the structure's shape.
+    /// Inserts until the page of the last entry is full: the next entry of that page changes the structure's shape.
     Fill {
         walk: Walk,
     },
-    /// Of two walks in turn.
+    /// Inserts from two walks in turn.
     Weave {
         count: usize,
         walks: [Walk; 2],
@@ -64,28 +70,28 @@ enum Phase {
     Pop {
         count: usize,
     },
-    /// Pops one and inserts one.
+    /// Pops one item and inserts one.
     Turn {
         count: usize,
         walk: Walk,
     },
-    /// Cancels every so many of the handles, the last ones first.
+    /// Cancels every n-th of the handles, the last ones first.
     Cancel {
         count: usize,
         every: usize,
     },
-    /// Moves every so many of the handles, the last ones first.
+    /// Moves every n-th of the handles, the last ones first.
     Reschedule {
         count: usize,
         every: usize,
         walk: Walk,
     },
-    /// Inserts two and cancels one.
+    /// Inserts two items and cancels one.
     Fickle {
         count: usize,
         walk: Walk,
     },
-    /// The same few calls again and again; none of the items that they insert stays.
+    /// Repeats the same few calls; none of the items that they insert stays.
     Fidget {
         from: From,
         calls: Vec<Call>,
@@ -93,7 +99,9 @@ enum Phase {
     },
 }
 
-/// A call of a phase that repeats a few, on the latest of its items, or else on the last one of all. Instants are counted from where the phase begins.
+/// A call of a phase that repeats a few of them, on the latest of its items, or else on the last one of all.
+///
+/// Instants count from the beginning of the phase.
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Insert(i64),
@@ -107,7 +115,7 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 fn count() -> impl Strategy<Value = usize> {
-    // Half of a split run goes to the pages, so that it takes some more to make a page full.
+    // Half of a split run goes to the pages, so that some more entries are needed to fill a page.
     let corner = prop_oneof![
         1 => Just(PIECE / 4),
         1 => Just(PIECE / 2),
@@ -155,7 +163,7 @@ fn phase() -> impl Strategy<Value = Phase> {
     ]
 }
 
-/// Several rounds of a few phases, so that what is small a phase adds up.
+/// Several rounds of a few phases, so that small costs per phase add up.
 #[derive(Clone, Debug)]
 struct Program {
     once: Vec<Phase>,
@@ -329,7 +337,7 @@ impl Charged {
     }
 }
 
-/// The costs of a program: an error if they are too high.
+/// Charges a program: an error if its costs are too high.
 fn charge(program: &Program) -> Result<(), TestCaseError> {
     let mut charged = Charged::default();
     let rounds = std::iter::repeat_n(&program.again, program.rounds).flatten();

@@ -1,24 +1,25 @@
-//! Slots: where the items lie, and what a handle means.
+//! Slots: where the items are stored, and what a handle means.
 //!
-//! Items do not move while the order around them changes; each slot knows the *place* of its entry in that
-//! order, so that a handle leads to the entry. A slot that is freed counts its generation up, and a slot whose
-//! generations are spent is never used again: a stale handle names nothing, never somebody else's item.
+//! Items do not move while the order around them changes. Each slot knows the *place* of its entry in that order, so
+//! that a handle leads to the entry. Freeing a slot increments its generation, and a slot whose generations are
+//! exhausted is never used again: a stale handle names no item, and never one of another caller.
 
 use std::num::NonZeroU32;
 
-/// Names one item of one [`TimingQueue`](super::TimingQueue), for as long as it is in there.
+/// Names one item of one [`TimingQueue`](super::TimingQueue), for as long as the item is in the queue.
 ///
-/// A handle whose item has left is stale, and every call says so; it never comes to mean another item.
-/// A handle of another queue means nothing here: nobody checks that.
+/// A handle whose item has left is stale, and every call reports so; it never comes to name another item. A handle of
+/// another queue has no meaning here, and this is not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle {
     pub(super) slot: u32,
     generation: u32,
 }
 
-/// Where the entry of a slot stands: in the run, or in the page of some number. What else stands there under that slot
-/// is dead: a page keeps entries whose items have left or were moved until it is purged, and a slot may come to stand
-/// in a page where it stood before. Then the last of its entries there is the one that counts.
+/// Where the entry of a slot stands: in the run, or in the page with a certain number.
+///
+/// Any other entry under that slot is dead: a page keeps the entries of items that have left or were moved until it is
+/// purged. A slot may return to a page where it stood before. Then the last of its entries there is the live one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(NonZeroU32);
 
@@ -40,11 +41,10 @@ impl Place {
     }
 }
 
-/// Page numbers are below this, so that a place has room for them.
+/// Page numbers are below this, so that they fit in a place.
 pub(super) const PAGES: u32 = u32::MAX - 2;
 
-/// The place cannot be zero, which leaves a value to tell the variants apart by: the bookkeeping of
-/// a slot takes 8 bytes.
+/// The place cannot be zero, which leaves a niche to tell the variants apart: the bookkeeping of a slot takes 8 bytes.
 #[derive(Debug)]
 enum Slot<T> {
     Taken { generation: u32, place: Place, item: T },
@@ -53,18 +53,20 @@ enum Slot<T> {
 
 const _: () = assert!(size_of::<Slot<u64>>() == 16);
 
-/// Slots in a chunk. Chunks keep growth from copying what is there, and from reserving twice what is needed.
+/// The number of slots per chunk. Chunks avoid copying when the storage grows, and reserving twice what is needed.
 const CHUNK: usize = 1024;
-/// Slots whose freedom is kept in one word. New items fill one group after the other, wherever old ones left from:
-/// taking whichever slot was freed last would go through memory in the random order of the instants.
+/// The number of slots per word of the free bitmap.
+///
+/// New items fill one group after the other, wherever the old items were. Reusing the slot that was freed last would
+/// access memory in the random order of the instants.
 const GROUP: usize = u64::BITS as usize;
 
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     chunks: Vec<Vec<Slot<T>>>,
-    /// For each group, which of its slots are free and may be used again.
+    /// For each group, a bitmap of its free slots.
     free: Vec<u64>,
-    /// The groups with a free slot, in no order.
+    /// The groups with a free slot, in no particular order.
     open: Vec<u32>,
     taken: usize,
 }
@@ -78,7 +80,7 @@ impl<T> Slots<T> {
         self.taken
     }
 
-    /// Puts `item` into a free slot.
+    /// Stores `item` in a free slot.
     #[inline]
     pub(super) fn insert(&mut self, place: Place, item: T) -> Handle {
         let handle = self.reserve();
@@ -86,7 +88,7 @@ impl<T> Slots<T> {
         handle
     }
 
-    /// A free slot that nobody else is given. Its handle names nothing until it is filled.
+    /// Reserves a free slot. Its handle names no item until the slot is filled.
     #[inline]
     pub(super) fn reserve(&mut self) -> Handle {
         let Some(&group) = self.open.last() else { return self.append() };
@@ -102,7 +104,7 @@ impl<T> Slots<T> {
         Handle { slot, generation }
     }
 
-    /// Puts `item` into a slot that was reserved.
+    /// Stores `item` in a slot that was reserved.
     #[inline]
     pub(super) fn fill(&mut self, handle: Handle, place: Place, item: T) {
         self.taken += 1;
@@ -120,7 +122,7 @@ impl<T> Slots<T> {
         }
         let earlier = (self.chunks.len() - 1) * CHUNK;
         let chunk = self.chunks.last_mut().expect("a chunk was just made sure of");
-        // The last two numbers stay free for those who mark something with them.
+        // The last two numbers stay unused, as callers use them as markers.
         let slot = u32::try_from(earlier + chunk.len()).ok().filter(|slot| *slot < u32::MAX - 1);
         let slot = slot.expect("a timing queue holds fewer than 2^32 - 2 items");
         chunk.push(Slot::Free { generation: 0 });
@@ -130,7 +132,7 @@ impl<T> Slots<T> {
         Handle { slot, generation: 0 }
     }
 
-    /// Takes the item out of `slot`, and with it the meaning of its handle.
+    /// Takes the item out of `slot`, which makes its handle stale.
     pub(super) fn take(&mut self, slot: u32) -> T {
         let entry = self.slot_mut(slot);
         let Slot::Taken { generation, .. } = *entry else { unreachable!("the order holds taken slots") };
@@ -139,7 +141,7 @@ impl<T> Slots<T> {
             unreachable!("the slot was taken a moment ago")
         };
         self.taken -= 1;
-        // After its last generation the slot is not marked free: nobody is given it again.
+        // After its last generation the slot is not marked free, so it is never used again.
         if generation != u32::MAX {
             let group = slot as usize / GROUP;
             let free = &mut self.free[group];
@@ -151,7 +153,7 @@ impl<T> Slots<T> {
         item
     }
 
-    /// The slot that `handle` names, with its entry's place; nothing if its item has left.
+    /// The slot of `handle`, with the place of its entry. `None` if its item has left.
     pub(super) fn find(&self, handle: Handle) -> Option<(u32, Place)> {
         match self.chunks.get(handle.slot as usize / CHUNK)?.get(handle.slot as usize % CHUNK)? {
             Slot::Taken { generation, place, .. } if *generation == handle.generation => {
@@ -181,7 +183,7 @@ impl<T> Slots<T> {
         matches!(&self.chunks[slot as usize / CHUNK][slot as usize % CHUNK], Slot::Taken { place, .. } if *place == at)
     }
 
-    /// Drops all items. Reserved slots stay so. If a drop panics, the others are dropped all the same.
+    /// Drops all items. Reserved slots stay reserved. If a drop panics, the others are dropped all the same.
     pub(super) fn clear(&mut self) {
         struct Clearing<'a, T> {
             slots: &'a mut Slots<T>,
@@ -213,7 +215,7 @@ impl<T> Slots<T> {
         Clearing { slots: self, next: 0 }.by_ref().for_each(drop);
     }
 
-    /// Notes that the entry of `slot` stands at `at` now.
+    /// Records that the entry of `slot` now stands at `at`.
     pub(super) fn move_to(&mut self, slot: u32, at: Place) {
         match self.slot_mut(slot) {
             Slot::Taken { place, .. } => *place = at,
@@ -221,7 +223,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// What is allocated.
+    /// The allocated bytes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         let chunks: usize = self.chunks.iter().map(Vec::capacity).sum();

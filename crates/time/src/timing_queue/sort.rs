@@ -1,20 +1,21 @@
-//! Sorts a page: by instant, and among equals by the order of their puts.
+//! Sorts a page by instant, and equal instants by insertion order.
 //!
-//! Numbers are sorted rather than entries: the instant counted from the page's bound, and behind it the position,
-//! which keeps equals in the order of their puts. Two passes of counting by the leading bits bring the numbers
-//! nearly into order, whatever their number, and insertion finishes. Where the leading bits tell too little apart (one
+//! It sorts numbers instead of entries: the instant relative to the page's bound, followed by the index, which makes
+//! the sort stable. Two passes of counting sort by the leading bits bring the numbers nearly into order, whatever their
+//! count, and an insertion sort finishes. Where the leading bits distinguish too little (for example, because one entry
+//! is far from all others), the insertion sort gives up early and the standard library's sort runs.
 //! entry is far from all others, say), insertion gives up early and the library sorts.
 
 use super::meter;
 use super::page::{PIECE, Page};
 use super::run::Entry;
 
-/// Below this the library's sort is faster.
+/// Below this number the standard library's sort is faster.
 const FEW: usize = 64;
-/// From this on digits have 11 bits instead of 8: their counters are worth the time to clear them.
+/// From this number on, digits have 11 bits instead of 8: clearing the larger counters is then worth it.
 const MANY: usize = 1024;
 
-/// Sorts one page after the other in room that it keeps.
+/// Sorts pages, one after the other, in buffers that it keeps.
 #[derive(Debug, Default)]
 pub(super) struct Sorter {
     keys: Vec<u64>,
@@ -23,7 +24,7 @@ pub(super) struct Sorter {
 }
 
 impl Sorter {
-    /// Brings the entries of `page`, which is free of dead ones, into (due, sequence) order.
+    /// Sorts the entries of `page`, which has no dead ones, into (due, sequence) order.
     pub(super) fn sort(&mut self, page: &mut Page) {
         if page.is_ascending() {
             return;
@@ -58,9 +59,9 @@ impl Sorter {
     }
 }
 
-/// These entries, which come in the order of their puts, in (due, sequence) order and without those before `from`.
+/// Returns the entries, which come in insertion order, in (due, sequence) order and without those before `from`.
 ///
-/// The first few are sorted before the others, which often nobody asks for.
+/// The first few are sorted before the others, which are often not asked for.
 pub(super) fn in_order(entries: impl Iterator<Item = Entry>, from: i64) -> impl Iterator<Item = Entry> {
     let entries = entries.filter(|entry| entry.due >= from).zip(0_u32..);
     let mut first: Vec<(i64, u32, u32)> = entries.map(|(entry, at)| (entry.due, at, entry.slot)).collect();
@@ -77,7 +78,8 @@ pub(super) fn in_order(entries: impl Iterator<Item = Entry>, from: i64) -> impl 
     first.into_iter().chain(later.flatten()).map(|(due, _, slot)| Entry { due, slot })
 }
 
-/// Sorts numbers of which `bits` count from bit `low` on, and the lower ones rise from one to the next.
+/// Sorts numbers of which `bits` bits from bit `low` on are significant; the bits below `low` rise from one number to
+/// the next.
 fn sort_keys(keys: &mut Vec<u64>, spare: &mut Vec<u64>, low: u32, bits: u32) {
     if keys.len() < FEW {
         keys.sort_unstable();
@@ -103,7 +105,7 @@ fn sort_by_leading_bits<const VALUES: usize>(keys: &mut Vec<u64>, spare: &mut Ve
     }
 }
 
-/// Writes the keys to `into` by the digit at `shift`; those of one digit stay in their order.
+/// Writes the keys to `into` by the digit at `shift`. Keys with the same digit keep their order.
 fn count_and_place<const VALUES: usize>(keys: &[u64], into: &mut [u64], shift: u32) {
     let digit = |key: u64| (key >> shift) as usize % VALUES;
     let mut places = [0_u32; VALUES];
@@ -121,7 +123,7 @@ fn count_and_place<const VALUES: usize>(keys: &[u64], into: &mut [u64], shift: u
     }
 }
 
-/// Sorts what is nearly sorted. False if it is not: then the keys are all there, in some order.
+/// Sorts nearly sorted keys. Returns false if they are not nearly sorted: all keys are then there, in some order.
 fn insert_into_order(keys: &mut [u64]) -> bool {
     let mut patience = 4 * keys.len();
     for at in 1..keys.len() {

@@ -1,15 +1,15 @@
-//! The timing queue against the simplest model there is: a vector sorted by (due, sequence).
+//! The timing queue against the simplest possible model: a vector sorted by (due, sequence).
 //!
-//! Each case is a random walk over all operations; the instants come from patterns that are hard on some
-//! structure or other. Cases: `PROPTEST_CASES` (10,000 by default). A failure prints the walk, and
-//! proptest keeps its seed in `proptest-regressions/`, from where it is replayed first.
+//! Each case is a random walk over all operations. The instants come from patterns that are hard for one structure or
+//! another. Cases: `PROPTEST_CASES` (10,000 by default). A failure prints the walk, and proptest stores its seed in
+//! `proptest-regressions/`, from where it is replayed first.
 
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
 use super::{Handle, TimingQueue};
 
-/// What the queue must be indistinguishable from.
+/// The model, from which the queue must be indistinguishable.
 #[derive(Default)]
 struct Model {
     sequence: u64,
@@ -47,12 +47,12 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Inserts so many, at the next instants of the pattern.
+    /// Inserts this many items, at the next instants of the pattern.
     Insert(u16),
-    /// Cancels the item of one of the handles given out so far, stale or not.
+    /// Cancels the item of one of the handles returned so far, stale or not.
     Cancel(u16),
     Reschedule(u16, i64),
-    /// Pops so many that are due at the model's instant of this rank.
+    /// Pops this many items that are due at the model's instant of this rank.
     Pop {
         rank: u16,
         times: u8,
@@ -62,7 +62,7 @@ enum Step {
         max: u16,
     },
     Get(u16),
-    /// Looks at everything, from the model's instant of this rank on too.
+    /// Iterates over everything, and also from the model's instant of this rank on.
     Iterate(u16),
     Clear,
 }
@@ -91,7 +91,7 @@ fn due() -> impl Strategy<Value = i64> {
     ]
 }
 
-/// Where the instants of one walk come from.
+/// The source of the instants of one walk.
 #[derive(Clone, Debug)]
 enum Pattern {
     AllEqual(i64),
@@ -140,7 +140,7 @@ fn pattern() -> impl Strategy<Value = Pattern> {
     ]
 }
 
-/// The instant of the entry of that rank, or one before all of them.
+/// The instant of the entry at index `rank`, or one before all of them.
 fn at_rank(model: &Model, rank: u16) -> i64 {
     let entries = &model.entries;
     if entries.is_empty() {
@@ -221,7 +221,7 @@ fn walk(pattern: &Pattern, steps: &[Step]) -> Result<(), TestCaseError> {
         prop_assert_eq!(queue.peek().map(|(due, item)| (due, *item)), head);
         prop_assert_eq!(queue.next_due(), head.map(|head| head.0));
     }
-    // Whatever the walk left behind comes out in order.
+    // The items that the walk left behind come out in order.
     loop {
         let next = queue.pop();
         prop_assert_eq!(next, model.pop_due(i64::MAX));
@@ -244,7 +244,7 @@ proptest! {
     }
 }
 
-/// Steps that fill whole pages, so that they are parted, cut and merged.
+/// Steps that fill whole pages, so that these are split, cut and merged.
 fn large_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1_000_u16..9_000).prop_map(Step::Insert),
@@ -262,7 +262,7 @@ proptest! {
     }
 }
 
-/// An item that tells when it is dropped, so that none is lost and none dropped twice.
+/// An item that counts its drops, so that none is lost and none dropped twice.
 #[test]
 fn every_item_is_dropped_once() {
     use std::rc::Rc;
@@ -285,7 +285,7 @@ fn every_item_is_dropped_once() {
     assert_eq!(Rc::strong_count(&alive), 1);
 }
 
-/// A drop that panics leaves the queue empty and the others dropped, as a `Vec`'s clear does.
+/// A drop that panics leaves the queue empty and the other items dropped, as `Vec::clear` does.
 #[test]
 fn a_drop_that_panics_leaves_an_empty_queue() {
     use std::cell::Cell;
@@ -308,12 +308,13 @@ fn a_drop_that_panics_leaves_an_empty_queue() {
     assert!(queue.is_empty());
 }
 
-/// No call touches more entries than a few pages hold, and on average a call touches few, whatever the pattern:
-/// nothing is quadratic, and no pop pays for everybody.
+/// No call touches more entries than a few pages hold, and on average a call touches few, whatever the pattern: nothing
+/// is quadratic, and no single pop bears the cost of all the others.
 #[test]
 fn no_pattern_has_a_slow_worst_case() {
     const COUNT: i64 = 300_000;
-    // A full page of 8,192 cleared of dead entries, sorted, cut and told to its slots, and the lists of pages: 0.2 ms.
+    // A full page of 8,192 entries is purged, sorted and cut, its slots are updated, and the lists of pages change: 0.2
+    // ms.
     const MOST: usize = 50_000;
     type Pattern = fn(i64) -> i64;
     let patterns: [(&str, Pattern); 14] = [
@@ -345,7 +346,7 @@ fn no_pattern_has_a_slow_worst_case() {
             sum += touched;
             most = most.max((touched, call));
         };
-        // Twice: the second time most are cancelled or moved, some while others are popped.
+        // Twice: in the second round most items are cancelled or moved, some while others are popped.
         for round in 0..2 {
             let handles: Vec<Handle> = (0..COUNT)
                 .map(|n| {
@@ -376,7 +377,7 @@ fn no_pattern_has_a_slow_worst_case() {
     }
 }
 
-/// A queue of these instants, with its last handle; the meter starts anew.
+/// A queue of these instants, with its last handle. Resets the meter.
 fn filled(dues: impl Iterator<Item = i64>) -> (TimingQueue<i64>, Handle) {
     let mut queue = TimingQueue::new();
     let last = dues.map(|due| queue.insert(due, due)).last().expect("some instants");
@@ -386,7 +387,7 @@ fn filled(dues: impl Iterator<Item = i64>) -> (TimingQueue<i64>, Handle) {
 
 #[test]
 fn an_entry_that_is_moved_again_and_again_costs_little() {
-    // The page of the last entry is full then.
+    // The page of the last entry is then full.
     let (mut queue, last) = filled(0..8_256);
     for n in 0..2_000 {
         assert!(queue.reschedule(last, 10_000 + n));
@@ -402,7 +403,7 @@ fn an_entry_that_is_moved_again_and_again_costs_little() {
     let touched = super::meter::take();
     assert!(touched <= 700 * 4_000, "{touched} entries were touched by 2,000 puts and cancels");
 
-    // The later instant is dead when the earlier one comes.
+    // The entry of the later instant is dead when the earlier one comes.
     let (mut queue, _) = filled(0..8_255);
     for n in 0..2_000 {
         let handle = queue.insert(if n % 2 == 0 { 9_300 } else { 9_250 }, n);

@@ -1,4 +1,4 @@
-//! What the tests of the delay queue share.
+//! Shared by the tests of the delay queue.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use dwell_model::Timestamp;
 use dwell_time::{Clock, DelayQueue, ManualClock, SystemClock};
 
-/// More than anything here takes, and less than anybody wants to wait for a test that hangs.
+/// Longer than any operation here takes, and short enough for a test that hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A queue on a clock that the test moves.
@@ -15,12 +15,12 @@ pub(crate) fn hand_driven<T: Send + 'static>() -> (DelayQueue<T>, ManualClock) {
     (DelayQueue::builder().clock(&clock).build(), clock)
 }
 
-/// Until so many consumers wait.
+/// Waits until `count` consumers wait.
 pub(crate) fn await_waiting<T>(queue: &DelayQueue<T>, count: usize) {
     await_that("consumers to wait", || queue.waiting() == count);
 }
 
-/// Until it is so. What is waited for has no event to block on; others get the processor meanwhile.
+/// Waits until `is_so` holds. There is no event to block on here, so it yields the processor between checks.
 pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     let clock = SystemClock::new();
     let give_up_ms = clock.now().mono_ms + PATIENCE.as_millis() as u64;

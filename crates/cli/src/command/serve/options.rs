@@ -18,7 +18,7 @@ pub(crate) struct ServerOptions {
     /// The data directory; made if it is not there [default: dwell-data]
     #[arg(long, value_parser = valued("store.data"), value_name = "DIR")]
     data: Option<String>,
-    /// Where messages are kept: `engine` (in files), `memory`, or the URL of a Redis, which servers may share
+    /// Where messages are kept: `engine` (in files), `memory`, or the URL of a Redis or a PostgreSQL, which servers may share
     /// [default: engine]
     // Its value may have a password in it, which clap would repeat if it were checked here.
     #[arg(long, value_name = "STORE")]

@@ -1,13 +1,14 @@
 //! SIGHUP: reads the configuration anew and brings into force what can change under way.
 //!
 //! Ground rule: a configuration with a mistake changes nothing. What is loaded is whole; with what does not reload, as
-//! it is, it leaves no listener open to everybody; then the queues' settings go into the store, which alone can refuse
-//! by now; then names, tokens and certificates.
+//! it is, it leaves no listener open to everybody; then the queues' settings go into the store, and then the schedules: the
+//! store alone can refuse by now. Then come names, tokens and certificates, and last the sinks: one that has changed is drained,
+//! which takes its time.
 
 use std::fmt::Display;
 use std::sync::Arc;
 
-use dwell_server::{Control, Loaded, QueueConfig, apply_queues};
+use dwell_server::{Control, Delivery, DeliveryError, Loaded, QueueConfig, apply_queues};
 use dwell_store::Store;
 use serde::Serialize;
 
@@ -22,6 +23,8 @@ use crate::output::Output;
 struct Reloaded {
     event: &'static str,
     queues_changed: usize,
+    sinks_changed: usize,
+    schedules_changed: usize,
     needs_restart: Vec<String>,
 }
 
@@ -47,6 +50,7 @@ pub(crate) struct Reloader<'a> {
     pub(crate) started: Loaded,
     /// The queues as the last configuration that came into force has them.
     pub(crate) queues: Vec<QueueConfig>,
+    pub(crate) delivery: Delivery,
     pub(crate) output: &'a Output,
 }
 
@@ -59,7 +63,9 @@ impl Reloader<'_> {
             // Whoever read the output may be gone by now, which is no reason to stop.
             let _ = match self.reload().await {
                 Ok(reloaded) => self.output.show(&reloaded, |out| {
-                    writeln!(out, "{STRONG}reloaded{STRONG:#}; {} queues changed", reloaded.queues_changed)?;
+                    let Reloaded { queues_changed, sinks_changed, schedules_changed, .. } = reloaded;
+                    write!(out, "{STRONG}reloaded{STRONG:#}; {queues_changed} queues changed")?;
+                    writeln!(out, ", {sinks_changed} sinks, {schedules_changed} schedules")?;
                     let waiting = reloaded.needs_restart.iter();
                     waiting
                         .clone()
@@ -97,8 +103,19 @@ impl Reloader<'_> {
             .map_err(|refused| vec![Reason::new(refused.error.code(), refused)])?;
         self.queues.clone_from(queues);
         self.control.keep_queues(queues);
+        let refused = |refused: DeliveryError| vec![Reason::new(refused.error.code(), refused)];
+        let schedules = new.configuration.schedules.clone();
+        let schedules_changed = self.delivery.replace_schedules(schedules).await.map_err(refused)?;
         self.control.replace(&http.hosts, http.tokens.clone(), http.tls.clone());
-        Ok(Reloaded { event: "reloaded", queues_changed, needs_restart: new.held_back(&self.started) })
+        let sinks_changed =
+            self.delivery.replace_sinks(new.configuration.sinks.clone()).await.map_err(refused)?;
+        Ok(Reloaded {
+            event: "reloaded",
+            queues_changed,
+            sinks_changed,
+            schedules_changed,
+            needs_restart: new.held_back(&self.started),
+        })
     }
 }
 

@@ -1,10 +1,12 @@
 //! The store of a server: where the configuration says, opened and closed.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use dwell_engine::Engine;
 use dwell_model::Limits;
-use dwell_redis::{Address, OpenError, RedisStore};
+use dwell_postgres::PostgresStore;
+use dwell_redis::RedisStore;
 use dwell_server::{StoreConfig, StoreKind};
 use dwell_store::{MemoryStore, Store};
 use dwell_time::SystemClock;
@@ -18,20 +20,36 @@ pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) recovered: Option<Recovered>,
     pub(super) engine: Option<Engine>,
-    redis: Option<Arc<RedisStore>>,
+    shared: Shared,
 }
 
-/// Opens it. The calls of one in Redis run on `runtime`.
+/// A store that other processes may share.
+enum Shared {
+    Not,
+    Redis(Arc<RedisStore>),
+    Postgres(Arc<PostgresStore>),
+}
+
+/// Opens it. The calls of one in Redis or PostgreSQL run on `runtime`.
 pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Result<Opened, Failure> {
     let closed_by_itself =
-        |store: Arc<dyn Store>| Opened { store, recovered: None, engine: None, redis: None };
+        |store: Arc<dyn Store>| Opened { store, recovered: None, engine: None, shared: Shared::Not };
     match &config.kind {
         StoreKind::Memory => {
             Ok(closed_by_itself(Arc::new(MemoryStore::new(limits, Arc::new(SystemClock::new())))))
         }
         StoreKind::Redis(address) => {
-            let store = Arc::new(open_redis(address, limits, runtime)?);
-            Ok(Opened { redis: Some(Arc::clone(&store)), ..closed_by_itself(store) })
+            let opened = runtime.block_on(RedisStore::open(address.as_ref().clone(), limits));
+            let refused = |error: dwell_redis::OpenError| refused(error.code(), error.is_retryable(), error);
+            let store = Arc::new(opened.map_err(refused)?);
+            Ok(Opened { shared: Shared::Redis(Arc::clone(&store)), ..closed_by_itself(store) })
+        }
+        StoreKind::Postgres(address) => {
+            let opened = runtime.block_on(PostgresStore::open(address.as_ref().clone(), limits));
+            let refused =
+                |error: dwell_postgres::OpenError| refused(error.code(), error.is_retryable(), error);
+            let store = Arc::new(opened.map_err(refused)?);
+            Ok(Opened { shared: Shared::Postgres(Arc::clone(&store)), ..closed_by_itself(store) })
         }
         _ => {
             let (engine, recovered) = engine::open(config, limits)?;
@@ -41,19 +59,22 @@ pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Re
     }
 }
 
-fn open_redis(address: &Address, limits: Limits, runtime: &Handle) -> Result<RedisStore, Failure> {
-    let refused = |error: OpenError| Failure {
-        retryable: error.is_retryable(),
-        ..Failure::new(Exit::CanNotStart, error.code(), error)
-    };
-    runtime.block_on(RedisStore::open(address.clone(), limits)).map_err(refused)
+fn refused(code: &'static str, retryable: bool, error: impl Display) -> Failure {
+    Failure { retryable, ..Failure::new(Exit::CanNotStart, code, error) }
 }
 
 impl Opened {
     /// Ends what the store does for this process; others that share it go on. Call it while the runtime is there.
     pub(crate) async fn leave(&self) {
-        if let Some(redis) = &self.redis {
-            redis.leave().await;
+        match &self.shared {
+            Shared::Not => {}
+            Shared::Redis(store) => {
+                store.leave().await;
+            }
+            Shared::Postgres(store) => {
+                // What could not be released is released when its time is over, as after a crash.
+                store.leave().await;
+            }
         }
     }
 

@@ -9,10 +9,12 @@
 //! - `verdict`, `signature`, `address`, `target`, `request`: pure parts: what an answer means, what is signed, which addresses may be dialled,
 //!   which URLs are accepted, what is sent
 //! - `hosts`: a breaker for each host, where messages name their own
+//! - [`Meter`]: what it has met
 //! - `transport`: connections
 
 mod address;
 mod hosts;
+mod meter;
 mod request;
 mod signature;
 mod target;
@@ -35,10 +37,12 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
 pub use address::{Network, check};
+pub use meter::{Lateness, Meter};
 pub use signature::{Secret, sign};
 pub use verdict::{MAX_RETRY_AFTER_MS, Verdict, verdict};
 
 use self::hosts::Hosts;
+use self::meter::Code;
 use self::target::{HostPattern, Origin, Target};
 use self::transport::{Broken, Reach, Resolver, Transport};
 use crate::breaker::{Blame, FIRST_PROBE_MS, LAST_PROBE_MS, Report};
@@ -69,6 +73,18 @@ struct Inner {
     transport: Transport,
     switch: Switch,
     clock: Arc<dyn Clock>,
+    meter: Meter,
+}
+
+/// What a try of the destination without a message has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tried {
+    /// It takes connections, TLS included.
+    Reached,
+    /// It does not, and why.
+    Failed(String),
+    /// Each message names its own.
+    NoneToTry,
 }
 
 /// Where messages go.
@@ -148,7 +164,10 @@ impl Webhook {
             Goal::Header { name, hosts, allowed, breakers } => {
                 let target = match aim(delivery, name, hosts) {
                     Ok(target) => target,
-                    Err(error) => return Outcome::Bury { reason: told(&error) },
+                    Err(error) => {
+                        self.0.meter.fail(Code::Word(error.code()));
+                        return Outcome::Bury { reason: told(&error) };
+                    }
                 };
                 self.deliver_where_it_says(&target, name, allowed, breakers, delivery).await
             }
@@ -157,12 +176,35 @@ impl Webhook {
 
     /// Connects to the destination without a message: whether it takes connections. `true` where each message names its own.
     pub async fn probe(&self) -> bool {
+        !matches!(self.test().await, Tried::Failed(_))
+    }
+
+    /// The same, and why not.
+    pub async fn test(&self) -> Tried {
         let now_ms = self.0.clock.now().mono_ms;
+        let Goal::Fixed(target) = &self.0.goal else { return Tried::NoneToTry };
+        match self.0.transport.probe(target, Reach::Anywhere, self.0.timeout, now_ms).await {
+            Ok(()) => Tried::Reached,
+            Err(
+                Broken::Refused(error)
+                | Broken::Cut(error)
+                | Broken::TimedOut(error)
+                | Broken::NotHttp(error),
+            ) => Tried::Failed(error),
+            Err(Broken::Forbidden(error)) => Tried::Failed(told(&error)),
+        }
+    }
+
+    /// What it has met so far.
+    pub fn meter(&self) -> &Meter {
+        &self.0.meter
+    }
+
+    /// Where messages go, for people: host and port, or the header that names the URL. A path is left out: it may be a password.
+    pub fn destination(&self) -> String {
         match &self.0.goal {
-            Goal::Header { .. } => true,
-            Goal::Fixed(target) => {
-                self.0.transport.probe(target, Reach::Anywhere, self.0.timeout, now_ms).await.is_ok()
-            }
+            Goal::Fixed(target) => target.origin.to_string(),
+            Goal::Header { name, .. } => format!("header {name}"),
         }
     }
 
@@ -180,7 +222,7 @@ impl Webhook {
             Ok(Verdict::Failed { error }) | Err(Broken::NotHttp(error)) => {
                 Outcome::Retry { error, after: None }
             }
-            Err(Broken::Refused(error)) => Failure::refused(error).into_outcome(),
+            Err(Broken::Refused(error) | Broken::Cut(error)) => Failure::refused(error).into_outcome(),
             Err(Broken::TimedOut(error)) => Failure::timed_out(error).into_outcome(),
             Err(Broken::Forbidden(error)) => Outcome::Retry { error: told(&error), after: None },
         }
@@ -214,7 +256,9 @@ impl Webhook {
                 Ok(Verdict::Unavailable { for_ms, error }) => {
                     (Report::Throttled { for_ms }, Outcome::Retry { error, after: None })
                 }
-                Err(Broken::Refused(error)) => (Report::Refused, Outcome::Retry { error, after: None }),
+                Err(Broken::Refused(error) | Broken::Cut(error)) => {
+                    (Report::Refused, Outcome::Retry { error, after: None })
+                }
                 Err(Broken::TimedOut(error)) => (Report::TimedOut, Outcome::Retry { error, after: None }),
                 Err(Broken::Forbidden(error)) => {
                     (Report::Unknown, Outcome::Retry { error: told(&error), after: None })
@@ -235,12 +279,19 @@ impl Webhook {
         delivery: &Delivery,
         left_out: Option<&str>,
     ) -> std::result::Result<Verdict, Broken> {
-        let Inner { secrets, timeout, transport, clock, .. } = &*self.0;
+        let Inner { secrets, timeout, transport, clock, meter, .. } = &*self.0;
+        let began = clock.now();
+        let request = request::request(delivery, target, secrets, began.wall.as_ms() / 1_000, left_out);
+        let answer = transport.exchange(target, reach, request, *timeout, began.mono_ms).await;
         let now = clock.now();
-        let request = request::request(delivery, target, secrets, now.wall.as_ms() / 1_000, left_out);
-        let answer = transport.exchange(target, reach, request, *timeout, now.mono_ms).await?;
-        let now_ms = clock.now().wall.as_ms();
-        Ok(verdict(answer.status, answer.retry_after.as_deref(), &answer.body, now_ms))
+        let met = answer.map(|answer| {
+            let retry_after = answer.retry_after.as_deref();
+            (answer.status, verdict(answer.status, retry_after, &answer.body, now.wall.as_ms()))
+        });
+        // Until it was handed out by the store's clock, which may be another machine's; from then on by this one.
+        let taken_ms = now.mono_ms.saturating_sub(began.mono_ms);
+        meter.met(&met, delivery.lateness_ms.saturating_add(taken_ms));
+        met.map(|(_, verdict)| verdict)
     }
 }
 
@@ -408,6 +459,7 @@ impl Builder {
             transport: Transport::new(tls, self.resolver),
             switch: self.switch,
             clock: self.clock,
+            meter: Meter::default(),
         })))
     }
 }

@@ -61,6 +61,15 @@ impl Secret {
     }
 }
 
+/// Two secrets are the same if they sign alike. The keys themselves are in ring's hands.
+impl PartialEq for Secret {
+    fn eq(&self, other: &Secret) -> bool {
+        hmac::sign(&self.0, PREFIX.as_bytes()).as_ref() == hmac::sign(&other.0, PREFIX.as_bytes()).as_ref()
+    }
+}
+
+impl Eq for Secret {}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
@@ -108,6 +117,13 @@ mod tests {
         assert_ne!(alone, SIGNATURE);
         assert_eq!(sign(&[new, old], ID, 1_614_265_330, BODY), format!("{alone} {SIGNATURE}"));
         assert_eq!(sign(&[], ID, 1, BODY), "");
+    }
+
+    #[test]
+    fn secrets_are_the_same_if_their_keys_are() {
+        let secret = |byte: u8| Secret::parse(&STANDARD.encode([byte; 32])).unwrap();
+        assert_eq!(secret(7), Secret::parse(&format!("{PREFIX}{}", STANDARD.encode([7; 32]))).unwrap());
+        assert_ne!(secret(7), secret(8));
     }
 
     #[test]

@@ -79,8 +79,10 @@ pub(super) struct Answer {
 /// Why there is no answer.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// No connection, or one that broke.
+    /// No connection.
     Refused(String),
+    /// One that broke when the request was on its way.
+    Cut(String),
     TimedOut(String),
     /// The host has no address that may be dialled.
     Forbidden(Error),
@@ -189,7 +191,7 @@ impl Transport {
                 chain(&error)
             ))),
             Err(error) => {
-                Err(Broken::Refused(format!("the connection to {} broke: {}", target.origin, chain(&error))))
+                Err(Broken::Cut(format!("the connection to {} broke: {}", target.origin, chain(&error))))
             }
         }
     }

@@ -13,6 +13,11 @@ pub(super) fn parse(rest: Arguments<'_>) -> Result<Command, Malformed> {
 }
 
 pub(super) async fn run(session: &mut Session, tube: QueueName, replies: &mut Replies) {
+    // A reserve that names it would be refused, and its reply has no word for that.
+    if tube.is_reserved() {
+        session.shared.metrics.refused("queue_reserved");
+        return replies.word(Word::BadFormat);
+    }
     session.shared.begin_anew(&tube).await;
     if !session.watch(tube) {
         return replies.word(Word::OutOfMemory);

@@ -1,0 +1,153 @@
+//! Servers over one PostgreSQL: they share queues, one outlives the other, and none says a password.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod common;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+
+use common::{PATIENCE, Running, Server, dwell, run, until};
+use dwell_model::Timestamp;
+use dwell_testkit::free_port;
+use dwell_testkit::postgres::Server as Postgres;
+use serde_json::Value;
+
+/// What another process puts is looked for every 250 ms. A machine that is busy may be later.
+const BEFORE_THE_NEXT_MINUTE_MS: u64 = 10_000;
+
+fn serve(postgres: &str, args: &[&str]) -> Server {
+    let mut command = dwell();
+    command.args(["serve", "--listen", "127.0.0.1:0"]).args(args).env("DWELL_STORE", postgres);
+    Server::spawn(command)
+}
+
+/// One that stands for the tests of this file, each in a schema of its own.
+fn url(postgres: &Postgres, schema: &str) -> String {
+    format!("{}?schema={schema}&unsynced=allow", postgres.url("postgres"))
+}
+
+fn get(server: &Server, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address());
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+}
+
+/// Starts a take that waits on a server, and returns when the server knows that it does.
+fn waiting_take(server: &Server, queue: &str) -> Running {
+    let mut command = dwell();
+    command.env("DWELL_SERVER", server.url()).args(["take", queue, "--wait", "60s"]);
+    let take = Running::start(command, b"");
+    let line = format!("dwell_waiting_takes{{queue=\"{queue}\"}} 1");
+    until("the take waits", || get(server, "/metrics").1.contains(&line));
+    take
+}
+
+fn instant(message: &Value, field: &str) -> Timestamp {
+    message[field].as_str().unwrap_or_else(|| panic!("{field}: {message}")).parse().unwrap()
+}
+
+#[test]
+fn servers_share_queues_and_one_outlives_the_other() {
+    let postgres = Postgres::start();
+    let url = url(&postgres, "shared");
+    let (first, second) = (serve(&url, &[]), serve(&url, &[]));
+    assert_eq!(first.serving["store"], "postgres");
+    let shown = format!("postgres://127.0.0.1:{}/postgres?schema=shared", postgres.port());
+    assert_eq!(first.serving["postgres"], shown);
+
+    // A take of one server is woken by what is put on the other, at its instant.
+    let take = waiting_take(&second, "orders");
+    let put = first.dwell(&["put", "orders", "close order 7", "--delay", "700ms"]).ok().json();
+    let taken = take.finish().ok().json();
+    assert_eq!((&taken["id"], &taken["body"]), (&put["id"], &"close order 7".into()));
+    assert!(instant(&taken, "taken_at") >= instant(&put, "due"), "{taken}");
+    assert!(taken["lateness_ms"].as_u64().unwrap() < BEFORE_THE_NEXT_MINUTE_MS, "{taken}");
+    second.dwell(&["ack", taken["receipt"].as_str().unwrap()]).ok();
+
+    // A lease of a server that was killed runs out, and the other hands the message out again.
+    let id = first.dwell(&["put", "orders", "order 8"]).ok().json()["id"].clone();
+    let held = first.dwell(&["take", "orders", "--lease", "2s"]).ok().json();
+    assert_eq!((&held["id"], &held["attempt"]), (&id, &1.into()));
+    first.kill();
+    let again = second.dwell(&["take", "orders", "--wait", "60s"]).ok().json();
+    assert_eq!((&again["id"], &again["attempt"]), (&id, &2.into()));
+    assert!(instant(&again, "taken_at") >= instant(&held, "lease_until"), "{held} {again}");
+    let stale = second.dwell(&["ack", held["receipt"].as_str().unwrap()]);
+    assert_eq!(stale.failure(), "lease_lost");
+    second.dwell(&["ack", again["receipt"].as_str().unwrap()]).ok();
+    let (said, status) = second.stop_by("TERM");
+    assert!(said["event"] == "stopped" && status.success());
+}
+
+#[test]
+fn a_server_that_ends_in_order_gives_back_the_jobs_of_beanstalkds_clients() {
+    let postgres = Postgres::start();
+    let url = url(&postgres, "jobs");
+    let server = serve(&url, &["--beanstalkd", "127.0.0.1:0"]);
+    let stream = TcpStream::connect(server.serving["beanstalkd"].as_str().unwrap()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut line = BufReader::new(stream);
+    write!(line.get_mut(), "put 1024 0 3600 7\r\norder 7\r\nreserve\r\n").unwrap();
+    let mut said = String::new();
+    line.read_line(&mut said).unwrap();
+    let number = said.trim_end().strip_prefix("INSERTED ").unwrap().to_owned();
+    said.clear();
+    line.read_line(&mut said).unwrap();
+    assert_eq!(said.trim_end(), format!("RESERVED {number} 7"));
+    server.stop_by("TERM");
+
+    let next = serve(&url, &[]);
+    let taken = next.dwell(&["take", "default"]).ok().json();
+    assert_eq!((&taken["body"], &taken["attempt"]), (&"order 7".into(), &1.into()));
+}
+
+#[test]
+fn a_postgres_that_is_away_is_seen_in_health_and_its_return_too() {
+    let mut postgres = Postgres::start_with(&[]);
+    let server = serve(&format!("{}?schema=away&timeout_ms=1000", postgres.url("postgres")), &[]);
+    let id = server.dwell(&["put", "orders", "x"]).ok().json()["id"].clone();
+    assert_eq!(get(&server, "/health/ready").0, 200);
+    postgres.kill();
+    until("it is not ready", || get(&server, "/health/ready").0 == 503);
+    assert_eq!(get(&server, "/health/live").0, 200);
+    let refused = server.dwell(&["take", "orders"]).failure();
+    assert!(["outcome_unknown", "unavailable"].contains(&refused.as_str()), "{refused}");
+    postgres.start_again();
+    until("it is ready again", || get(&server, "/health/ready").0 == 200);
+    assert_eq!(server.dwell(&["take", "orders"]).ok().json()["id"], id);
+}
+
+#[test]
+fn a_postgres_that_cannot_be_used_is_said_and_a_password_never_is() {
+    let postgres = Postgres::start();
+    let at = postgres.port();
+    let nobody = free_port();
+    for (url, code) in [
+        (format!("postgres://u:hush@127.0.0.1:{nobody}/x?timeout_ms=1000"), "unreachable"),
+        (format!("postgres://postgres:hush@127.0.0.1:{at}/nowhere?unsynced=allow"), "unreachable"),
+        (format!("postgres://postgres:hush@127.0.0.1:{at}/postgres"), "postgres_unsynced"),
+        (
+            format!("postgres://postgres:hush@127.0.0.1:{at}/postgres?sslmode=require&unsynced=allow"),
+            "unreachable",
+        ),
+        (
+            format!("postgres://postgres:hush@127.0.0.1:{at}/postgres?schema=pg_catalog&unsynced=allow"),
+            "foreign_data",
+        ),
+        (format!("postgres://u:hush@127.0.0.1:{at}/x?connections=0"), "config"),
+    ] {
+        let mut command = dwell();
+        command.args(["serve", "--listen", "127.0.0.1:0"]).env("DWELL_STORE", &url);
+        let ended = run(command);
+        assert!(!format!("{ended:?}").contains("hush"), "{ended:?}");
+        assert_ne!(ended.code, 0, "{url}: {ended:?}");
+        if code != "config" {
+            assert_eq!((ended.code, ended.failure().as_str()), (6, code), "{url}: {ended:?}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Sinks that run: each is a worker of its own, so that one is stopped and started without the others.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use dwell_delivery::sinks::webhook::{Tried, Webhook};
+use dwell_delivery::{Error, Stats, Switch, Worker};
+use dwell_model::QueueName;
+use dwell_store::Store;
+use dwell_wire::SinkQueue;
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::{DeliveryError, asked};
+use crate::config::{SinkConfig, SinkKind};
+
+/// The reason of a pause that somebody has asked for.
+const ASKED: &str = "paused by an operator";
+
+/// All that run.
+pub(super) struct Sinks {
+    store: Arc<dyn Store>,
+    drain: Duration,
+    running: Mutex<BTreeMap<String, Arc<Sink>>>,
+    /// Held over a change, so that two do not mix; whoever lists does not wait for it.
+    changing: tokio::sync::Mutex<()>,
+}
+
+/// A sink that runs.
+pub(crate) struct Sink {
+    config: SinkConfig,
+    webhook: Webhook,
+    queues: Vec<(QueueName, Arc<Stats>)>,
+    switch: Switch,
+    stop: watch::Sender<bool>,
+    task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+    /// Why its worker has ended by itself.
+    ended: Arc<OnceLock<String>>,
+}
+
+impl fmt::Debug for Sinks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.running().keys()).finish()
+    }
+}
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sink").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Sinks {
+    pub(super) fn new(store: Arc<dyn Store>, drain: Duration) -> Sinks {
+        Sinks { store, drain, running: Mutex::default(), changing: tokio::sync::Mutex::default() }
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Sink>>> {
+        // Nothing that can panic runs under the lock.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Sink>> {
+        self.running().values().cloned().collect()
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<Arc<Sink>> {
+        self.running().get(name).cloned()
+    }
+
+    /// Stops what is not as it is here, all at once, and starts what is new or has changed. A queue may move from one sink to another: so
+    /// none is started before all are stopped. Says how many were touched.
+    pub(super) async fn replace(&self, configs: Vec<SinkConfig>) -> Result<usize, DeliveryError> {
+        let _changing = self.changing.lock().await;
+        let stays = |sink: &Sink| configs.contains(&sink.config) && sink.ended.get().is_none();
+        let old: Vec<Arc<Sink>> = self.all().into_iter().filter(|sink| !stays(sink)).collect();
+        join_all(old.iter().map(|sink| sink.stop())).await;
+        for sink in &old {
+            self.running().remove(&sink.config.name);
+        }
+        let mut touched =
+            old.iter().filter(|sink| !configs.iter().any(|now| now.name == sink.config.name)).count();
+        for config in configs {
+            if self.get(&config.name).is_some() {
+                continue;
+            }
+            touched += 1;
+            // Whoever has paused it did so by its name. What its destination had answered is no reason for what it is now.
+            let before = old.iter().find(|sink| sink.config.name == config.name && sink.was_asked_to_pause());
+            let switch = before.map_or_else(Switch::new, |sink| sink.switch.clone());
+            let name = config.name.clone();
+            let sink = Sink::start(&self.store, self.drain, config, switch)
+                .map_err(|error| DeliveryError { what: format!("sink '{name}'"), error })?;
+            self.running().insert(name, Arc::new(sink));
+        }
+        Ok(touched)
+    }
+
+    /// Stops all of them at once. They stay listed, as what they have been.
+    pub(super) async fn stop(&self) {
+        let _changing = self.changing.lock().await;
+        let all = self.all();
+        join_all(all.iter().map(|sink| sink.stop())).await;
+    }
+}
+
+impl Sink {
+    fn start(
+        store: &Arc<dyn Store>,
+        drain: Duration,
+        config: SinkConfig,
+        switch: Switch,
+    ) -> Result<Sink, Error> {
+        let SinkKind::Webhook(webhook) = &config.kind;
+        let webhook = webhook.build(&switch)?;
+        let lane = |queue: &QueueName| config.lane.bound(webhook.lane(queue.as_str()));
+        let worker = Worker::new(Arc::clone(store)).drain(drain).session_leases();
+        let worker = config.queues.iter().fold(worker, |worker, queue| worker.lane(lane(queue)));
+        let queues = config.queues.iter().cloned().zip(worker.stats()).collect();
+        let (stop, mut stopped) = watch::channel(false);
+        let ended = Arc::new(OnceLock::new());
+        let (name, why) = (config.name.clone(), Arc::clone(&ended));
+        let task = tokio::spawn(async move {
+            // A panic of a message's is caught in the worker; one of the worker itself must not look like a sink that runs.
+            let ran = AssertUnwindSafe(worker.run_until(asked(&mut stopped))).catch_unwind().await;
+            let error = match ran {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => {
+                    tracing::error!(sink = name, code = error.code(), %error, "the sink has ended");
+                    error.to_string()
+                }
+                Err(_) => {
+                    tracing::error!(sink = name, "the sink has panicked");
+                    "it has panicked; the server's standard error says where".to_owned()
+                }
+            };
+            let _ = why.set(error);
+        });
+        let task = tokio::sync::Mutex::new(Some(task));
+        Ok(Sink { config, webhook, queues, switch, stop, task, ended })
+    }
+
+    /// Ends its takes, and waits until what it has in hand is done or given back.
+    async fn stop(&self) {
+        self.stop.send_replace(true);
+        // Left where it is until it has ended: whoever is dropped while it waits leaves it to the next one.
+        let mut task = self.task.lock().await;
+        let Some(ending) = task.as_mut() else { return };
+        // Panics are caught inside; so it fails only where the runtime ends first, and then leases end by themselves.
+        let _ = ending.await;
+        *task = None;
+    }
+
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// What it has met at its destination.
+    pub(crate) fn webhook(&self) -> &Webhook {
+        &self.webhook
+    }
+
+    /// Its queues, and what was done with them.
+    pub(crate) fn queues(&self) -> &[(QueueName, Arc<Stats>)] {
+        &self.queues
+    }
+
+    /// Whether it takes nothing until it is resumed.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.switch.paused().is_some()
+    }
+
+    /// Whether somebody has paused it, and not its destination.
+    fn was_asked_to_pause(&self) -> bool {
+        self.switch.paused().is_some_and(|reason| &*reason == ASKED)
+    }
+
+    /// Takes nothing more until it is resumed, or the server is started again. What it has in hand is finished.
+    pub(crate) fn pause(&self) {
+        self.switch.pause(ASKED);
+    }
+
+    /// Takes again.
+    pub(crate) fn resume(&self) {
+        self.switch.resume();
+    }
+
+    /// Connects to its destination without a message.
+    pub(crate) async fn test(&self) -> Tried {
+        self.webhook.test().await
+    }
+
+    /// As it is shown.
+    pub(crate) fn shown(&self) -> dwell_wire::Sink {
+        let (state, reason) = match (self.ended.get(), self.switch.paused()) {
+            (Some(error), _) => ("ended", Some(error.clone())),
+            (None, Some(reason)) => ("paused", Some(reason.to_string())),
+            (None, None) => ("running", None),
+        };
+        let queue = |(queue, stats): &(QueueName, Arc<Stats>)| SinkQueue {
+            queue: queue.clone(),
+            breaker: stats.breaker().into(),
+            in_flight: stats.running(),
+            taken: stats.taken(),
+            acked: stats.done(),
+            retried: stats.retried(),
+            released: stats.released(),
+            buried: stats.buried(),
+            lost: stats.lost(),
+        };
+        let meter = self.webhook.meter();
+        dwell_wire::Sink {
+            name: self.config.name.clone(),
+            kind: self.config.kind.as_str().into(),
+            destination: self.webhook.destination(),
+            state: state.into(),
+            reason,
+            delivered: meter.delivered(),
+            uncertain: meter.uncertain(),
+            failed: meter.failed().into_iter().collect(),
+            queues: self.queues.iter().map(queue).collect(),
+        }
+    }
+}
