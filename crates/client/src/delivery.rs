@@ -11,7 +11,7 @@ use crate::Client;
 use crate::call::Call;
 
 impl Client {
-    /// The sinks that the server runs, by name.
+    /// Returns the sinks that the server runs, by name.
     ///
     /// # Errors
     /// As every call.
@@ -20,7 +20,7 @@ impl Client {
         Ok(sinks.sinks)
     }
 
-    /// Lets the server connect to a sink's destination, without a message.
+    /// Makes the server connect to a sink's destination, without a message.
     ///
     /// # Errors
     /// `unknown_sink`, and as every call.
@@ -28,7 +28,7 @@ impl Client {
         self.delivery(Call::change(Path::of(Operation::TestSink, &[name])).harmless()).await
     }
 
-    /// Lets a sink take nothing until it is resumed, or the server is started again.
+    /// Pauses a sink until it is resumed, or the server is restarted.
     ///
     /// # Errors
     /// `unknown_sink`, and as every call.
@@ -36,7 +36,7 @@ impl Client {
         self.delivery(Call::change(Path::of(Operation::PauseSink, &[name])).harmless()).await
     }
 
-    /// Lets a sink take again.
+    /// Resumes a sink.
     ///
     /// # Errors
     /// `unknown_sink`, and as every call.
@@ -44,7 +44,7 @@ impl Client {
         self.delivery(Call::change(Path::of(Operation::ResumeSink, &[name])).harmless()).await
     }
 
-    /// The schedules of the server's store, by name, and why others cannot be read.
+    /// Returns the schedules of the server's store, by name, and the reasons why others cannot be read.
     ///
     /// # Errors
     /// As every call.
@@ -52,7 +52,7 @@ impl Client {
         self.delivery(Call::read(Path::of(Operation::Schedules, &[]))).await
     }
 
-    /// The schedule of this name.
+    /// Returns the schedule of this name.
     ///
     /// # Errors
     /// `unknown_schedule`, and as every call.
@@ -60,10 +60,10 @@ impl Client {
         self.delivery(Call::read(Path::of(Operation::Schedule, &[name]))).await
     }
 
-    /// Defines a schedule, in place of the one of the same name.
+    /// Defines a schedule; it replaces the one of the same name.
     ///
     /// # Errors
-    /// What is wrong with it (`malformed_cron`, `unknown_zone`, and so on), `schedule_busy`, and as every call.
+    /// `malformed_cron`, `unknown_zone` and so on if the definition is invalid; `schedule_busy`; and as every call.
     pub async fn put_schedule(&self, name: &str, fields: &ScheduleFields<'_>) -> Result<ScheduleDefined> {
         let call = Call::change(Path::of(Operation::PutSchedule, &[name])).json(fields).harmless();
         self.delivery(call).await
@@ -77,7 +77,7 @@ impl Client {
         self.delivery(Call::change(Path::of(Operation::DeleteSchedule, &[name]))).await
     }
 
-    /// The next instants of a schedule, before jitter; at most 1,000.
+    /// Returns the next instants of a schedule, before jitter; at most 1,000.
     ///
     /// # Errors
     /// `unknown_schedule`, and as every call.
@@ -85,15 +85,15 @@ impl Client {
         self.delivery(Call::read(Path::of(Operation::NextRuns, &[name]).query("count", count))).await
     }
 
-    /// Puts a run of a schedule now, besides those of its instants.
+    /// Puts a run of a schedule now, in addition to the runs at its instants.
     ///
     /// # Errors
-    /// `unknown_schedule`, `key_taken` where an earlier run is not done, and as every call.
+    /// `unknown_schedule`, `key_taken` if an earlier run is not done, and as every call.
     pub async fn run_schedule(&self, name: &str) -> Result<PutAnswer> {
         self.delivery(Call::change(Path::of(Operation::RunSchedule, &[name]))).await
     }
 
-    /// Runs a schedule no more until it is resumed.
+    /// Pauses a schedule until it is resumed.
     ///
     /// # Errors
     /// `unknown_schedule`, `schedule_busy`, and as every call.
@@ -101,7 +101,7 @@ impl Client {
         self.delivery(Call::change(Path::of(Operation::PauseSchedule, &[name])).harmless()).await
     }
 
-    /// Runs a schedule again, from its next instant on.
+    /// Resumes a schedule, from its next instant on.
     ///
     /// # Errors
     /// `unknown_schedule`, `schedule_busy`, and as every call.

@@ -97,10 +97,10 @@ impl Dwell {
     /// See [`crate::Dwell::postgres`].
     ///
     /// # Panics
-    /// On a thread of an async runtime, which it would hold up.
+    /// If called on a thread of an async runtime, which it would block.
     ///
     /// # Errors
-    /// As there, and if the operating system gives no thread.
+    /// As there, and if the operating system refuses a thread.
     #[cfg(feature = "postgres")]
     pub fn postgres(url: &str) -> std::result::Result<Dwell, OpenError> {
         Dwell::postgres_with(url.parse::<dwell_postgres::Address>()?, Limits::default())
@@ -109,7 +109,7 @@ impl Dwell {
     /// See [`crate::Dwell::postgres_with`].
     ///
     /// # Panics
-    /// On a thread of an async runtime, which it would hold up.
+    /// If called on a thread of an async runtime, which it would block.
     ///
     /// # Errors
     /// As there.

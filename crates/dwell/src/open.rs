@@ -108,23 +108,24 @@ impl Dwell {
         Ok(dwell_redis::RedisStore::open_with_thread_async(address, limits).await?.into())
     }
 
-    /// The store on the PostgreSQL at `url`, `postgres://…`; see [`postgres::Address`](crate::postgres::Address). A database that has none
-    /// gets its schema. Its calls run on a thread of its own. This may be awaited on any runtime, or on none.
+    /// The store on the PostgreSQL at `url`, `postgres://…`; see [`postgres::Address`](crate::postgres::Address). If the
+    /// database has no schema, it is installed. The calls run on the store's own thread. This may be awaited on any
+    /// runtime, or without one.
     ///
-    /// Call [`close`](Dwell::close) before the process ends: what was about to be handed over is given back then. Dropped, the store leaves
-    /// that to the end of its lease.
+    /// Call [`close`](Dwell::close) before the process ends: it gives back what was about to be handed over. If the store is
+    /// only dropped, that is ready again when its lease ends.
     ///
-    /// To run the calls on the program's own Tokio runtime, open a [`postgres::PostgresStore`](crate::postgres::PostgresStore) there,
-    /// and make a `Dwell` from it.
+    /// To run the calls on the program's own Tokio runtime, open a
+    /// [`postgres::PostgresStore`](crate::postgres::PostgresStore) there and make a `Dwell` from it.
     ///
     /// # Errors
-    /// [`OpenError::Postgres`]; also if the operating system gives no thread.
+    /// [`OpenError::Postgres`]; also if the operating system refuses a thread.
     #[cfg(feature = "postgres")]
     pub async fn postgres(url: &str) -> std::result::Result<Dwell, OpenError> {
         Dwell::postgres_with(url.parse::<dwell_postgres::Address>()?, Limits::default()).await
     }
 
-    /// The same, with an address that was read or made before, and with limits.
+    /// The same, with a parsed address and with limits.
     ///
     /// # Errors
     /// As [`Dwell::postgres`].
@@ -252,7 +253,7 @@ impl From<dwell_client::Client> for Dwell {
 
 #[cfg(feature = "postgres")]
 impl From<dwell_postgres::PostgresStore> for Dwell {
-    /// This store. It runs its calls where it does: on the runtime that it was opened on, or on a thread of its own.
+    /// This store. Its calls run where it was opened: on that runtime, or on its own thread.
     fn from(store: dwell_postgres::PostgresStore) -> Dwell {
         let store = Arc::new(store);
         Dwell { store: Arc::clone(&store) as Arc<dyn Store>, opened: Opened::Postgres(store) }

@@ -230,7 +230,7 @@ mod postgres {
 
     use super::*;
 
-    /// A port at which nobody listens.
+    /// A port at which no server listens.
     fn nobody() -> String {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("a listener has an address");

@@ -1,4 +1,4 @@
-//! A store with a thread of its own, for callers without a runtime.
+//! A store with its own thread, for callers without a runtime.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 

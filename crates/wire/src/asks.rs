@@ -61,6 +61,6 @@ pub const MAY_LOOK: &[Verb] = &[Verb::Take, Verb::Manage, Verb::Look];
 pub(crate) const MAY_COUNT: &[Verb] = &[Verb::Take, Verb::Manage, Verb::Look, Verb::Metrics];
 /// Who may read counts of all queues.
 pub(crate) const MAY_COUNT_ALL: &[Verb] = &[Verb::Metrics, Verb::Manage, Verb::Look];
-/// Who may look at what the server itself does with all queues.
+/// Who may look at the sinks and schedules that the server runs for all queues.
 pub(crate) const MAY_LOOK_ALL: &[Verb] = &[Verb::Manage, Verb::Look];
 pub(crate) const MAY_ANYTHING: &[Verb] = &[Verb::Put, Verb::Take, Verb::Manage, Verb::Look];

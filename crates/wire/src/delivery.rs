@@ -12,25 +12,25 @@ use serde::{Deserialize, Serialize};
 use crate::schema;
 use crate::{Base64, HeaderFields, Problem, text};
 
-/// What passes messages of some queues on.
+/// A sink, which forwards the messages of some queues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Sink {
     /// Its name.
     pub name: String,
-    /// What it is: `webhook`.
+    /// Its kind: `webhook`.
     pub kind: Cow<'static, str>,
-    /// Where messages go: host and port, or the header in which they name it. A path is not shown.
+    /// The destination: host and port, or the header in which messages name it. The path is not shown.
     pub destination: String,
     /// Whether it takes messages.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["running", "paused", "ended"])))]
     pub state: Cow<'static, str>,
-    /// Why it does not.
+    /// The reason if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Messages that the destination has confirmed since the sink started.
     pub delivered: u64,
-    /// Requests of which nobody knows whether they arrived. Their messages go out again.
+    /// Requests with an unknown outcome. Their messages are sent again.
     pub uncertain: u64,
     /// Deliveries that have failed, by code: `http_503`, `refused`, `timed_out`, and so on.
     pub failed: BTreeMap<String, u64>,
@@ -44,22 +44,22 @@ pub struct Sink {
 pub struct SinkQueue {
     /// The queue.
     pub queue: QueueName,
-    /// While it is open, nothing is taken.
+    /// The breaker. While it is open, no message is taken.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["closed", "half_open", "open"])))]
     pub breaker: Cow<'static, str>,
     /// Messages that are under way now.
     pub in_flight: u64,
     /// Messages that were taken.
     pub taken: u64,
-    /// Messages that are done.
+    /// Messages that were acked.
     pub acked: u64,
     /// Attempts that have failed.
     pub retried: u64,
     /// Messages that were given back with no attempt spent.
     pub released: u64,
-    /// Messages that were set aside.
+    /// Messages that were buried.
     pub buried: u64,
-    /// Outcomes that came after the lease was over, and were thrown away.
+    /// Outcomes that came after the end of the lease, and were discarded.
     pub lost: u64,
 }
 
@@ -71,51 +71,51 @@ pub struct Sinks {
     pub sinks: Vec<Sink>,
 }
 
-/// What a try of a sink's destination has found. No message was sent.
+/// The result of probing a sink's destination. No message was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SinkTested {
-    /// Whether it takes connections, TLS included. Left out where each message names its own destination.
+    /// Whether it accepts connections, TLS included. Left out if each message names its own destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<bool>,
-    /// Why not.
+    /// The reason if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What a schedule is to say.
+/// The definition of a schedule.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "ScheduleFields"))]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleFields<'a> {
-    /// Where runs are put.
+    /// The queue of its runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<QueueName>"))]
     pub queue: Option<Cow<'a, str>>,
     /// A cron expression of five, six or seven fields. Either this or `every`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cron: Option<Cow<'a, str>>,
-    /// Whose expression it is, where it has six fields or seven.
+    /// The dialect of an expression with six or seven fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "schema",
         schemars(with = "Option<String>", extend("enum" = ["unix", "spring", "quartz"]))
     )]
     pub dialect: Option<Cow<'a, str>>,
-    /// The zone of a cron expression, by its name in the IANA database; UTC if it is left out.
+    /// The time zone of the cron expression, by its name in the IANA database; UTC by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<Cow<'a, str>>,
-    /// At even distances, counted from 1970-01-01T00:00:00Z.
+    /// The interval between runs, counted from 1970-01-01T00:00:00Z.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
     pub every: Option<Cow<'a, str>>,
-    /// The same in milliseconds.
+    /// The interval in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every_ms: Option<u64>,
     /// The body of runs, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<Cow<'a, str>>,
-    /// The same as bytes.
+    /// The body of runs, as bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Base64>"))]
     pub body_base64: Option<Base64<'a>>,
@@ -123,11 +123,11 @@ pub struct ScheduleFields<'a> {
     #[serde(default, skip_serializing_if = "HeaderFields::is_empty")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<BTreeMap<String, String>>"))]
     pub headers: HeaderFields,
-    /// What becomes of instants that came while nobody ran the schedule; `one` if it is left out.
+    /// What happens to instants that came while no server ran the schedule; `one` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>", extend("enum" = ["one", "skip", "all"])))]
     pub missed: Option<Cow<'a, str>>,
-    /// What becomes of a run while an earlier one is not done; `skip` if it is left out.
+    /// What happens to a run while an earlier one is not done; `skip` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "schema",
@@ -138,29 +138,29 @@ pub struct ScheduleFields<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
     pub jitter: Option<Cow<'a, str>>,
-    /// The same in milliseconds.
+    /// The jitter in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_ms: Option<u64>,
 }
 
-/// A schedule as it stands.
+/// A schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Schedule<'a> {
     /// Its name.
     pub name: Cow<'a, str>,
-    /// Where runs are put.
+    /// The queue of its runs.
     pub queue: QueueName,
     /// Its cron expression, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cron: Option<Cow<'a, str>>,
-    /// Whose expression that is, where it was said.
+    /// The dialect of the expression, if it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dialect: Option<Cow<'a, str>>,
-    /// The expression's zone.
+    /// The time zone of the expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<Cow<'a, str>>,
-    /// The distance of its runs, if that is even.
+    /// The interval between its runs, if it has one.
     #[serde(
         rename = "every",
         default,
@@ -169,10 +169,10 @@ pub struct Schedule<'a> {
     )]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
     pub every_ms: Option<u64>,
-    /// The body of runs, where it is UTF-8.
+    /// The body of runs, if it is UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Cow<'a, str>>,
-    /// The body of runs, where it is not.
+    /// The body of runs, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Base64>"))]
     pub body_base64: Option<Base64<'a>>,
@@ -180,17 +180,17 @@ pub struct Schedule<'a> {
     #[serde(default, skip_serializing_if = "Headers::is_empty")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<BTreeMap<String, String>>"))]
     pub headers: Headers,
-    /// What becomes of missed instants: `one`, `skip`, `all`.
+    /// What happens to missed instants: `one`, `skip`, `all`.
     pub missed: Cow<'a, str>,
-    /// What becomes of runs that overlap: `skip`, `allow`, `replace`.
+    /// What happens to overlapping runs: `skip`, `allow`, `replace`.
     pub overlap: Cow<'a, str>,
-    /// By how much a run may be moved back.
+    /// The most by which a run may be delayed.
     #[serde(rename = "jitter", with = "text::duration")]
     #[cfg_attr(feature = "schema", schemars(with = "schema::Duration"))]
     pub jitter_ms: u64,
     /// Whether it is paused.
     pub paused: bool,
-    /// The instant that it runs for next, before jitter. Left out while it is paused, and until a runner has found the first one.
+    /// The instant of its next run, before jitter. Left out while it is paused, and until a runner has computed the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Timestamp>,
 }
@@ -201,16 +201,16 @@ pub struct Schedule<'a> {
 pub struct Schedules<'a> {
     /// By name.
     pub schedules: Vec<Schedule<'a>>,
-    /// Why others cannot be read by this version.
+    /// The reasons why other schedules cannot be read by this version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<Problem<'static>>,
 }
 
-/// What a definition of a schedule did.
+/// The outcome of defining a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct ScheduleDefined {
-    /// What it did.
+    /// What the definition did.
     #[cfg_attr(
         feature = "schema",
         schemars(with = "String", extend("enum" = ["created", "changed", "unchanged"]))
@@ -218,15 +218,15 @@ pub struct ScheduleDefined {
     pub outcome: ScheduleOutcome,
 }
 
-/// What a definition of a schedule did.
+/// The outcome of defining a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduleOutcome {
-    /// There was none of this name.
+    /// There was no schedule of this name.
     Created,
-    /// There was one that said something else.
+    /// There was a schedule with another definition.
     Changed,
-    /// There was one that says the same; it goes on.
+    /// There was a schedule with the same definition; it continues.
     Unchanged,
 }
 
@@ -234,11 +234,11 @@ pub enum ScheduleOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Instants {
-    /// The soonest first; fewer than were asked for where there are no more.
+    /// The soonest first; fewer than requested if there are no more.
     pub instants: Vec<Timestamp>,
 }
 
-/// A body as it is shown: as text where it is UTF-8, else as bytes.
+/// A body as it is shown: as text if it is UTF-8, otherwise as bytes.
 pub fn shown_body(body: &[u8]) -> (Option<Cow<'_, str>>, Option<Base64<'_>>) {
     match std::str::from_utf8(body) {
         Ok(text) => (Some(text.into()), None),

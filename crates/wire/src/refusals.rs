@@ -70,7 +70,7 @@ pub(crate) const TAKE: &[&str] = &[
 ];
 pub(crate) const DEAD: &[&str] = &["unknown_queue", "message_not_found", "not_dead", "key_taken"];
 pub(crate) const BATCH: &[&str] = &["batch_too_large", "conflicting_fields"];
-/// Where a schedule is named. A store may have one that this version cannot read.
+/// Where a schedule is named. The store may have one that this version cannot read.
 pub(crate) const SCHEDULE: &[&str] = &[
     "unknown_schedule",
     "schedule_busy",

@@ -439,7 +439,7 @@ routes! {
         answers: &[(200, Answer::Json("Sinks"))],
         errors: &[SCOPED],
     }
-    /// A sink: what it has done, and whether it goes on
+    /// A sink: its state and counters
     Sink "sink": GET "/v1/sinks/{name}", Everywhere(MAY_LOOK_ALL) => {
         tag: "delivery",
         answers: &[(200, Answer::Json("Sink"))],
@@ -452,14 +452,14 @@ routes! {
         answers: &[(200, Answer::Json("SinkTested"))],
         errors: &[SCOPED, SENT, JSON, &["unknown_sink"]],
     }
-    /// Let a sink take nothing until it is resumed, or the server is started again
+    /// Pause a sink until it is resumed, or the server is restarted
     PauseSink "pause_sink": POST "/v1/sinks/{name}/pause", Everywhere(MAY_MANAGE) => {
         tag: "delivery",
         request: Request::JsonOrQuery("NoFields"),
         answers: &[(200, Answer::Json("Sink"))],
         errors: &[SCOPED, SENT, JSON, &["unknown_sink"]],
     }
-    /// Let a sink take again
+    /// Resume a sink
     ResumeSink "resume_sink": POST "/v1/sinks/{name}/resume", Everywhere(MAY_MANAGE) => {
         tag: "delivery",
         request: Request::JsonOrQuery("NoFields"),
@@ -478,7 +478,7 @@ routes! {
         answers: &[(200, Answer::Json("Schedule"))],
         errors: &[SCOPED, STORE, SCHEDULE],
     }
-    /// Define a schedule, in place of the one of the same name
+    /// Define a schedule; it replaces the one of the same name
     PutSchedule "put_schedule": PUT "/v1/schedules/{name}", Everywhere(MAY_MANAGE) => {
         tag: "delivery",
         request: Request::Json("ScheduleFields"),
@@ -499,21 +499,21 @@ routes! {
         answers: &[(200, Answer::Json("Instants"))],
         errors: &[SCOPED, STORE, SCHEDULE],
     }
-    /// Put a run of a schedule now, besides those of its instants
+    /// Put a run of a schedule now, in addition to the runs at its instants
     RunSchedule "run_schedule": POST "/v1/schedules/{name}/run", Everywhere(MAY_MANAGE) => {
         tag: "delivery",
         request: Request::JsonOrQuery("NoFields"),
         answers: &[(200, Answer::Json("PutAnswer")), (201, Answer::Json("PutAnswer"))],
         errors: &[SCOPED, STORE, CHANGE, SENT, JSON, PUT, TAKE, SCHEDULE],
     }
-    /// Run a schedule no more until it is resumed
+    /// Pause a schedule until it is resumed
     PauseSchedule "pause_schedule": POST "/v1/schedules/{name}/pause", Everywhere(MAY_MANAGE) => {
         tag: "delivery",
         request: Request::JsonOrQuery("NoFields"),
         answers: &[(200, Answer::Json("Schedule"))],
         errors: &[SCOPED, STORE, CHANGE, SENT, JSON, PUT, TAKE, SCHEDULE],
     }
-    /// Run a schedule again, from its next instant on
+    /// Resume a schedule, from its next instant on
     ResumeSchedule "resume_schedule": POST "/v1/schedules/{name}/resume", Everywhere(MAY_MANAGE) => {
         tag: "delivery",
         request: Request::JsonOrQuery("NoFields"),

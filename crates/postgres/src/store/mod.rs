@@ -68,7 +68,7 @@ use crate::{Address, OpenError};
 pub struct PostgresStore {
     inner: Arc<Inner>,
     runtime: Handle,
-    /// The runtime itself, where the store has one of its own: it ends with the store.
+    /// The store's own runtime, if it has one: it ends with the store.
     own_runtime: Option<OwnRuntime>,
 }
 

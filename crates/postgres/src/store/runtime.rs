@@ -1,11 +1,11 @@
-//! A Tokio runtime of a store's own.
+//! The Tokio runtime of a store that has its own.
 
 use tokio::runtime::{Builder, Runtime};
 
 use crate::OpenError;
 
-/// A runtime on one thread. Dropping a [`Runtime`] blocks until its tasks have ended, which a thread of another runtime must not: this
-/// one ends in the background.
+/// A runtime on one thread. Dropping a [`Runtime`] blocks until its tasks have ended, which is not allowed on a thread of
+/// another runtime: this one is shut down in the background.
 pub(super) struct OwnRuntime(Option<Runtime>);
 
 impl OwnRuntime {
