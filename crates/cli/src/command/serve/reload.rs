@@ -7,7 +7,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use dwell_server::{Control, Loaded, QueueConfig, apply_queues};
+use dwell_server::{Control, Loaded, QueueConfig};
 use dwell_store::Store;
 use serde::Serialize;
 
@@ -92,11 +92,10 @@ impl Reloader<'_> {
         let stays_guarded = self.control.check(&http.tokens, http.tls.as_ref());
         stays_guarded.map_err(|exposed| vec![Reason::new(exposed.code(), exposed)])?;
         let queues = &new.configuration.queues;
-        let queues_changed = apply_queues(&*self.store, &self.queues, queues)
-            .await
-            .map_err(|refused| vec![Reason::new(refused.error.code(), refused)])?;
+        let applying = self.control.apply_queues(&*self.store, &self.queues, queues);
+        let queues_changed =
+            applying.await.map_err(|refused| vec![Reason::new(refused.error.code(), refused)])?;
         self.queues.clone_from(queues);
-        self.control.keep_queues(queues);
         self.control.replace(&http.hosts, http.tokens.clone(), http.tls.clone());
         Ok(Reloaded { event: "reloaded", queues_changed, needs_restart: new.held_back(&self.started) })
     }
