@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use common::{dwell, run, serve_in_memory};
 
 /// An id that no message has.
-const ID: &str = "0197c5e2-0000-7000-8000-000000000001";
+const ID: &str = "0197c5e2-0000-8000-8000-000000000001";
 
 /// What is refused before anything is sent.
 #[test]

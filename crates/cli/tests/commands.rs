@@ -275,7 +275,7 @@ fn the_dead_are_found_revived_and_discarded_by_key() {
     assert_eq!(by_key(&["discard"]).ok().json()["done"], 1);
     assert_eq!(server.dwell(&["get", "q", &ids[0]]).code, 3);
     let nothing = by_key(&["discard"]);
-    assert_eq!((nothing.code, nothing.failure().as_str()), (3, "message_not_found"));
+    assert_eq!((nothing.code, nothing.failure().as_str()), (3, "unknown_queue"), "that was the last of it");
 }
 
 #[test]

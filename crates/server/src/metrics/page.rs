@@ -63,7 +63,7 @@ pub(super) struct Snapshot {
     pub(super) is_up: bool,
     pub(super) census: Option<Arc<Census>>,
     pub(super) queues: Vec<(String, Arc<Meter>)>,
-    /// Whether the store has ever said what has died: else a page without it shows no 0 that the next one would contradict.
+    /// Whether the store has ever said what has died. Until then these counts are left out: the page after would show a leap from 0.
     pub(super) has_deaths: bool,
     /// All that has happened, in all queues together.
     pub(super) events: Vec<(&'static str, u64)>,
@@ -128,8 +128,11 @@ impl Snapshot {
         reasons: [&'static str; N],
         read: fn(&Meter) -> &[Count; N],
     ) -> fmt::Result {
-        for (queue, meter) in self.queues.iter().filter(|_| self.has_deaths) {
-            for (reason, count) in reasons.iter().zip(read(meter)) {
+        if !self.has_deaths {
+            return Ok(());
+        }
+        for (queue, meter) in &self.queues {
+            for (reason, count) in reasons.into_iter().zip(read(meter)) {
                 let labels = [("queue", queue.as_str()), ("reason", reason)];
                 counter(&mut metric.encode_family(&labels)?, count.get())?;
             }

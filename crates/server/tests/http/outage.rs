@@ -135,7 +135,7 @@ async fn a_deleted_queue_is_said_to_be_so_and_has_its_configured_settings_as_soo
     server.is_out(false);
     until("it has its settings", || async {
         let settings = server.store.stats(queue.clone()).await.unwrap().settings;
-        assert_eq!(settings.max_pending, 5, "what it was given since stays");
+        assert_eq!(settings.max_pending, Some(5), "what it was given since stays");
         settings.lease_ms == 120_000
     })
     .await;
