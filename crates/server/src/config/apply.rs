@@ -253,20 +253,26 @@ mod tests {
         let store = Arc::clone(&slow) as Arc<dyn Store>;
         let (_drain, draining) = watch::channel(false);
         let queue: QueueName = "q".parse().unwrap();
-        let lease = |ms| vec![QueueConfig { name: queue.clone(), settings: vec![Setting::LeaseMs(ms)] }];
-        let (before, now) = (lease(60_000), lease(120_000));
+        let lease = |queue: &str, ms| {
+            let name = queue.parse().unwrap();
+            QueueConfig { name, settings: vec![Setting::LeaseMs(ms)] }
+        };
+        let (before, now) = ([lease("q", 60_000)], [lease("q", 120_000), lease("r", 120_000)]);
         let configured = Configured::default();
         configured.replace(&before);
 
-        // The store has the new settings, and has not said so.
+        // The queue has its new settings, and the configuration is not in force: another queue's have not been answered.
         let mut reload = Box::pin(configured.apply(&*store, &before, &now));
         assert!(reload.as_mut().now_or_never().is_none());
+        slow.answers.add_permits(1);
+        assert!(reload.as_mut().now_or_never().is_none());
+        slow.memory.stats("r".parse().unwrap()).await.unwrap();
         slow.memory.delete_queue(queue.clone()).await.unwrap();
         let mut restore = Box::pin(configured.restore(&store, &queue, &draining));
         assert!(restore.as_mut().now_or_never().is_none());
         slow.answers.add_permits(2);
         let both = timeout(Duration::from_secs(20), async { tokio::join!(reload, restore) });
-        assert_eq!(both.await.unwrap().0.unwrap(), 1);
+        assert_eq!(both.await.unwrap().0.unwrap(), 2);
         assert_eq!(slow.memory.stats(queue).await.unwrap().settings.lease_ms, 120_000);
     }
 }
