@@ -8,10 +8,14 @@ use std::net::TcpListener;
 
 use common::{dwell, run, serve_in_memory};
 
+/// An id that no message has.
+const ID: &str = "0197c5e2-0000-8000-8000-000000000001";
+
 /// What is refused before anything is sent.
 #[test]
 fn what_makes_no_sense_is_a_usage_error() {
     let long = "q".repeat(201);
+    let holder = "h".repeat(129);
     let cases: &[(&[&str], &str)] = &[
         (&["put", "q", "x", "--delay", "-5s"], "negative"),
         (&["put", "q", "x", "--delay", "5"], "not a duration"),
@@ -42,6 +46,23 @@ fn what_makes_no_sense_is_a_usage_error() {
         (&["configure", "q"], "at least one setting"),
         (&["configure", "q", "--lease", "1s", "--reset", "lease"], "choose one"),
         (&["configure", "q", "--levels", "1s 5"], "not a duration"),
+        (&["configure", "q", "--dead-ttl", "30"], "not a duration"),
+        (&["configure", "q", "--dead-max", "-1"], "unexpected argument"),
+        (&["configure", "q", "--dead-max", "many"], "invalid digit"),
+        (&["configure", "q", "--max-leased", "few"], "invalid digit"),
+        (&["configure", "q", "--on-expiry", "keep"], "possible values: dead, drop"),
+        (&["configure", "q", "--lapse-backoff", "third"], "possible values: never, second, first"),
+        (&["configure", "q", "--max-leased", "1", "--reset", "max_leased"], "choose one"),
+        (&["take", "q", "--holder", ""], "1 to 128 bytes"),
+        (&["take", "q", "--holder", &holder], "1 to 128 bytes"),
+        (&["expire-lease", "q"], "required"),
+        (&["expire-lease", "q", ID], "--takes"),
+        (&["expire-lease", "q", "nonsense", "--takes", "1"], "not a message id"),
+        (&["expire-lease", "q", ID, "--takes", "-1"], "unexpected argument"),
+        (&["get", "q", ID, "--dead"], "cannot be used with"),
+        (&["get", "q", "--dead"], "--key"),
+        (&["revive", "q", ID, "--key", "k"], "cannot be used with"),
+        (&["discard", "q", "--key", ""], "1 to 512 bytes"),
         (&["revive", "q"], "required"),
         (&["--server", "localhost:7411", "queues"], "http://host:port"),
         (&["--access-token", "two words", "queues"], "visible ASCII"),
@@ -101,6 +122,16 @@ fn a_refusal_has_its_code_and_changes_nothing() {
         (&["bury", &receipt, "--reason", &reason], 1, "error_text_too_long"),
         (&["configure", "q", "--spread", "2"], 1, "setting_fixed"),
         (&["configure", "q", "--backoff-factor-percent", "50"], 1, "invalid_setting"),
+        (&["configure", "q", "--lease", "1s", "--dead-ttl", "0s"], 1, "invalid_setting"),
+        (&["configure", "q", "--lease", "1s", "--dead-max", "9007199254740992"], 1, "invalid_setting"),
+        (&["configure", "q", "--lease", "1s", "--max-leased", "0"], 1, "invalid_setting"),
+        (&["expire-lease", "q", &id, "--takes", "2"], 1, "lease_changed"),
+        (&["expire-lease", "q", &id, "--takes", "0"], 1, "lease_changed"),
+        (&["expire-lease", "q", ID, "--takes", "1"], 3, "message_not_found"),
+        (&["expire-lease", "nope", &id, "--takes", "1"], 3, "message_not_found"),
+        (&["get", "q", "--key", "nope", "--dead"], 3, "message_not_found"),
+        (&["revive", "q", "--key", "nope"], 3, "message_not_found"),
+        (&["discard", "q", "--key", "nope"], 3, "message_not_found"),
     ];
     let before = server.dwell(&["queues"]).ok().stdout;
     for (args, code, name) in cases {

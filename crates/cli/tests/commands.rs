@@ -206,6 +206,125 @@ fn the_dead_are_listed_revived_and_discarded() {
 }
 
 #[test]
+fn an_operator_sees_who_holds_what_and_ends_that_lease() {
+    let server = server();
+    let put = server.dwell(&["put", "q", "x", "--key", "order-7"]).ok().json();
+    let id = text(&put, "id");
+    let taken = server.dwell(&["take", "q", "--holder", "worker 7", "--lease", "1h"]).ok().json();
+    let listed = server.dwell(&["list", "q", "--state", "leased"]).ok().json();
+    assert_eq!((&listed["id"], &listed["holder"]), (&put["id"], &json!("worker 7")));
+    assert_eq!(
+        (&listed["lease_until"], &listed["lease_granted"], &listed["counts"]["takes"]),
+        (&taken["lease_until"], &taken["taken_at"], &json!(1))
+    );
+    let people = server.dwell(&["list", "q", "--state", "leased", "--human"]).ok().stdout;
+    let mut lines = people.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    assert_eq!(lines.next().as_deref(), Some("id until granted takes holder key"));
+    let row = lines.next().unwrap();
+    assert!(row.starts_with(id) && row.ends_with(" 1 worker 7 order-7"), "{people}");
+
+    let later = server.dwell(&["expire-lease", "q", id, "--takes", "2"]);
+    assert_eq!((later.code, later.failure().as_str()), (1, "lease_changed"));
+    assert_eq!(server.dwell(&["list", "q", "--state", "leased"]).ok().json(), listed, "nothing has changed");
+    let ended = server.dwell(&["expire-lease", "q", id, "--takes", "1"]).ok().json();
+    assert_eq!(ended, json!({"id": id, "state": "ready"}));
+    let again = server.dwell(&["expire-lease", "q", id, "--takes", "1"]);
+    assert_eq!((again.code, again.failure().as_str()), (1, "not_leased"));
+    let acked = server.dwell(&["ack", text(&taken, "receipt")]);
+    assert_eq!((acked.code, acked.failure().as_str()), (1, "lease_lost"));
+    let next = server.dwell(&["take", "q"]).ok().json();
+    assert_eq!(
+        (&next["id"], &next["attempt"], &next["counts"]["lapses"]),
+        (&put["id"], &json!(2), &json!(1))
+    );
+}
+
+#[test]
+fn the_dead_are_found_revived_and_discarded_by_key() {
+    let server = server();
+    let mut ids = Vec::new();
+    for body in ["older", "younger"] {
+        let put = server.dwell(&["put", "q", body, "--key", "order-7"]).ok().json();
+        let taken = server.dwell(&["take", "q"]).ok().json();
+        server.dwell(&["bury", text(&taken, "receipt")]).ok();
+        ids.push(text(&put, "id").to_owned());
+    }
+    let by_key = |command: &[&str]| server.dwell(&[command, &["q", "--key", "order-7"]].concat());
+    let live = by_key(&["get"]);
+    assert_eq!((live.code, live.failure().as_str()), (3, "message_not_found"));
+    let found = by_key(&["get", "--dead"]).ok().json();
+    assert_eq!(
+        (&found["id"], &found["state"], &found["body"]),
+        (&json!(ids[1]), &json!("dead"), &json!("younger"))
+    );
+
+    assert_eq!(by_key(&["revive"]).ok().json()["done"], 1);
+    let revived = by_key(&["get", "--dead"]).ok().json();
+    assert_eq!(
+        (&revived["id"], &revived["state"]),
+        (&json!(ids[1]), &json!("ready")),
+        "the live one comes first"
+    );
+    // The dead one that is older is not meant while a live message has the key.
+    for command in ["revive", "discard"] {
+        let refused = by_key(&[command]);
+        assert_eq!(refused.code, 1, "{refused:?}");
+    }
+    assert_eq!(server.dwell(&["get", "q", &ids[0]]).ok().json()["state"], "dead");
+    server.dwell(&["cancel", "q", &ids[1]]).ok();
+    assert_eq!(by_key(&["discard"]).ok().json()["done"], 1);
+    assert_eq!(server.dwell(&["get", "q", &ids[0]]).code, 3);
+    let nothing = by_key(&["discard"]);
+    assert_eq!((nothing.code, nothing.failure().as_str()), (3, "unknown_queue"), "that was the last of it");
+}
+
+#[test]
+fn what_becomes_of_the_dead_the_expired_and_the_lapsed_is_configured() {
+    let server = server();
+    let args = [
+        "configure",
+        "q",
+        "--dead-ttl",
+        "30d",
+        "--dead-max",
+        "1",
+        "--on-expiry",
+        "drop",
+        "--max-leased",
+        "1",
+        "--lapse-backoff",
+        "first",
+    ];
+    let queue = server.dwell(&args).ok().json();
+    let settings = &queue["settings"];
+    assert_eq!((&settings["dead_ttl"], &settings["dead_max"]), (&json!("30d"), &json!(1)));
+    assert_eq!((&settings["on_expiry"], &settings["max_leased"]), (&json!("drop"), &json!(1)));
+    assert_eq!(settings["lapse_backoff"], "first");
+    let own = json!(["dead_ttl", "dead_max", "on_expiry", "max_leased", "lapse_backoff"]);
+    assert_eq!(queue["own"], own);
+
+    // They are in force.
+    for body in ["1", "2"] {
+        server.dwell(&["put", "q", body]).ok();
+    }
+    let taken = server.dwell(&["take", "q", "--max", "2"]).ok().json();
+    assert_eq!(taken["body"], "1", "one at a time");
+    let ended = server.dwell(&["expire-lease", "q", text(&taken, "id"), "--takes", "1"]).ok().json();
+    assert_eq!(ended["state"], "scheduled", "a lapse waits for the backoff");
+
+    let mut args = vec!["configure", "q"];
+    for name in ["dead_ttl", "dead_max", "on_expiry", "max_leased", "lapse_backoff"] {
+        args.extend(["--reset", name]);
+    }
+    let reset = server.dwell(&args).ok().json();
+    assert_eq!(reset["own"], json!([]));
+    assert_eq!(
+        (&reset["settings"]["dead_max"], &reset["settings"]["on_expiry"]),
+        (&Value::Null, &json!("dead"))
+    );
+}
+
+#[test]
 fn queues_stats_and_settings() {
     let server = server();
     server.dwell(&["put", "a", "x"]).ok();
@@ -338,6 +457,7 @@ fn each_command_explains_itself() {
         "resume",
         "revive",
         "discard",
+        "expire-lease",
         "purge",
         "delete-queue",
         "completions",

@@ -111,8 +111,10 @@ fn commands(token: LeaseToken) -> Vec<(&'static str, Command, AttemptLimit)> {
         ("bury", bury, ATTEMPTS_LEFT),
         ("extend", Command::Extend { token, lease_ms: 60_000 }, ATTEMPTS_LEFT),
         ("unbind", Command::Unbind, ATTEMPTS_LEFT),
+        ("unbind, `lapse_backoff`", Command::Unbind, ATTEMPTS_LEFT),
         ("unbind at the last attempt", Command::Unbind, LAST_ATTEMPT),
         ("expire lease", Command::ExpireLease { takes: TAKES }, ATTEMPTS_LEFT),
+        ("expire lease, `lapse_backoff`", Command::ExpireLease { takes: TAKES }, ATTEMPTS_LEFT),
         ("expire lease at the last attempt", Command::ExpireLease { takes: TAKES }, LAST_ATTEMPT),
         ("expire lease of an earlier take", Command::ExpireLease { takes: TAKES - 1 }, ATTEMPTS_LEFT),
         ("cancel", Command::Cancel, ATTEMPTS_LEFT),
@@ -127,6 +129,11 @@ fn commands(token: LeaseToken) -> Vec<(&'static str, Command, AttemptLimit)> {
         ("discard", Command::Discard, ATTEMPTS_LEFT),
         ("give up the key", Command::GiveUpKey, ATTEMPTS_LEFT),
     ]
+}
+
+/// The settings of the queue that a row of the command table is tried in.
+fn settings_of(row: &str) -> Settings {
+    if row.ends_with("`lapse_backoff`") { backing_off() } else { Settings::default() }
 }
 
 /// Does not compile once a command is added, as a reminder to add its rows above.
@@ -340,9 +347,9 @@ fn what_time_does() {
 
 #[test]
 fn what_commands_do() {
-    let settings = Settings::default();
     let rows = commands(RIGHT).into_iter().enumerate().map(|(index, (row, command, limit))| {
         has_a_row(&command);
+        let settings = settings_of(row);
         let cells = situations().into_iter().map(|(column, before, token)| {
             let command = &commands(token)[index].1;
             (column, outcome(&before, apply(&before, command, now(), rules(limit, &settings))))
@@ -355,8 +362,8 @@ fn what_commands_do() {
 #[test]
 fn what_commands_do_to_a_message_that_expired_while_it_was_held() {
     let before = Standing { expires: Some(at(NOW_MS)), ..leased(true) };
-    let settings = Settings::default();
     let rows = commands(RIGHT).into_iter().map(|(row, command, limit)| {
+        let settings = settings_of(row);
         let applied = apply(&before, &command, now(), rules(limit, &settings));
         (row, vec![("leased, right token", outcome(&before, applied))])
     });

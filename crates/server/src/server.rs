@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::admission::Memory;
 use crate::beanstalkd;
-use crate::config::{Configured, QueueConfig, ServerConfig};
+use crate::config::{ApplyError, Configured, QueueConfig, ServerConfig};
 use crate::delivery::Delivery;
 use crate::http::{self, Ailment, App, Hosts, Walks};
 use crate::listener::{Admitted, BindError, Bound, Listeners, check_exposure};
@@ -95,8 +95,23 @@ impl Control {
         check_exposure(self.address, self.insecure, tokens, tls)
     }
 
+    /// Brings settings of queues in as [`apply_queues`](crate::apply_queues) does. If that succeeds those of `now` are
+    /// [kept](Control::keep_queues). A queue that is deleted meanwhile has them, and not those of before.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn apply_queues(
+        &self,
+        store: &dyn Store,
+        before: &[QueueConfig],
+        now: &[QueueConfig],
+    ) -> Result<usize, ApplyError> {
+        self.configured.apply(store, before, now).await
+    }
+
     /// The configuration in force has these settings of queues, which [`apply_queues`](crate::apply_queues) has brought into the
-    /// store: a queue that is deleted over HTTP gets its own again before that is answered.
+    /// store: a queue that is deleted over HTTP gets its own again before that is answered, or, where the store refuses them
+    /// then, as soon as it takes them.
     pub fn keep_queues(&self, queues: &[QueueConfig]) {
         self.configured.replace(queues);
     }

@@ -27,7 +27,7 @@ pub(crate) struct Get {
     #[arg(long, conflicts_with = "id")]
     key: Option<Key>,
     /// Where no live message has the key, the youngest of the dead that had it
-    #[arg(long, requires = "key")]
+    #[arg(long, requires = "key", conflicts_with_all = ["id", "number"])]
     dead: bool,
     /// The message with this number, in whatever queue
     #[arg(long, conflicts_with_all = ["id", "key"])]

@@ -1,13 +1,20 @@
 //! Brings the queues' settings into a store: those that a configuration names, and no others; when it comes into force, and again
 //! for a queue that was deleted.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use dwell_model::{QueueName, Setting, SettingChange, SettingName};
 use dwell_store::{Error, Store};
 use thiserror::Error as ThisError;
+use tokio::sync::{Mutex, watch};
 
 use super::layers::QueueConfig;
+
+/// After which time settings that the store has refused are brought in again; twice as long each time, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// A queue that could not be configured.
 #[derive(Debug, ThisError)]
@@ -96,22 +103,176 @@ async fn refused(
 
 /// Queues that the configuration in force has settings for. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Configured(Arc<RwLock<Vec<QueueConfig>>>);
+pub(crate) struct Configured(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    in_force: RwLock<Vec<QueueConfig>>,
+    /// Whose turn it is to bring settings into the store: a configuration that comes into force, or one queue that was deleted. A queue
+    /// is never left with settings that were read before another configuration came, and written after. Held with it: the queues
+    /// that are without their settings since the store has refused them.
+    turn: Mutex<BTreeSet<QueueName>>,
+}
 
 impl Configured {
     /// These are in force from now on.
     pub(crate) fn replace(&self, queues: &[QueueConfig]) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = queues.to_vec();
+        *self.0.in_force.write().unwrap_or_else(PoisonError::into_inner) = queues.to_vec();
     }
 
-    /// Brings the settings of a queue in again, if the configuration has any.
+    /// Does what [`apply_queues`] does; if that succeeds, `now` is in force.
     ///
     /// # Errors
-    /// The store's.
-    pub(crate) async fn restore(&self, store: &dyn Store, queue: &QueueName) -> Result<(), Error> {
-        let of_queue = |queues: &Vec<QueueConfig>| queues.iter().find(|one| one.name == *queue).cloned();
-        let found = of_queue(&self.0.read().unwrap_or_else(PoisonError::into_inner));
-        let Some(found) = found else { return Ok(()) };
-        apply_queues(store, &[], &[found]).await.map(drop).map_err(|refused| refused.error)
+    /// As there.
+    pub(crate) async fn apply(
+        &self,
+        store: &dyn Store,
+        before: &[QueueConfig],
+        now: &[QueueConfig],
+    ) -> Result<usize, ApplyError> {
+        let _turn = self.0.turn.lock().await;
+        let changed = apply_queues(store, before, now).await?;
+        self.replace(now);
+        Ok(changed)
+    }
+
+    /// Brings the settings of a queue that was deleted in again, if the configuration has any. Where the store refuses them just
+    /// then, it is asked again from time to time until it takes them, or until the server ends: with the next one they come anyway.
+    pub(crate) async fn restore(
+        &self,
+        store: &Arc<dyn Store>,
+        queue: &QueueName,
+        draining: &watch::Receiver<bool>,
+    ) {
+        let mut waiting = self.0.turn.lock().await;
+        let Err(error) = self.bring_in(&**store, queue).await else { return };
+        if !may_pass(&error) {
+            given_up(queue, &error);
+        } else if waiting.insert(queue.clone()) {
+            tracing::warn!(%queue, code = error.code(), %error, "a deleted queue has lost its configured settings; trying again");
+            let restoring = self.clone().restore_later(Arc::clone(store), queue.clone());
+            let mut draining = draining.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = draining.wait_for(|is_draining| *is_draining) => {}
+                    () = restoring => {}
+                }
+            });
+        }
+    }
+
+    async fn restore_later(self, store: Arc<dyn Store>, queue: QueueName) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(LONGEST_PAUSE);
+            let mut waiting = self.0.turn.lock().await;
+            match self.bring_in(&*store, &queue).await {
+                Err(error) if may_pass(&error) => continue,
+                Err(error) => given_up(&queue, &error),
+                Ok(()) => tracing::info!(%queue, "a deleted queue has its configured settings again"),
+            }
+            waiting.remove(&queue);
+            return;
+        }
+    }
+
+    /// Gives the queue those of the settings in force that it does not have. What it was given since it was deleted stays.
+    async fn bring_in(&self, store: &dyn Store, queue: &QueueName) -> Result<(), Error> {
+        let wanted = {
+            let in_force = self.0.in_force.read().unwrap_or_else(PoisonError::into_inner);
+            in_force.iter().find(|one| one.name == *queue).map(|one| one.settings.clone())
+        };
+        let Some(wanted) = wanted else { return Ok(()) };
+        let own = match store.stats(queue.clone()).await {
+            Ok(stats) => stats.own,
+            Err(Error::UnknownQueue { .. }) => Default::default(),
+            Err(error) => return Err(error),
+        };
+        let is_own = |setting: &Setting| own.iter().any(|known| known.name() == setting.name());
+        let missing = wanted.into_iter().filter(|setting| !is_own(setting)).map(SettingChange::Set);
+        let missing: Vec<SettingChange> = missing.collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        store.configure(queue.clone(), missing).await.map(drop)
+    }
+}
+
+/// Whether the store may take later what it has refused so.
+fn may_pass(error: &Error) -> bool {
+    !error.needs_reopen() && (error.is_retryable() || matches!(error, Error::OutcomeUnknown { .. }))
+}
+
+fn given_up(queue: &QueueName, error: &Error) {
+    tracing::warn!(%queue, code = error.code(), %error, "a deleted queue has lost its configured settings");
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use dwell_model::Limits;
+    use dwell_store::{MemoryStore, QueueStats, delegate_store};
+    use dwell_time::SystemClock;
+    use futures_util::FutureExt as _;
+    use tokio::sync::Semaphore;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Its answers to `configure` come after a permit each.
+    struct Slow {
+        memory: MemoryStore,
+        answers: Semaphore,
+    }
+
+    #[async_trait]
+    impl Store for Slow {
+        async fn configure(
+            &self,
+            queue: QueueName,
+            changes: Vec<SettingChange>,
+        ) -> dwell_store::Result<QueueStats> {
+            let configured = self.memory.configure(queue, changes).await;
+            self.answers.acquire().await.unwrap().forget();
+            configured
+        }
+
+        delegate_store! {
+            self.memory;
+            own: configure;
+            forward: put take take_id settle expire_lease cancel reschedule get locate list peek stats queues;
+            forward: ready revive forecast deaths discard purge delete_queue;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_queue_that_is_deleted_while_a_configuration_comes_into_force_has_the_settings_of_that() {
+        let memory = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
+        let slow = Arc::new(Slow { memory, answers: Semaphore::new(0) });
+        let store = Arc::clone(&slow) as Arc<dyn Store>;
+        let (_drain, draining) = watch::channel(false);
+        let queue: QueueName = "q".parse().unwrap();
+        let lease = |queue: &str, ms| {
+            let name = queue.parse().unwrap();
+            QueueConfig { name, settings: vec![Setting::LeaseMs(ms)] }
+        };
+        let (before, now) = ([lease("q", 60_000)], [lease("q", 120_000), lease("r", 120_000)]);
+        let configured = Configured::default();
+        configured.replace(&before);
+
+        // The queue has its new settings, and the configuration is not in force: another queue's have not been answered.
+        let mut reload = Box::pin(configured.apply(&*store, &before, &now));
+        assert!(reload.as_mut().now_or_never().is_none());
+        slow.answers.add_permits(1);
+        assert!(reload.as_mut().now_or_never().is_none());
+        slow.memory.stats("r".parse().unwrap()).await.unwrap();
+        slow.memory.delete_queue(queue.clone()).await.unwrap();
+        let mut restore = Box::pin(configured.restore(&store, &queue, &draining));
+        assert!(restore.as_mut().now_or_never().is_none());
+        slow.answers.add_permits(2);
+        let both = timeout(Duration::from_secs(20), async { tokio::join!(reload, restore) });
+        assert_eq!(both.await.unwrap().0.unwrap(), 2);
+        assert_eq!(slow.memory.stats(queue).await.unwrap().settings.lease_ms, 120_000);
     }
 }

@@ -106,15 +106,14 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, call: Call) -> Result<Re
     Ok(json(StatusCode::OK, &Removed { removed }))
 }
 
-/// What the configuration says of the queue stays in force. Also where it was deleted by a call that has failed after that.
+/// What the configuration says of the queue stays in force. Also where it was deleted by a call that has failed after that, and where
+/// the store does not take the settings now: the queue is deleted all the same, and the answer says so.
 async fn delete_and_restore(app: Arc<App>, managed: Managed, queue: QueueName) -> Result<u64, Error> {
     let deleting = app.store.delete_queue(queue.clone());
     let deleted = managed.done(deleting, |removed| Some(*removed)).await;
-    match &deleted {
-        Ok(_) | Err(Error::UnknownQueue { .. }) => app.configured.restore(&*app.store, &queue).await?,
-        // It may be deleted. Where it is not, its settings are those of the configuration, and nothing is changed.
-        Err(Error::OutcomeUnknown { .. }) => drop(app.configured.restore(&*app.store, &queue).await),
-        Err(_) => {}
+    // Where the outcome is unknown it may be deleted. Where it is not, it has its settings, and nothing is changed.
+    if matches!(&deleted, Ok(_) | Err(Error::UnknownQueue { .. } | Error::OutcomeUnknown { .. })) {
+        app.configured.restore(&app.store, &queue, &app.draining).await;
     }
     deleted
 }

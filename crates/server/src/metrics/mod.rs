@@ -4,6 +4,7 @@
 //! - `queues`: counts by queue, of which a bounded number have series of their own
 //! - `histogram`: counts by size
 //! - `census`: the walk over all queues that says how many messages they have now
+//! - `deaths`: what the store says of deaths and discards, brought into the counts by queue
 //! - `recent`: what has happened in the last quarter of an hour, and in the last day
 //! - `readiness`: whether the store serves
 //! - `page`: names, and the text
@@ -13,6 +14,7 @@
 //! `docs/metrics.md` describes all of it for operators; a test compares the two.
 
 mod census;
+mod deaths;
 mod histogram;
 mod page;
 mod process;
@@ -23,15 +25,16 @@ mod source;
 mod store;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use dwell_store::{DeathCounts, DiscardCounts, QueueDeaths, Store};
+use dwell_store::Store;
 use dwell_time::Clock;
 use tokio::time::timeout;
 
 use self::census::Census;
+use self::deaths::Heard;
 pub(crate) use self::page::CONTENT_TYPE;
 use self::page::Snapshot;
 pub(crate) use self::queues::QueueMeters;
@@ -96,6 +99,10 @@ pub(crate) struct Metrics {
     refusals: Mutex<BTreeMap<&'static str, u64>>,
     /// The last walk over all queues, and when it was made, on the monotonic clock.
     census: tokio::sync::Mutex<Option<(u64, Arc<Census>)>>,
+    /// What the store has said of deaths and discards.
+    deaths: tokio::sync::Mutex<Heard>,
+    /// Whether it has said anything.
+    has_deaths: AtomicBool,
     readiness: Readiness,
     source: OnceLock<Arc<dyn Samples>>,
 }
@@ -109,6 +116,8 @@ impl Default for Metrics {
             statuses: (100..600).map(|_| Count::default()).collect(),
             refusals: Mutex::default(),
             census: tokio::sync::Mutex::default(),
+            deaths: tokio::sync::Mutex::default(),
+            has_deaths: AtomicBool::new(false),
             readiness: Readiness::default(),
             source: OnceLock::new(),
         }
@@ -167,17 +176,18 @@ impl Metrics {
         // A store that does not serve says nothing of its queues either, and would be waited for.
         let census = if is_up { self.census(&**store, now_ms).await } else { None };
         self.queues.rank(now_ms);
-        let deaths = if is_up { timeout(CENSUS_PATIENCE, store.deaths()).await } else { Ok(Ok(Vec::new())) };
-        // A page that goes without them says nothing of them: no counter falls.
-        let deaths = deaths.ok().and_then(Result::ok).unwrap_or_default();
-        let deaths = self.shown_deaths(deaths);
+        if is_up {
+            self.hear_of_deaths(&**store).await;
+        }
+        let has_deaths = self.has_deaths.load(Ordering::Relaxed);
+        let is_known = |event: &str| event != queues::DEATH || has_deaths;
         let refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let snapshot = Snapshot {
             is_up,
             census,
             queues: self.queues.all(),
-            deaths,
-            events: self.queues.totals().to_vec(),
+            has_deaths,
+            events: self.queues.totals().into_iter().filter(|(event, _)| is_known(event)).collect(),
             connections: Protocol::ALL.map(|protocol| {
                 let at = protocol as usize;
                 (protocol.as_str(), self.connections[at].get(), self.connections_ever[at].get())
@@ -196,31 +206,17 @@ impl Metrics {
         snapshot.text()
     }
 
-    /// By label: queues with series of their own by themselves, all others together.
-    ///
-    /// What is counted of a queue whose series leaves the page moves to the others' with all it has been: a rate over them shows a
-    /// rise once. Alerts are on the sum over queues, which stays right.
-    fn shown_deaths(&self, all: Vec<QueueDeaths>) -> Vec<(String, DeathCounts, DiscardCounts)> {
-        let mut shown = Vec::new();
-        let (mut deaths, mut discarded) = (DeathCounts::default(), DiscardCounts::default());
-        for of in all {
-            match of.queue.filter(|queue| self.queues.has_own(queue)) {
-                Some(queue) => shown.push((queue.as_str().to_owned(), of.deaths, of.discarded)),
-                None => {
-                    deaths.attempts += of.deaths.attempts;
-                    deaths.lapse += of.deaths.lapse;
-                    deaths.expiry += of.deaths.expiry;
-                    deaths.buried += of.deaths.buried;
-                    discarded.dead_ttl += of.discarded.dead_ttl;
-                    discarded.dead_max += of.discarded.dead_max;
-                    discarded.on_expiry += of.discarded.on_expiry;
-                    discarded.asked += of.discarded.asked;
-                }
+    /// Asks the store what has died, and counts what is new of it. Where it does not say so in time, what it has said before stands.
+    async fn hear_of_deaths(&self, store: &dyn Store) {
+        let hearing = async {
+            // Held over the call: of two answers the older one is never taken for one that has fallen.
+            let mut heard = self.deaths.lock().await;
+            if let Ok(all) = store.deaths().await {
+                heard.hear(all, &self.queues);
+                self.has_deaths.store(true, Ordering::Relaxed);
             }
-        }
-        shown.sort_unstable_by(|(a, ..), (b, ..)| a.cmp(b));
-        shown.push((queues::OTHER.to_owned(), deaths, discarded));
-        shown
+        };
+        let _ = timeout(CENSUS_PATIENCE, hearing).await;
     }
 
     /// All queues as they are now; `None` if the store does not say.

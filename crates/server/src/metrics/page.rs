@@ -6,15 +6,15 @@ use std::sync::Arc;
 use axum::http::HeaderValue;
 use dwell_delivery::schedule::Runs;
 use dwell_delivery::sinks::webhook;
-use dwell_store::{DeathCounts, DiscardCounts};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
+use super::Count;
 use super::census::{Census, Standing};
 use super::process::Process;
-use super::queues::{Meter, OTHER};
+use super::queues::{DEATHS, DISCARDS, Meter, OTHER};
 use super::source::{Sample, SampleValue};
 use crate::delivery::Sink;
 
@@ -86,8 +86,8 @@ pub(super) struct Snapshot {
     pub(super) is_up: bool,
     pub(super) census: Option<Arc<Census>>,
     pub(super) queues: Vec<(String, Arc<Meter>)>,
-    /// What has died and was discarded: of the queues that are shown, and of all others together under [`OTHER`].
-    pub(super) deaths: Vec<(String, DeathCounts, DiscardCounts)>,
+    /// Whether the store has ever said what has died. Until then these counts are left out: the page after would show a leap from 0.
+    pub(super) has_deaths: bool,
     /// All that has happened, in all queues together.
     pub(super) events: Vec<(&'static str, u64)>,
     pub(super) connections: [(&'static str, u64, u64); 2],
@@ -146,25 +146,20 @@ impl Snapshot {
         Ok(())
     }
 
-    fn deaths(&self, metric: &mut MetricEncoder<'_>) -> fmt::Result {
-        for (queue, deaths, _) in &self.deaths {
-            let DeathCounts { attempts, lapse, expiry, buried } = *deaths;
-            for (reason, count) in
-                [("attempts", attempts), ("lapse", lapse), ("expiry", expiry), ("buried", buried)]
-            {
-                counter(&mut metric.encode_family(&[("queue", queue.as_str()), ("reason", reason)])?, count)?;
-            }
+    /// Counts of each queue by reason.
+    fn by_reason<const N: usize>(
+        &self,
+        metric: &mut MetricEncoder<'_>,
+        reasons: [&'static str; N],
+        read: fn(&Meter) -> &[Count; N],
+    ) -> fmt::Result {
+        if !self.has_deaths {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    fn discarded(&self, metric: &mut MetricEncoder<'_>) -> fmt::Result {
-        for (queue, _, discarded) in &self.deaths {
-            let DiscardCounts { dead_ttl, dead_max, on_expiry, asked } = *discarded;
-            for (reason, count) in
-                [("dead_ttl", dead_ttl), ("dead_max", dead_max), ("on_expiry", on_expiry), ("asked", asked)]
-            {
-                counter(&mut metric.encode_family(&[("queue", queue.as_str()), ("reason", reason)])?, count)?;
+        for (queue, meter) in &self.queues {
+            for (reason, count) in reasons.into_iter().zip(read(meter)) {
+                let labels = [("queue", queue.as_str()), ("reason", reason)];
+                counter(&mut metric.encode_family(&labels)?, count.get())?;
             }
         }
         Ok(())
@@ -229,8 +224,8 @@ impl Snapshot {
             "dwell_buries" => self.each_meter(metric, |meter| meter.buries.get()),
             "dwell_extends" => self.each_meter(metric, |meter| meter.extends.get()),
             "dwell_cancels" => self.each_meter(metric, |meter| meter.cancels.get()),
-            "dwell_deaths" => self.deaths(metric),
-            "dwell_discarded" => self.discarded(metric),
+            "dwell_deaths" => self.by_reason(metric, DEATHS, |meter| &meter.deaths),
+            "dwell_discarded" => self.by_reason(metric, DISCARDS, |meter| &meter.discards),
             "dwell_lateness_seconds" => self.lateness(metric),
             "dwell_events" => self.events.iter().try_for_each(|(event, count)| {
                 counter(&mut metric.encode_family(&[("event", *event)])?, *count)

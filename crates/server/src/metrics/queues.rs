@@ -7,7 +7,9 @@
 //!    of both stay right, because Prometheus takes a new series and a reset alike. Were what it counted added to
 //!    another series, that one's rate would tell of a storm that never was.
 //! 3. What was counted in series that are gone is kept beside them: [`QueueMeters::totals`] has all that ever happened.
-//! 4. Which queues are the busiest is looked at when a page is made. Among those without a series, a summary of
+//! 4. Deaths and discards are the store's to count. What is new of them since it was last asked is counted as if it happened then: see
+//!    [`deaths`](super::deaths).
+//! 5. Which queues are the busiest is looked at when a page is made. Among those without a series, a summary of
 //!    bounded size finds them: Misra and Gries, "Finding repeated elements" (1982), which keeps every queue that has
 //!    more than one part in [`CANDIDATES`] of the activity.
 
@@ -37,6 +39,13 @@ pub(crate) const OTHER: &str = "~other";
 pub(crate) const LATENESS_MS: [u64; 15] =
     [0, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000, 300_000, 3_600_000];
 
+/// Why messages die, as the page calls it.
+pub(crate) const DEATHS: [&str; 4] = ["attempts", "lapse", "expiry", "buried"];
+/// Why messages are discarded, likewise.
+pub(crate) const DISCARDS: [&str; 4] = ["dead_ttl", "dead_max", "on_expiry", "asked"];
+/// What [`QueueMeters::totals`] calls the sum of all [`DEATHS`].
+pub(crate) const DEATH: &str = "death";
+
 /// What is counted of a queue, or of all that share a series.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -48,7 +57,10 @@ pub(crate) struct Meter {
     pub(crate) buries: Count,
     pub(crate) extends: Count,
     pub(crate) cancels: Count,
-    pub(crate) deaths: Count,
+    /// By reason, as [`DEATHS`] has them.
+    pub(crate) deaths: [Count; DEATHS.len()],
+    /// By reason, as [`DISCARDS`] has them.
+    pub(crate) discards: [Count; DISCARDS.len()],
     pub(crate) lateness: Histogram<{ LATENESS_MS.len() }>,
     recent: Mutex<Recent>,
     /// What has happened lately: halved each time that the busiest are looked for.
@@ -66,7 +78,8 @@ impl Meter {
             buries: Count::default(),
             extends: Count::default(),
             cancels: Count::default(),
-            deaths: Count::default(),
+            deaths: Default::default(),
+            discards: Default::default(),
             lateness: Histogram::new(&LATENESS_MS),
             recent: Mutex::default(),
             activity: Count::default(),
@@ -74,19 +87,19 @@ impl Meter {
     }
 }
 
-/// What happens to messages, as the page calls it, and where it is counted.
-type Event = (&'static str, fn(&Meter) -> &Count);
+/// What happens to messages, as the page calls it, and how often it has happened.
+type Event = (&'static str, fn(&Meter) -> u64);
 
 const EVENTS: [Event; 9] = [
-    ("put", |meter| &meter.puts),
-    ("take", |meter| &meter.takes),
-    ("ack", |meter| &meter.acks),
-    ("retry", |meter| &meter.retries),
-    ("release", |meter| &meter.releases),
-    ("bury", |meter| &meter.buries),
-    ("extend", |meter| &meter.extends),
-    ("cancel", |meter| &meter.cancels),
-    ("death", |meter| &meter.deaths),
+    ("put", |meter| meter.puts.get()),
+    ("take", |meter| meter.takes.get()),
+    ("ack", |meter| meter.acks.get()),
+    ("retry", |meter| meter.retries.get()),
+    ("release", |meter| meter.releases.get()),
+    ("bury", |meter| meter.buries.get()),
+    ("extend", |meter| meter.extends.get()),
+    ("cancel", |meter| meter.cancels.get()),
+    (DEATH, |meter| meter.deaths.iter().map(Count::get).sum()),
 ];
 
 /// Series that have left the page.
@@ -105,7 +118,7 @@ impl Former {
         self.leaving.retain_mut(|meter| {
             let Some(meter) = Arc::get_mut(meter) else { return true };
             for (count, (_, read)) in counts.iter_mut().zip(EVENTS) {
-                *count += read(meter).get();
+                *count += read(meter);
             }
             false
         });
@@ -185,6 +198,11 @@ impl QueueMeters {
         Arc::clone(meter)
     }
 
+    /// Where to count what happens to queues that are not known by name.
+    pub(super) fn other(&self) -> &Meter {
+        &self.other
+    }
+
     /// Notes what has just happened to a queue, whose counts are in `meter`.
     pub(crate) fn happened(&self, meter: &Meter, now: Timestamp, tally: &Tally) {
         for recent in [&meter.recent, &self.recent] {
@@ -212,7 +230,7 @@ impl QueueMeters {
         let mut gone = former.counts.iter();
         EVENTS.map(|(event, read)| {
             let meters = own.values().chain(&former.leaving).chain([&self.other]);
-            let here: u64 = meters.map(|meter| read(meter).get()).sum();
+            let here: u64 = meters.map(|meter| read(meter)).sum();
             (event, here + gone.next().copied().unwrap_or_default())
         })
     }

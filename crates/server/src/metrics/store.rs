@@ -189,7 +189,6 @@ impl Store for Metered {
         self.count(runs, &answers, |meter, tally, counted, settled| {
             counted(meter, tally);
             if matches!(settled, Settled::Dead(_)) {
-                meter.deaths.add(1);
                 tally.deaths += 1;
             }
         });

@@ -1,6 +1,6 @@
 //! `delete`, `release`, `bury`, `touch`: what becomes of a job.
 
-use dwell_model::{Number, Timestamp};
+use dwell_model::{Number, Setting, Timestamp};
 use dwell_store::{LeaseRef, Store, Target};
 use dwell_time::ManualClock;
 
@@ -88,6 +88,24 @@ async fn a_buried_job_is_set_aside_with_its_new_priority() {
         ("buried", "9", "1")
     );
     client.expect(&format!("bury {id} 9"), "NOT_FOUND").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_buried_job_beyond_the_dead_max_of_its_tube_is_gone() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    server.set(Setting::DeadMax(1)).await;
+    let mut ids = Vec::new();
+    for body in ["1", "2"] {
+        let id = client.put(0, 0, 9, body).await;
+        assert_eq!(client.reserve().await, id);
+        client.expect(&format!("bury {id} 0"), "BURIED").await;
+        ids.push(id);
+    }
+    client.expect(&format!("peek {}", ids[0]), "NOT_FOUND").await;
+    client.expect(&format!("kick-job {}", ids[0]), "NOT_FOUND").await;
+    assert_eq!(client.job("peek-buried").await.1, ids[1]);
     server.stop().await;
 }
 

@@ -1,5 +1,7 @@
 //! `kick` and `kick-job`.
 
+use dwell_model::Setting;
+
 use crate::support::{Client, start};
 
 /// A buried job in the tube `default`.
@@ -68,5 +70,24 @@ async fn kick_job_kicks_a_buried_and_a_delayed_job_and_no_other() {
     }
     let held = client.reserve().await;
     client.expect(&format!("kick-job {held}"), "NOT_FOUND").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_kick_passes_max_pending_which_refuses_puts_alone() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    let one = buried(&mut client, "1").await;
+    let two = buried(&mut client, "2").await;
+    client.put(0, 0, 9, "ready").await;
+    server.set(Setting::MaxPending(1)).await;
+    client.expect("put 0 0 9 1\r\nx", "OUT_OF_MEMORY").await;
+    client.expect("kick 1", "KICKED 1").await;
+    client.expect(&format!("kick-job {two}"), "KICKED").await;
+    for id in [one, two] {
+        assert_eq!(client.map(&format!("stats-job {id}")).await["state"], "ready");
+    }
+    assert_eq!(server.counts().await.ready, 3);
+    client.expect("put 0 0 9 1\r\nx", "OUT_OF_MEMORY").await;
     server.stop().await;
 }

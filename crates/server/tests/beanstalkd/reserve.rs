@@ -1,6 +1,6 @@
 //! `reserve`, `reserve-with-timeout`, `reserve-job`.
 
-use dwell_model::Limits;
+use dwell_model::{Limits, Setting};
 use dwell_store::{Put, Store};
 
 use crate::support::{now_ms, start, start_with};
@@ -164,5 +164,26 @@ async fn past_the_cap_of_leases_a_reserve_says_that_memory_is_out() {
     client.expect("reserve-with-timeout 0", "OUT_OF_MEMORY").await;
     client.expect(&format!("delete {first}"), "DELETED").await;
     client.reserve().await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn at_the_max_leased_of_its_tube_a_reserve_waits_until_a_job_is_settled() {
+    let server = start().await;
+    let (mut holder, mut worker) = (server.connect().await, server.connect().await);
+    server.set(Setting::MaxLeased(1)).await;
+    let (first, second) = (holder.put(0, 0, 60, "1").await, holder.put(0, 0, 60, "2").await);
+    assert_eq!(holder.reserve().await, first);
+    worker.expect("reserve-with-timeout 0", "TIMED_OUT").await;
+    worker.expect(&format!("reserve-job {second}"), "OUT_OF_MEMORY").await;
+    // Other tubes do not notice.
+    worker.expect("use other", "USING other").await;
+    worker.expect("watch other", "WATCHING 2").await;
+    let other = worker.put(0, 0, 60, "other").await;
+    assert_eq!(worker.reserve().await, other);
+    worker.write("reserve\r\n").await;
+    server.until_waiting(1).await;
+    holder.expect(&format!("delete {first}"), "DELETED").await;
+    assert_eq!(worker.next_job().await, ("RESERVED".to_owned(), second, "2".to_owned()));
     server.stop().await;
 }

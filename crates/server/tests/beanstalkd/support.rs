@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::Limits;
+use dwell_model::{Limits, Setting, SettingChange};
 use dwell_server::{BeanstalkdConfig, Drained, Server, ServerConfig};
 use dwell_store::{MemoryStore, StateCounts, Store};
 use dwell_time::{Clock as _, ManualClock, SystemClock};
@@ -176,6 +176,12 @@ impl Running {
     pub(crate) async fn counts(&self) -> StateCounts {
         let stats = self.store.stats("default".parse().unwrap()).await;
         stats.map(|stats| stats.counts).unwrap_or_default()
+    }
+
+    /// Changes a setting of the tube `default`.
+    pub(crate) async fn set(&self, setting: Setting) {
+        let changes = vec![SettingChange::Set(setting)];
+        self.store.configure("default".parse().unwrap(), changes).await.unwrap();
     }
 
     /// How many bytes bodies hold, as the metrics tell.

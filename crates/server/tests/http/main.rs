@@ -17,6 +17,7 @@ mod messages;
 mod metrics;
 mod openapi;
 mod opening;
+mod outage;
 mod overview;
 mod page;
 mod put;

@@ -8,7 +8,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use dwell_server::{Control, Delivery, DeliveryError, Loaded, QueueConfig, apply_queues};
+use dwell_server::{Control, Delivery, DeliveryError, Loaded, QueueConfig};
 use dwell_store::Store;
 use serde::Serialize;
 
@@ -98,11 +98,10 @@ impl Reloader<'_> {
         let stays_guarded = self.control.check(&http.tokens, http.tls.as_ref());
         stays_guarded.map_err(|exposed| vec![Reason::new(exposed.code(), exposed)])?;
         let queues = &new.configuration.queues;
-        let queues_changed = apply_queues(&*self.store, &self.queues, queues)
-            .await
-            .map_err(|refused| vec![Reason::new(refused.error.code(), refused)])?;
+        let applying = self.control.apply_queues(&*self.store, &self.queues, queues);
+        let queues_changed =
+            applying.await.map_err(|refused| vec![Reason::new(refused.error.code(), refused)])?;
         self.queues.clone_from(queues);
-        self.control.keep_queues(queues);
         let refused = |refused: DeliveryError| vec![Reason::new(refused.error.code(), refused)];
         let schedules = new.configuration.schedules.clone();
         let schedules_changed = self.delivery.replace_schedules(schedules).await.map_err(refused)?;
