@@ -163,21 +163,20 @@ impl Dwell {
     }
 
     /// Closes the store for all clones and queues: takes that wait are answered with nothing, all later calls with
-    /// [`Error::Closed`], session leases end, and all is synced. On Redis the end of a session lease spends an attempt of its
-    /// message, in files it spends none. Other processes on the same Redis go on. A store that the caller has opened
-    /// ([`Dwell::on`]) is left as it is.
+    /// [`Error::Closed`], session leases are released, which spends no attempt, and all is synced. Other processes on the same
+    /// Redis go on. A store that the caller has opened ([`Dwell::on`]) is left as it is.
     ///
     /// That of files syncs on this thread.
     ///
     /// # Errors
-    /// [`Error::OutcomeUnknown`] or [`Error::Stopped`] if the disk failed, now or before; [`Error::Closed`] if it was closed
-    /// already.
+    /// [`Error::OutcomeUnknown`] or [`Error::Stopped`] if the disk failed, now or before; [`Error::Unavailable`] if Redis was away,
+    /// and session leases could not be released; [`Error::Closed`] if it was closed already.
     pub async fn close(&self) -> Result<()> {
         match &self.opened {
             #[cfg(feature = "engine")]
             Opened::Engine(engine) => engine.close()?,
             #[cfg(feature = "redis")]
-            Opened::Redis(store) => first(store.leave().await)?,
+            Opened::Redis(store) => first(store.leave().await?)?,
             Opened::Memory(store) => first(store.close())?,
             Opened::Elsewhere => {}
         }

@@ -52,8 +52,9 @@ fn open_redis(address: &Address, limits: Limits, runtime: &Handle) -> Result<Red
 impl Opened {
     /// Ends what the store does for this process; others that share it go on. Call it while the runtime is there.
     pub(crate) async fn leave(&self) {
-        if let Some(redis) = &self.redis {
-            redis.leave().await;
+        let Some(redis) = &self.redis else { return };
+        if let Err(error) = redis.leave().await {
+            tracing::warn!(code = error.code(), %error, "what is left runs out, and spends an attempt of each message");
         }
     }
 
