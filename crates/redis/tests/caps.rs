@@ -208,7 +208,7 @@ async fn several_processes_pass_the_max_leased_of_a_queue_by_no_more_than_its_pa
                 let leased = store.stats(queue()).await.unwrap().counts.leased;
                 highest.fetch_max(leased, Ordering::SeqCst);
                 held.fetch_sub(count, Ordering::SeqCst);
-                let release = |receipt| Settle { receipt, action: Action::Release { priority: None } };
+                let release = |receipt| Settle { receipt, action: Action::Release { after_ms: None, priority: None } };
                 let settles = taken.into_iter().map(|delivery| release(delivery.receipt)).collect();
                 for settled in store.settle(settles).await {
                     settled.unwrap();

@@ -9,7 +9,8 @@ use std::time::Duration;
 use dwell_model::{Limits, QueueName, Setting, SettingChange};
 use dwell_redis::RedisStore;
 use dwell_store::{Delivery, Error, Put, Store as _, Take};
-use dwell_testkit::redis::{Link, Proxy, Server};
+use dwell_testkit::redis::Server;
+use dwell_testkit::redis::proxy::{Link, Proxy};
 use dwell_testkit::{until_async, within};
 
 const LEASE_MS: u64 = 3_600_000;

@@ -8,6 +8,7 @@ use dwell_redis::RedisStore;
 use dwell_store::{LeaseRef, Put, Store as _, Take};
 use dwell_testkit::redis::proxy::{Link, Proxy};
 use dwell_testkit::redis::{Cluster, Sentinels, Server};
+use dwell_testkit::until_async;
 use dwell_time::{Clock, ManualClock, SystemClock};
 
 use super::{message, open, put, queue, within};
