@@ -208,7 +208,8 @@ async fn several_processes_pass_the_max_leased_of_a_queue_by_no_more_than_its_pa
                 let leased = store.stats(queue()).await.unwrap().counts.leased;
                 highest.fetch_max(leased, Ordering::SeqCst);
                 held.fetch_sub(count, Ordering::SeqCst);
-                let release = |receipt| Settle { receipt, action: Action::Release { after_ms: None, priority: None } };
+                let release =
+                    |receipt| Settle { receipt, action: Action::Release { after_ms: None, priority: None } };
                 let settles = taken.into_iter().map(|delivery| release(delivery.receipt)).collect();
                 for settled in store.settle(settles).await {
                     settled.unwrap();
@@ -250,16 +251,16 @@ async fn settings_that_this_version_does_not_know_survive_a_change() {
     let set = async |setting| {
         store.configure(queue(), vec![SettingChange::Set(setting)]).await.unwrap();
     };
-    let said = || -> Vec<String> {
-        redis::from_redis_value(server.command(&["EVAL", EACH, "0", "look"])).unwrap()
-    };
+    let said =
+        || -> Vec<String> { redis::from_redis_value(server.command(&["EVAL", EACH, "0", "look"])).unwrap() };
     set(Setting::MaxPending(5)).await;
     server.command(&["EVAL", EACH, "0", "make"]);
     set(Setting::MaxPending(6)).await;
     assert_eq!(said(), ["7 2.5 x 6"]);
     set(Setting::Spread(3)).await;
     assert_eq!(said(), vec!["7 2.5 x 6"; 3]);
-    let reset = [Setting::MaxPending(0), Setting::Spread(1)].map(|setting| SettingChange::Reset(setting.name()));
+    let reset =
+        [Setting::MaxPending(0), Setting::Spread(1)].map(|setting| SettingChange::Reset(setting.name()));
     let stats = store.configure(queue(), reset.to_vec()).await.unwrap();
     assert!(stats.own.is_empty(), "{:?}", stats.own);
     assert!(said().iter().any(|text| text == "7 2.5 x nil"), "{:?}", said());

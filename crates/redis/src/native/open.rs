@@ -244,13 +244,7 @@ impl Inner {
             self.forget_bound().await;
             released
         };
-        let beats = async {
-            loop {
-                tokio::time::sleep(BEAT).await;
-                // Who is gone is found by those who stay.
-                let _ = self.be_heard().await;
-            }
-        };
+        let beats = self.go_on_being_heard();
         tokio::pin!(given, beats);
         let mut released = 0;
         loop {
@@ -270,6 +264,15 @@ impl Inner {
                 );
                 return Err(Error::Unavailable { reason: reason.into() });
             }
+        }
+    }
+
+    /// Never ends.
+    async fn go_on_being_heard(&self) {
+        loop {
+            tokio::time::sleep(BEAT).await;
+            // Who is gone is found by those who stay.
+            let _ = self.be_heard().await;
         }
     }
 

@@ -127,9 +127,7 @@ pub(super) fn read(stored: &Reply, now: Timestamp, defaults: &Settings) -> Optio
             SettingName::Levels => value.map(|value| {
                 value.items().iter().map(Reply::uint).collect::<Option<Vec<_>>>().map(Setting::Levels)
             }),
-            SettingName::Spread => {
-                value.map(|value| value.uint()?.try_into().ok().map(Setting::Spread))
-            }
+            SettingName::Spread => value.map(|value| value.uint()?.try_into().ok().map(Setting::Spread)),
             SettingName::TokenTtl => value.map(|value| value.uint().map(Setting::TokenMs)),
             SettingName::DeadTtl => value.map(|value| value.uint().map(Setting::DeadTtlMs)),
             SettingName::DeadMax => value.map(|value| value.uint().map(Setting::DeadMax)),
@@ -213,7 +211,7 @@ mod tests {
             let mut own = OwnSettings::default();
             own.change(SettingChange::Set(setting));
             let stored = Reply::Bytes(stored(&own, &[]).expect("it has one").into());
-            assert_eq!(unknown(&stored), []);
+            assert!(unknown(&stored).is_empty());
             assert_eq!(read(&stored, Timestamp::MIN, &Settings::default()), Some(own));
         }
     }
@@ -224,7 +222,8 @@ mod tests {
             ("n".into(), Reply::Int(-7)),
             ("few".into(), Reply::Array(vec![Reply::Float(2.5), Reply::Nil, Reply::Bool(true)])),
         ]);
-        let later = vec![("later".into(), deep), ("much later".into(), Reply::Bytes("x".into()))];
+        let later: Vec<(Bytes, Reply)> =
+            vec![("later".into(), deep), ("much later".into(), Reply::Bytes("x".into()))];
         let mut own = OwnSettings::default();
         for setting in [None, Some(Setting::MaxPending(5))] {
             setting.into_iter().for_each(|setting| own.change(SettingChange::Set(setting)));
