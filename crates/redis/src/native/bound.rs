@@ -364,3 +364,26 @@ impl Inner {
         failed.into_iter().next().map_or(Ok(()), Err)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dwell_model::{Limits, QueueName};
+    use dwell_store::{Put, Store as _, Take};
+    use dwell_testkit::redis::Server;
+
+    use crate::RedisStore;
+
+    /// A call that began before the process left comes to bind after that.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_is_bound_once_a_process_leaves() {
+        let server = Server::start();
+        let store = RedisStore::open(server.address(), Limits::default()).await.unwrap();
+        let jobs = QueueName::new("jobs").unwrap();
+        store.put(vec![Put::new(jobs.clone(), "m")]).await.pop().unwrap().unwrap();
+        assert_eq!(store.leave().await, Ok(true));
+        let late = store.inner.take(&Take::from(jobs.clone()).bound(), false).await;
+        assert_eq!(late.unwrap_err(), super::Error::Closed);
+        let plain = store.inner.take(&Take::from(jobs), false).await.unwrap();
+        assert_eq!(plain.deliveries.len(), 1, "it lies there");
+    }
+}
