@@ -197,27 +197,29 @@ impl Dwell {
     }
 
     /// Closes the store for all clones and queues: waiting takes return no messages, all later calls return
-    /// [`Error::Closed`], session leases are released without spending an attempt, and all is synced. If Redis or PostgreSQL
-    /// does not answer, session leases end later, as after a crash. Other processes on the same store are not affected. A
-    /// store that the caller has opened ([`Dwell::on`]) is left open.
+    /// [`Error::Closed`], session leases are released without spending an attempt, and all is synced. Other processes on the
+    /// same Redis or PostgreSQL are not affected. A store that the caller has opened ([`Dwell::on`]) is left open.
     ///
     /// A store in files syncs on this thread.
     ///
     /// # Errors
-    /// [`Error::OutcomeUnknown`] or [`Error::Stopped`] if the disk failed,
-    /// now or before; [`Error::Closed`] if it was closed already.
+    /// [`Error::OutcomeUnknown`] or [`Error::Stopped`] if the disk failed, now or before; [`Error::Unavailable`] if Redis or
+    /// PostgreSQL did not answer, so that session leases were not released and end as after a crash; [`Error::Closed`] if it was
+    /// closed already.
     pub async fn close(&self) -> Result<()> {
         match &self.opened {
             #[cfg(feature = "engine")]
             Opened::Engine(engine) => engine.close()?,
             #[cfg(feature = "postgres")]
             Opened::Postgres(store) => {
-                let is_first = !store.has_left();
-                store.leave().await;
-                first(is_first)?;
+                first(!store.has_left())?;
+                if !store.leave().await {
+                    let reason = "PostgreSQL did not release session leases".into();
+                    return Err(Error::Unavailable { reason });
+                }
             }
             #[cfg(feature = "redis")]
-            Opened::Redis(store) => first(store.leave().await)?,
+            Opened::Redis(store) => first(store.leave().await?)?,
             Opened::Memory(store) => first(store.close())?,
             Opened::Elsewhere => {}
         }

@@ -2,12 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dwell_model::{Backoff, Limits, PutToken, QueueName, Setting, SettingChange, Timestamp};
 use dwell_redis::RedisStore;
-use dwell_store::{Action, Error, Put, Settle, Store, Take};
+use dwell_store::{Action, Error, LeaseTerms, Put, Settle, Store, Take};
 use dwell_testkit::redis::Server;
+use dwell_time::ManualClock;
 
 const SCRIPT: &str = include_str!("../src/native/lua/backoff.lua");
 
@@ -144,4 +148,120 @@ async fn the_partitions_of_a_queue_share_its_caps() {
     }
     assert_eq!(store.take(Take::from(queue()).max(64)).await.unwrap().len(), 8);
     assert_eq!(store.take(Take::from(queue())).await, Err(Error::TooManyLeased { limit: 8 }));
+}
+
+/// More leases run out at once than a take and a take by id pay for together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_that_have_run_out_take_no_room_from_others() {
+    const LEASES: usize = 1_500;
+    let server = Server::start();
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let limits = Limits::default();
+    let store = RedisStore::open_for_test(server.address(), limits, Arc::new(clock.clone())).await.unwrap();
+    let mut ids = HashSet::new();
+    for _ in 0..LEASES / 500 {
+        for answer in store.put(vec![Put::new(queue(), "m"); 500]).await {
+            ids.insert(answer.unwrap().id);
+        }
+    }
+    for _ in 0..LEASES / 500 {
+        let taken = store.take(Take::from(queue()).max(500).lease_ms(1_000)).await.unwrap();
+        assert_eq!(taken.len(), 500);
+    }
+    store.configure(queue(), vec![SettingChange::Set(Setting::MaxLeased(2))]).await.unwrap();
+    clock.advance(2_000);
+    let taken = store.take(Take::from(queue()).lease_ms(60_000)).await.unwrap();
+    assert_eq!(taken.len(), 1, "none is held");
+    let other = *ids.iter().find(|id| **id != taken[0].message.id).unwrap();
+    let terms = LeaseTerms { lease_ms: Some(60_000), ..LeaseTerms::default() };
+    store.take_id(queue(), other, terms.clone()).await.unwrap();
+    // Now there are as many as there may be.
+    assert_eq!(store.take(Take::from(queue())).await, Ok(Vec::new()));
+    let third = *ids.iter().find(|id| **id != taken[0].message.id && **id != other).unwrap();
+    let refused = store.take_id(queue(), third, terms).await;
+    assert_eq!(refused.unwrap_err(), Error::TooManyLeased { limit: 2 });
+}
+
+/// Two processes, each of which takes from all partitions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn several_processes_pass_the_max_leased_of_a_queue_by_no_more_than_its_partitions_round_up() {
+    const PARTITIONS: u64 = 4;
+    const MOST: u64 = 6;
+    const ROUNDS: usize = 50;
+    let server = Server::start();
+    let limits = Limits::default();
+    let stores = [open(&server, &limits).await, open(&server, &limits).await].map(Arc::new);
+    let settings = [Setting::Spread(PARTITIONS as u16), Setting::MaxLeased(MOST)];
+    let settings = settings.into_iter().map(SettingChange::Set).collect();
+    stores[0].configure(queue(), settings).await.unwrap();
+    for answer in stores[0].put(vec![Put::new(queue(), "m"); 400]).await {
+        answer.unwrap();
+    }
+    let (held, highest) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let workers = (0..8).map(|n| {
+        let (store, held, highest) = (Arc::clone(&stores[n % 2]), Arc::clone(&held), Arc::clone(&highest));
+        tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                let taken = store.take(Take::from(queue()).max(1 + n % 3)).await.unwrap();
+                let count = taken.len() as u64;
+                highest.fetch_max(held.fetch_add(count, Ordering::SeqCst) + count, Ordering::SeqCst);
+                let leased = store.stats(queue()).await.unwrap().counts.leased;
+                highest.fetch_max(leased, Ordering::SeqCst);
+                held.fetch_sub(count, Ordering::SeqCst);
+                let release =
+                    |receipt| Settle { receipt, action: Action::Release { after_ms: None, priority: None } };
+                let settles = taken.into_iter().map(|delivery| release(delivery.receipt)).collect();
+                for settled in store.settle(settles).await {
+                    settled.unwrap();
+                }
+            }
+        })
+    });
+    for worker in workers.collect::<Vec<_>>() {
+        worker.await.unwrap();
+    }
+    let highest = highest.load(Ordering::SeqCst);
+    assert!(highest < MOST + PARTITIONS, "{highest} were leased");
+    // Nobody settles: they stop at the cap, and not before.
+    for store in stores.iter().cycle().take(40) {
+        store.take(Take::from(queue()).max(2)).await.unwrap();
+    }
+    let leased = stores[0].stats(queue()).await.unwrap().counts.leased;
+    assert!((MOST..MOST + PARTITIONS).contains(&leased), "{leased} are leased");
+}
+
+/// A later version has made some of them; this one changes others, and how the queue is spread.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_that_this_version_does_not_know_survive_a_change() {
+    const EACH: &str = "
+        local said = {}
+        for _, key in ipairs(redis.call('KEYS', 'dwell:{*}:m')) do
+          local own = redis.call('HGET', key, 'o')
+          own = own and cmsgpack.unpack(own) or {}
+          if ARGV[1] == 'make' then
+            own.later = { deep = { 7, 2.5, 'x' } }
+            redis.call('HSET', key, 'o', cmsgpack.pack(own))
+          end
+          local deep = own.later and own.later.deep
+          said[#said + 1] = deep and table.concat(deep, ' ') .. ' ' .. tostring(own.pending) or 'none'
+        end
+        return said";
+    let server = Server::start();
+    let store = open(&server, &Limits::default()).await;
+    let set = async |setting| {
+        store.configure(queue(), vec![SettingChange::Set(setting)]).await.unwrap();
+    };
+    let said =
+        || -> Vec<String> { redis::from_redis_value(server.command(&["EVAL", EACH, "0", "look"])).unwrap() };
+    set(Setting::MaxPending(5)).await;
+    server.command(&["EVAL", EACH, "0", "make"]);
+    set(Setting::MaxPending(6)).await;
+    assert_eq!(said(), ["7 2.5 x 6"]);
+    set(Setting::Spread(3)).await;
+    assert_eq!(said(), vec!["7 2.5 x 6"; 3]);
+    let reset =
+        [Setting::MaxPending(0), Setting::Spread(1)].map(|setting| SettingChange::Reset(setting.name()));
+    let stats = store.configure(queue(), reset.to_vec()).await.unwrap();
+    assert!(stats.own.is_empty(), "{:?}", stats.own);
+    assert!(said().iter().any(|text| text == "7 2.5 x nil"), "{:?}", said());
 }

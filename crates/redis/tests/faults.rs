@@ -134,7 +134,7 @@ async fn out_of_memory_lets_stores_open_and_bound_leases_go_on() {
     }
     assert_eq!(store.stats(queue()).await.unwrap().counts.leased, 2, "both are held");
     assert_eq!(ack(&store, held.receipt).await, Ok(Settled::Gone));
-    other.leave().await;
+    other.leave().await.unwrap();
     let again = store.take(Take::from(queue()).max(3)).await.unwrap();
     assert!(again.iter().any(|delivery| delivery.message.id == ended.message.id), "it was freed");
     for delivery in again {
@@ -376,7 +376,7 @@ async fn a_process_that_leaves_frees_what_is_bound_to_it_at_once() {
     let id = put(&leaving, message("m")).await.unwrap().id;
     let held = leaving.take(Take::from(queue()).lease_ms(3_600_000).bound()).await.unwrap().pop().unwrap();
     assert_eq!((held.message.id, other.take(Take::from(queue())).await.unwrap().len()), (id, 0));
-    leaving.leave().await;
+    leaving.leave().await.unwrap();
     let taken = other.take(Take::from(queue())).await.unwrap().pop().unwrap();
     assert_eq!(taken.message.id, id);
     assert_eq!(ack(&other, held.receipt).await, Err(Error::LeaseLost));
@@ -387,8 +387,8 @@ async fn a_process_that_has_left_begins_no_call_any_more() {
     let server = Server::start();
     let (left, other) = (open(server.address()).await, open(server.address()).await);
     let id = put(&left, message("m")).await.unwrap().id;
-    assert!(left.leave().await);
-    assert!(!left.leave().await, "once is enough");
+    assert_eq!(left.leave().await, Ok(true));
+    assert_eq!(left.leave().await, Ok(false), "once is enough");
     assert_eq!(put(&left, message("late")).await.unwrap_err(), Error::Closed);
     for take in [Take::from(queue()), Take::from(queue()).bound(), Take::from(queue()).wait_ms(60_000)] {
         assert_eq!(left.take(take).await.unwrap_err(), Error::Closed);

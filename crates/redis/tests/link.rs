@@ -106,7 +106,7 @@ fn a_store_with_a_thread_of_its_own_serves_threads_without_a_runtime() {
     assert_eq!(&taken[0].message.body[..], b"due");
 
     // Awaited by a thread that no runtime has, it releases what this process holds.
-    pollster::block_on(store.store().leave());
+    pollster::block_on(store.store().leave()).unwrap();
     // Dropped on a thread of another runtime, it waits for nothing there.
     Runtime::new().unwrap().block_on(async move { drop(store) });
     let store =

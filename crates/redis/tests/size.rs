@@ -256,7 +256,7 @@ async fn names_of_processes_that_have_ended_do_not_pile_up_in_the_directory() {
     assert_eq!(held.len(), 1);
     for n in 0..PROCESSES {
         let store = named(&format!("process-{n}")).await.unwrap();
-        store.leave().await;
+        store.leave().await.unwrap();
     }
     let names = int(server.command(&["HLEN", "{dwell}:c"]));
     assert!(names < PROCESSES / 3, "{names} names of {PROCESSES} processes");

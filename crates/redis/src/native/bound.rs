@@ -10,6 +10,8 @@
 //!    forgets it again. Meanwhile nothing is bound there; whoever wants to waits, and says so anew.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use dwell_store::{Error, Result};
@@ -34,6 +36,9 @@ const PLACES: usize = 512;
 /// Where nothing was bound for so long it is looked whether anything is yet; and again after so long where something is.
 const IDLE_MS: u64 = 60_000;
 const HELD_MS: u64 = 10 * 60_000;
+
+/// How soon what could not be released is tried again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Where this process binds leases.
 #[derive(Debug, Default)]
@@ -85,6 +90,11 @@ impl Drop for Binding<'_> {
                 }
             }
         }
+        let was_last = bound.binding.is_empty();
+        drop(bound);
+        if was_last {
+            self.inner.left.notify_waiters();
+        }
     }
 }
 
@@ -107,6 +117,7 @@ impl Drop for Leaving<'_> {
 
 impl Inner {
     /// Says that leases of this process may be bound in some partitions, for as long as the answer is kept and some time after.
+    /// None may be once it has begun to leave.
     pub(super) async fn enter_bound<'a>(
         &self,
         places: impl IntoIterator<Item = &'a Partition>,
@@ -118,6 +129,10 @@ impl Inner {
             left.as_mut().enable();
             {
                 let mut bound = locked(&self.bound);
+                // Under this lock: whoever leaves waits for all that have come before.
+                if self.has_left.load(Ordering::SeqCst) {
+                    return Err(Error::Closed);
+                }
                 if !places.iter().any(|at| bound.leaving.contains(at)) {
                     places.iter().for_each(|at| *bound.binding.entry(at.clone()).or_default() += 1);
                     let now_ms = self.wire.mono_ms();
@@ -271,42 +286,104 @@ impl Inner {
     /// Frees the leases that were bound to a process which has ended; where Redis is away, whoever tidies up next tries again.
     /// Where somebody else's data is in the way they run out at their deadlines.
     pub(super) async fn free_bound(&self, process: &[u8]) -> Result<()> {
-        self.free(process, Fields::new().with("process", process), Patience::Usual, false).await
+        self.free(process, Fields::new().with("process", process), Patience::Usual).await
     }
 
-    /// Releases what is bound to this process, which ends in order: no attempt is spent.
+    /// Releases all that is bound to this process, which ends in order: no attempt is spent. It has begun to leave, so there is an
+    /// end to it. Where Redis does not answer it is tried again, for as long as this is awaited.
+    ///
+    /// # Errors
+    /// Somebody else's data is in the way: there leases run out at their deadlines.
     pub(super) async fn release_bound(&self) -> Result<()> {
-        let process = &self.wire.process[..];
-        self.free(process, Fields::new().with("process", process), Patience::Usual, true).await
+        loop {
+            let left = self.left.notified();
+            tokio::pin!(left);
+            left.as_mut().enable();
+            let (places, is_binding) = {
+                let bound = locked(&self.bound);
+                let places: Vec<Partition> = bound.entered.keys().chain(&bound.lost).cloned().collect();
+                (places, !bound.binding.is_empty())
+            };
+            match self.free_in(places, &self.wire.process, Patience::Usual, true).await {
+                Err(error) if error.is_retryable() => tokio::time::sleep(AGAIN).await,
+                // Takes under way may bind some yet, of which those that others wait for are released by now.
+                _ if is_binding => left.await,
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Nothing is bound to this process any more: the directory need not remember it. If it is not told, others find that out.
+    pub(super) async fn forget_bound(&self) {
+        let named = Fields::new().with("process", &self.wire.process[..]).flag("forget", true);
+        let _ = self.wire.directory_within(Script::Bound, named, Patience::Once).await;
     }
 
     /// The same, of one that was silent for too long, unless it is heard of by now.
     pub(super) async fn free_silent(&self, process: &[u8]) -> Result<()> {
         let named = Fields::new().with("process", process).with("silent", SILENT_MS);
-        self.free(process, named, Patience::Once, false).await
+        self.free(process, named, Patience::Once).await
     }
 
-    async fn free(&self, process: &[u8], named: Fields, patience: Patience, releases: bool) -> Result<()> {
+    async fn free(&self, process: &[u8], named: Fields, patience: Patience) -> Result<()> {
         let reply = self.wire.directory(Script::Bound, named.clone()).await?;
         let parts = reply.get("parts").items().iter();
-        let parts = parts.filter_map(|entry| entry.text().and_then(Partition::of_entry));
-        let freed = parts.map(|at| async move {
+        let parts = parts.filter_map(|entry| entry.text().and_then(Partition::of_entry)).collect();
+        match self.free_in(parts, process, patience, false).await {
+            Ok(()) | Err(Error::ForeignData { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.wire.directory(Script::Bound, named.flag("forget", true)).await?;
+        Ok(())
+    }
+
+    /// Ends what is bound to a process in some partitions, in slices. All of them are tried, whatever becomes of some, and some at a
+    /// time; an error that may be over at another try comes before one that will not.
+    async fn free_in(
+        &self,
+        parts: Vec<Partition>,
+        process: &[u8],
+        patience: Patience,
+        releases: bool,
+    ) -> Result<()> {
+        let freed = parts.into_iter().map(|at| async move {
             loop {
                 let freed = Fields::new().with("process", process).with("max", 64_u32);
                 let freed = freed.flag("release", releases);
                 let freed = self.ask_within(&at, Script::Unbind, freed, patience).await;
-                match freed.map_err(super::dead::failed) {
-                    Ok(freed) if freed.reply.get("left").is_set() => {}
-                    Ok(_) | Err(Error::ForeignData { .. }) => return Ok(()),
-                    Err(error) => return Err(error),
+                if !freed.map_err(super::dead::failed)?.reply.get("left").is_set() {
+                    return Ok(());
                 }
+                self.released.fetch_add(1, Ordering::Relaxed);
             }
         });
-        // All of them are tried, whatever becomes of some, and some at a time.
         let freed: Vec<Result<()>> =
             stream::iter(freed.collect::<Vec<_>>()).buffer_unordered(16).collect().await;
-        freed.into_iter().collect::<Result<()>>()?;
-        self.wire.directory(Script::Bound, named.flag("forget", true)).await?;
-        Ok(())
+        let mut failed: Vec<Error> = freed.into_iter().filter_map(Result::err).collect();
+        failed.sort_by_key(|error| !error.is_retryable());
+        failed.into_iter().next().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dwell_model::{Limits, QueueName};
+    use dwell_store::{Put, Store as _, Take};
+    use dwell_testkit::redis::Server;
+
+    use crate::RedisStore;
+
+    /// A call that began before the process left comes to bind after that.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_is_bound_once_a_process_leaves() {
+        let server = Server::start();
+        let store = RedisStore::open(server.address(), Limits::default()).await.unwrap();
+        let jobs = QueueName::new("jobs").unwrap();
+        store.put(vec![Put::new(jobs.clone(), "m")]).await.pop().unwrap().unwrap();
+        assert_eq!(store.leave().await, Ok(true));
+        let late = store.inner.take(&Take::from(jobs.clone()).bound(), false).await;
+        assert_eq!(late.unwrap_err(), super::Error::Closed);
+        let plain = store.inner.take(&Take::from(jobs), false).await.unwrap();
+        assert_eq!(plain.deliveries.len(), 1, "it lies there");
     }
 }

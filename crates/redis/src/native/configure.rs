@@ -12,7 +12,7 @@ use super::layout::Partition;
 use super::pack::Fields;
 use super::partition::{Answered, Fault, spreading, unreadable};
 use super::scripts::Script;
-use super::settings::{read, stored};
+use super::settings::{read, stored, unknown};
 use super::spread::Moving;
 use super::wire::unknown_after;
 
@@ -78,12 +78,13 @@ impl Inner {
         }
         // Higher than that of any change before, wherever it came to.
         let number = copies.iter().map(version).max().unwrap_or(0) + 1;
-        let after = stored(&own);
+        let unknown = unknown(copies[0].reply.get("own"));
+        let after = stored(&own, &unknown);
         let step = Fields::new().with("version", version(&copies[0])).with("next", number).maybe("reg", reg);
         let step = match moves {
             false => step.maybe("own", after.as_deref()),
             true => {
-                let moving = Moving::new(spread, next_spread, stored(&told.own), after.clone());
+                let moving = Moving::new(spread, next_spread, stored(&told.own, &unknown), after.clone());
                 step.flag("keep", true).with("change", moving.packed()).flag("fixed", true)
             }
         };

@@ -158,8 +158,10 @@ struct Inner {
     pace: Mutex<Pace>,
     /// Where this process binds leases.
     bound: Mutex<Bound>,
-    /// The directory was told that it binds some no more.
+    /// The directory was told that it binds some no more, or no take under way may bind any.
     left: Notify,
+    /// How many slices of bound leases were ended.
+    released: AtomicU64,
     /// How many queues the directory had when it was last asked.
     queue_count: AtomicU64,
     /// Queues that had nothing any more, to be let go.

@@ -29,8 +29,11 @@ const BEAT: Duration = Duration::from_secs(5);
 /// How often the nodes of a cluster are asked whether they evict.
 const POLICY_MS: u64 = 60_000;
 
-/// How long an ending process cares for what others would do later.
+/// How long a store that is dropped cares for what others would do later.
 pub(super) const LEAVING: Duration = Duration::from_secs(2);
+
+/// How long one that leaves tries in vain to give back what it holds.
+const IN_VAIN: Duration = Duration::from_secs(10);
 
 /// How soon it tries again where nobody heard it.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -98,20 +101,21 @@ impl RedisStore {
     /// spends no attempt. Calls under way come to their end, and other processes go on. False if it was said before: then
     /// nothing is done.
     ///
-    /// Without it, bound leases have run out once this process has been silent for long. It gives up after two seconds.
-    pub async fn leave(&self) -> bool {
-        if self.inner.has_left.swap(true, Ordering::Relaxed) {
-            return false;
+    /// Without it, bound leases have run out once this process has been silent for long. It takes as long as Redis needs, and gives up
+    /// where nothing could be given back for ten seconds.
+    ///
+    /// # Errors
+    /// Not all could be given back: what is left runs out, which spends an attempt of each message. The process has left all the same.
+    pub async fn leave(&self) -> Result<bool, Error> {
+        if self.inner.has_left.swap(true, Ordering::SeqCst) {
+            return Ok(false);
         }
         self.inner.waiters.close(&self.inner.returns);
         let inner = Arc::clone(&self.inner);
-        let left = async move {
-            inner.pay_all_returns().await;
-            inner.release_bound().await
-        };
-        // Redis is away: others see that this process is gone.
-        let _ = self.runtime.spawn(async move { tokio::time::timeout(LEAVING, left).await }).await;
-        true
+        match self.runtime.spawn(async move { inner.give_all_back().await }).await {
+            Ok(answer) => answer.map(|()| true),
+            Err(_) => Err(super::waiting::runtime_gone(true)),
+        }
     }
 
     /// Does now what a process does every few seconds, for tests on a clock of their own.
@@ -175,6 +179,7 @@ impl RedisStore {
             pace: Default::default(),
             bound: Default::default(),
             left: Notify::new(),
+            released: AtomicU64::new(0),
             // Near the limit, until the directory was asked.
             queue_count: AtomicU64::new(u64::MAX),
             bare: Default::default(),
@@ -231,6 +236,46 @@ impl Stranger {
 }
 
 impl Inner {
+    /// Gives back what this process holds, and goes on for as long as some of that succeeds. Meanwhile it is heard of, or others would
+    /// take it for gone and end its leases.
+    async fn give_all_back(&self) -> Result<(), Error> {
+        let given = async {
+            let ((), released) = tokio::join!(self.pay_all_returns(), self.release_bound());
+            self.forget_bound().await;
+            released
+        };
+        let beats = self.go_on_being_heard();
+        tokio::pin!(given, beats);
+        let mut released = 0;
+        loop {
+            let answer: Result<_, _> = tokio::select! {
+                answer = tokio::time::timeout(IN_VAIN, &mut given) => answer,
+                () = &mut beats => continue,
+            };
+            if let Ok(answer) = answer {
+                return answer;
+            }
+            let before = std::mem::replace(&mut released, self.released.load(Ordering::Relaxed));
+            if before == released {
+                let reason = format!(
+                    "Redis at {}: for {} s nothing could be given back; what this process holds runs out",
+                    self.wire.link.address(),
+                    IN_VAIN.as_secs()
+                );
+                return Err(Error::Unavailable { reason: reason.into() });
+            }
+        }
+    }
+
+    /// Never ends.
+    async fn go_on_being_heard(&self) {
+        loop {
+            tokio::time::sleep(BEAT).await;
+            // Who is gone is found by those who stay.
+            let _ = self.be_heard().await;
+        }
+    }
+
     /// Looks at what the directory is, and says there that this process is.
     async fn present(&self) -> Result<(), OpenError> {
         let link = &self.wire.link;

@@ -17,6 +17,10 @@ pub(super) enum Pack {
     Column(Bytes, usize),
     Array(Vec<Pack>),
     Map(Vec<(&'static str, Pack)>),
+    /// Something that was read, to be written again.
+    Again(Reply),
+    /// A table of which some fields were.
+    Pairs(Vec<(Bytes, Pack)>),
 }
 
 impl From<i64> for Pack {
@@ -125,6 +129,11 @@ impl Fields {
         self
     }
 
+    /// The fields of the table by their names.
+    pub(super) fn named(self) -> impl Iterator<Item = (&'static str, Pack)> {
+        self.0.into_iter()
+    }
+
     /// The table, packed, and what goes beside it.
     pub(super) fn encoded(self) -> (Vec<u8>, Beside) {
         let Fields(fields, beside) = self;
@@ -187,6 +196,14 @@ impl Pack {
                     value.encode(out);
                 }
             }
+            Pack::Again(reply) => reply.encode(out),
+            Pack::Pairs(pairs) => {
+                head(out, pairs.len(), (0x80, 16), None, 0xde);
+                for (name, value) in pairs {
+                    Pack::Bytes(name.clone()).encode(out);
+                    value.encode(out);
+                }
+            }
         }
     }
 }
@@ -227,6 +244,30 @@ impl Reply {
         let mut cursor = Cursor { bytes, at: 0 };
         let reply = cursor.value(0)?;
         (cursor.at == bytes.len()).then_some(reply)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Reply::Nil => out.push(0xc0),
+            Reply::Bool(value) => Pack::Bool(*value).encode(out),
+            Reply::Int(value) => Pack::Int(*value).encode(out),
+            Reply::Float(value) => {
+                out.push(0xcb);
+                out.extend_from_slice(&value.to_be_bytes());
+            }
+            Reply::Bytes(bytes) => Pack::Bytes(bytes.clone()).encode(out),
+            Reply::Array(items) => {
+                head(out, items.len(), (0x90, 16), None, 0xdc);
+                items.iter().for_each(|item| item.encode(out));
+            }
+            Reply::Map(fields) => {
+                head(out, fields.len(), (0x80, 16), None, 0xde);
+                for (name, value) in fields {
+                    Pack::Bytes(name.clone()).encode(out);
+                    value.encode(out);
+                }
+            }
+        }
     }
 
     /// A field of a table; nil if it has none such.

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use dwell_model::{QueueName, SettingChange, SettingName};
 use dwell_store::{Error, Result};
+use futures_util::stream::{self, StreamExt as _};
 
 use super::Inner;
 use super::dead::{broken_off, failed};
@@ -16,6 +17,8 @@ use super::wire::{locked, unknown_after};
 
 /// How many messages one script clears away.
 const CHUNK: u32 = 128;
+/// In so many partitions at a time.
+const SIDE_BY_SIDE: usize = 4;
 /// How often all queues are looked through for what others have set aside.
 const LOOK_MS: u64 = 60 * 60 * 1_000;
 
@@ -70,7 +73,7 @@ impl Inner {
         // the queue stays registered as long, and its stats tell.
         let here: Vec<_> = locked(&self.trash).iter().filter(|at| at.queue == *queue).cloned().collect();
         for at in here {
-            if self.clear(&at, 1).await.is_ok_and(|left| !left) {
+            if self.clear(&at, 1, Patience::Usual).await.is_ok_and(|left| !left) {
                 locked(&self.trash).remove(&at);
             }
         }
@@ -100,28 +103,32 @@ impl Inner {
         Ok(())
     }
 
-    /// Clears away all that this process knows of. What can not be cleared now is tried again.
+    /// Clears away all that this process knows of, in some partitions at a time: one that does not answer keeps few from their turn,
+    /// and not for long. What can not be cleared now is tried again.
     pub(super) async fn clear_trash(&self) {
         let _ = self.find_trash().await;
         let trash: Vec<_> = locked(&self.trash).iter().cloned().collect();
-        for at in trash {
-            while let Ok(left) = self.clear(&at, 16).await {
-                if !left {
-                    locked(&self.trash).remove(&at);
-                    // That may have been the last of it.
-                    locked(&self.bare).insert(at.queue.clone());
-                    break;
-                }
+        let cleared = trash.into_iter().map(|at| async move { self.clear_all(&at).await });
+        stream::iter(cleared).buffer_unordered(SIDE_BY_SIDE).collect::<()>().await;
+    }
+
+    async fn clear_all(&self, at: &Partition) {
+        while let Ok(left) = self.clear(at, 16, Patience::Once).await {
+            if !left {
+                locked(&self.trash).remove(at);
+                // That may have been the last of it.
+                locked(&self.bare).insert(at.queue.clone());
+                return;
             }
         }
     }
 
     /// Clears away what was set aside, in at most so many calls; whether there is more.
-    pub(super) async fn clear(&self, at: &Partition, calls: u32) -> Result<bool> {
+    pub(super) async fn clear(&self, at: &Partition, calls: u32, patience: Patience) -> Result<bool> {
         for _ in 0..calls {
             let arguments = Fields::new().with("max", CHUNK);
-            let reply = self.ask(at, Script::Sweep, arguments).await.map_err(failed)?.reply;
-            if !reply.get("left").is_set() {
+            let asked = self.ask_within(at, Script::Sweep, arguments, patience).await;
+            if !asked.map_err(failed)?.reply.get("left").is_set() {
                 return Ok(false);
             }
         }

@@ -1,5 +1,8 @@
 //! A queue's own settings as they are stored: a table of what is its own, 0 standing for no limit of attempts.
+//!
+//! A later version may have settings that this one does not know. Whoever changes others keeps them as they are.
 
+use bytes::Bytes;
 use dwell_model::{
     Backoff, LapseBackoff, OnExpiry, OwnSettings, Pause, Setting, SettingChange, SettingName, Settings,
     Timestamp,
@@ -35,12 +38,47 @@ pub(super) fn defaults(settings: &Settings) -> Pack {
     packed(all.collect::<Vec<_>>().iter())
 }
 
-/// What is stored of a queue's own settings.
-pub(super) fn stored(own: &OwnSettings) -> Option<Vec<u8>> {
-    (!own.is_empty()).then(|| packed(own.iter()).encoded())
+/// What is stored of a queue's own settings, with those of it that this version does not know.
+pub(super) fn stored(own: &OwnSettings, unknown: &[(Bytes, Reply)]) -> Option<Vec<u8>> {
+    if unknown.is_empty() {
+        return (!own.is_empty()).then(|| packed(own.iter()).encoded());
+    }
+    let known = fields(own.iter()).named().map(|(name, value)| (Bytes::from_static(name.as_bytes()), value));
+    let unknown = unknown.iter().map(|(name, value)| (name.clone(), Pack::Again(value.clone())));
+    Some(Pack::Pairs(known.chain(unknown).collect()).encoded())
+}
+
+/// What is stored of a queue that is no setting of this version.
+pub(super) fn unknown(stored: &Reply) -> Vec<(Bytes, Reply)> {
+    let Some(Reply::Map(fields)) = stored.bytes().and_then(Reply::decode) else { return Vec::new() };
+    let is_known = |field: &Bytes| SettingName::ALL.into_iter().any(|name| field == field_of(name));
+    fields.into_iter().filter(|(field, _)| !is_known(field)).collect()
+}
+
+/// Under which name a setting is stored.
+fn field_of(name: SettingName) -> &'static str {
+    match name {
+        SettingName::Lease => "lease",
+        SettingName::MaxAttempts => "attempts",
+        SettingName::Backoff => "backoff",
+        SettingName::MaxPending => "pending",
+        SettingName::Pause => "pause",
+        SettingName::Levels => "levels",
+        SettingName::Spread => "spread",
+        SettingName::TokenTtl => "token",
+        SettingName::DeadTtl => "dead_ttl",
+        SettingName::DeadMax => "dead_max",
+        SettingName::OnExpiry => "on_expiry",
+        SettingName::MaxLeased => "max_leased",
+        SettingName::LapseBackoff => "lapse_backoff",
+    }
 }
 
 fn packed<'a>(settings: impl Iterator<Item = &'a Setting>) -> Pack {
+    fields(settings).into()
+}
+
+fn fields<'a>(settings: impl Iterator<Item = &'a Setting>) -> Fields {
     let mut fields = Fields::new();
     for setting in settings {
         fields = match setting {
@@ -68,7 +106,7 @@ fn packed<'a>(settings: impl Iterator<Item = &'a Setting>) -> Pack {
             Setting::LapseBackoff(from) => fields.with("lapse_backoff", lapse_number(*from)),
         };
     }
-    fields.into()
+    fields
 }
 
 /// Reads what is stored, as of now; `None` if it is in no form of ours.
@@ -77,30 +115,28 @@ pub(super) fn read(stored: &Reply, now: Timestamp, defaults: &Settings) -> Optio
     let Some(bytes) = stored.bytes() else { return Some(own) };
     let table = Reply::decode(bytes)?;
     for name in SettingName::ALL {
-        let field = |text: &str| Some(table.get(text)).filter(|value| **value != Reply::Nil);
+        let value = Some(table.get(field_of(name))).filter(|value| **value != Reply::Nil);
         let setting = match name {
-            SettingName::Lease => field("lease").map(|value| value.uint().map(Setting::LeaseMs)),
+            SettingName::Lease => value.map(|value| value.uint().map(Setting::LeaseMs)),
             SettingName::MaxAttempts => {
-                field("attempts").map(|value| value.uint().map(attempt_limit).map(Setting::MaxAttempts))
+                value.map(|value| value.uint().map(attempt_limit).map(Setting::MaxAttempts))
             }
-            SettingName::Backoff => field("backoff").map(|value| backoff(value).map(Setting::Backoff)),
-            SettingName::MaxPending => field("pending").map(|value| value.uint().map(Setting::MaxPending)),
-            SettingName::Pause => field("pause").map(|value| pause(value).map(Setting::Pause)),
-            SettingName::Levels => field("levels").map(|value| {
+            SettingName::Backoff => value.map(|value| backoff(value).map(Setting::Backoff)),
+            SettingName::MaxPending => value.map(|value| value.uint().map(Setting::MaxPending)),
+            SettingName::Pause => value.map(|value| pause(value).map(Setting::Pause)),
+            SettingName::Levels => value.map(|value| {
                 value.items().iter().map(Reply::uint).collect::<Option<Vec<_>>>().map(Setting::Levels)
             }),
-            SettingName::Spread => {
-                field("spread").map(|value| value.uint()?.try_into().ok().map(Setting::Spread))
-            }
-            SettingName::TokenTtl => field("token").map(|value| value.uint().map(Setting::TokenMs)),
-            SettingName::DeadTtl => field("dead_ttl").map(|value| value.uint().map(Setting::DeadTtlMs)),
-            SettingName::DeadMax => field("dead_max").map(|value| value.uint().map(Setting::DeadMax)),
-            SettingName::OnExpiry => field("on_expiry").map(|value| {
+            SettingName::Spread => value.map(|value| value.uint()?.try_into().ok().map(Setting::Spread)),
+            SettingName::TokenTtl => value.map(|value| value.uint().map(Setting::TokenMs)),
+            SettingName::DeadTtl => value.map(|value| value.uint().map(Setting::DeadTtlMs)),
+            SettingName::DeadMax => value.map(|value| value.uint().map(Setting::DeadMax)),
+            SettingName::OnExpiry => value.map(|value| {
                 let what = OnExpiry::ALL.into_iter().find(|what| value.uint() == Some(expiry_number(*what)));
                 what.map(Setting::OnExpiry)
             }),
-            SettingName::MaxLeased => field("max_leased").map(|value| value.uint().map(Setting::MaxLeased)),
-            SettingName::LapseBackoff => field("lapse_backoff").map(|value| {
+            SettingName::MaxLeased => value.map(|value| value.uint().map(Setting::MaxLeased)),
+            SettingName::LapseBackoff => value.map(|value| {
                 let mut all = LapseBackoff::ALL.into_iter();
                 let from = all.find(|from| value.uint() == Some(lapse_number(*from)));
                 from.map(Setting::LapseBackoff)
@@ -174,8 +210,26 @@ mod tests {
         for setting in all {
             let mut own = OwnSettings::default();
             own.change(SettingChange::Set(setting));
-            let stored = Reply::Bytes(stored(&own).expect("it has one").into());
+            let stored = Reply::Bytes(stored(&own, &[]).expect("it has one").into());
+            assert!(unknown(&stored).is_empty());
             assert_eq!(read(&stored, Timestamp::MIN, &Settings::default()), Some(own));
+        }
+    }
+
+    #[test]
+    fn what_this_version_does_not_know_is_stored_again_as_it_was() {
+        let deep = Reply::Map(vec![
+            ("n".into(), Reply::Int(-7)),
+            ("few".into(), Reply::Array(vec![Reply::Float(2.5), Reply::Nil, Reply::Bool(true)])),
+        ]);
+        let later: Vec<(Bytes, Reply)> =
+            vec![("later".into(), deep), ("much later".into(), Reply::Bytes("x".into()))];
+        let mut own = OwnSettings::default();
+        for setting in [None, Some(Setting::MaxPending(5))] {
+            setting.into_iter().for_each(|setting| own.change(SettingChange::Set(setting)));
+            let stored = Reply::Bytes(stored(&own, &later).expect("there is something").into());
+            assert_eq!(read(&stored, Timestamp::MIN, &Settings::default()), Some(own.clone()));
+            assert_eq!(unknown(&stored), later);
         }
     }
 

@@ -8,6 +8,7 @@ use dwell_redis::RedisStore;
 use dwell_store::{LeaseRef, Put, Store as _, Take};
 use dwell_testkit::redis::proxy::{Link, Proxy};
 use dwell_testkit::redis::{Cluster, Sentinels, Server};
+use dwell_testkit::until_async;
 use dwell_time::{Clock, ManualClock, SystemClock};
 
 use super::{message, open, put, queue, within};
@@ -460,4 +461,38 @@ async fn leases_that_an_operator_ends_do_not_wait_for_each_others_partitions() {
     assert!((1..MESSAGES).contains(&done), "{done} have ended");
     assert!(ended.iter().flat_map(|answer| answer.as_ref().err()).all(|error| error.is_retryable()));
     assert!(since(began) < Duration::from_secs(10), "{:?}", since(began));
+}
+
+/// A third of the queues that were purged is on a node that does not answer: the others are cleared away without waiting for each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_purged_is_cleared_away_though_a_node_does_not_answer() {
+    const QUEUES: usize = 24;
+    // More than a purge clears away itself.
+    const MESSAGES: usize = 200;
+    let mut cluster = cluster();
+    let store = Arc::new(open(&(cluster.url() + "?timeout_ms=1000&retry_ms=10000")).await);
+    store.beat_no_more_for_test();
+    for n in 0..QUEUES {
+        let name = QueueName::new(&format!("q{n}")).unwrap();
+        for answer in store.put(vec![Put::new(name.clone(), "m").after_ms(3_600_000); MESSAGES]).await {
+            answer.unwrap();
+        }
+        assert_eq!(store.purge(name).await.unwrap(), MESSAGES as u64);
+    }
+    let stopped = (cluster.place("{dwell}:m").1 + 1) % 3;
+    let set_aside = |cluster: &mut Cluster, node: usize| -> usize {
+        let keys = cluster.nodes()[node].command(&["KEYS", "dwell:{*}:Z"]);
+        redis::from_redis_value::<Vec<String>>(keys).unwrap().len()
+    };
+    let there = |cluster: &mut Cluster| -> usize {
+        (0..3).filter(|node| *node != stopped).map(|node| set_aside(cluster, node)).sum()
+    };
+    let (away, here) = (set_aside(&mut cluster, stopped), there(&mut cluster));
+    assert!(away > 0 && here > 0 && away + here == QUEUES, "{away} and {here}");
+    stop_one(&mut cluster);
+    let began = now_ms();
+    let beat = tokio::spawn(async move { store.beat_for_test().await });
+    until_async("the others", async || there(&mut cluster) == 0).await;
+    beat.abort();
+    assert!(since(began) < Duration::from_secs(15), "{:?}", since(began));
 }

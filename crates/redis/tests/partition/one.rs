@@ -538,7 +538,7 @@ async fn what_a_waiting_take_is_handed_while_its_process_leaves_goes_back() {
     };
     assert_eq!(within("the take", waiting).await.unwrap(), Ok(None));
     proxy.go_on();
-    within("the leaving", leaving).await.unwrap();
+    within("the leaving", leaving).await.unwrap().unwrap();
     let back = within("the message", take(&plain, 10_000, 60_000)).await.unwrap();
     let back = back.expect("nobody has it").message;
     assert_eq!((back.id, back.standing.attempt()), (id, 1));

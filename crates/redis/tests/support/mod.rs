@@ -128,7 +128,7 @@ impl Harness for RedisHarness {
 
     fn close(&mut self) {
         let left = self.store.as_ref().map(|store| RUNTIME.block_on(store.leave()));
-        assert_eq!(left, Some(true), "it is closed once");
+        assert_eq!(left, Some(Ok(true)), "it is closed once");
         self.restart();
     }
 

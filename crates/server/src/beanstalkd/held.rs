@@ -98,6 +98,12 @@ impl Held {
         self.by_deadline.first().map(|(deadline_ms, _)| *deadline_ms)
     }
 
+    /// The job whose lease runs out first.
+    pub(super) fn soonest(&self) -> Option<(u64, &Receipt)> {
+        let (_, number) = self.by_deadline.first()?;
+        Some((*number, self.receipt(*number)?))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dwell_model::{Message, MessageId, Number, QueueName, StateKind};
-use dwell_store::{Action, Error, Settle, Settled};
+use dwell_model::{Message, MessageId, Number, QueueName, State, StateKind};
+use dwell_store::{Action, Error, Settle, Settled, Target};
 
 use super::Shared;
 use super::held::Held;
@@ -122,6 +122,27 @@ impl Session {
     pub(super) fn forget_lapsed(&mut self) {
         self.held.forget_lapsed(self.now_ms());
         self.shared.counters.timeouts.add(self.held.take_lapsed());
+    }
+
+    /// Forgets the job whose lease would run out first, if the store says that the lease is over: an operator may have ended it.
+    /// Whether it was.
+    pub(super) async fn forget_ended(&mut self) -> bool {
+        let Some((number, receipt)) = self.held.soonest() else { return false };
+        let (token, targets) = (receipt.token, vec![Target::Id(receipt.id)]);
+        let found = self.shared.store.get(receipt.queue.clone(), targets, false).await.pop();
+        let is_over = match found {
+            Some(Ok(message)) => {
+                !matches!(message.standing.state, State::Leased(lease) if lease.token == token)
+            }
+            Some(Err(Error::MessageNotFound { .. } | Error::UnknownQueue { .. })) => true,
+            // What cannot be known now is as the connection reckons.
+            Some(Err(_)) | None => false,
+        };
+        if is_over {
+            self.held.lost(number);
+            self.shared.counters.timeouts.add(self.held.take_lapsed());
+        }
+        is_over
     }
 
     /// Settles different jobs, as far as this connection holds them, in one call.

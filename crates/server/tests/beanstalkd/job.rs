@@ -166,6 +166,28 @@ async fn a_lease_that_an_operator_has_ended_is_as_after_its_ttr() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn a_lease_that_an_operator_has_ended_makes_no_deadline_soon() {
+    let server = start().await;
+    let (mut client, mut other) = (server.connect().await, server.connect().await);
+    // The whole of its lease is the last second.
+    let id = client.put(0, 0, 1, "x").await;
+    assert_eq!(client.reserve().await, id);
+    end_lease(&server, id).await;
+    assert_eq!(other.reserve().await, id);
+    other.expect(&format!("delete {id}"), "DELETED").await;
+    client.expect("reserve-with-timeout 0", "TIMED_OUT").await;
+    // One that is held by somebody else by now is none of this connection's either.
+    let id = client.put(0, 0, 1, "y").await;
+    assert_eq!(client.reserve().await, id);
+    end_lease(&server, id).await;
+    assert_eq!(other.reserve().await, id);
+    other.expect("reserve-with-timeout 0", "DEADLINE_SOON").await;
+    other.expect(&format!("delete {id}"), "DELETED").await;
+    client.expect("reserve-with-timeout 0", "TIMED_OUT").await;
+    server.stop().await;
+}
+
 async fn end_lease(server: &Running, number: u64) {
     let number = Number::new(number).unwrap();
     let (queue, id) = server.store.locate(vec![number]).await.remove(0).unwrap().unwrap();

@@ -196,6 +196,15 @@ impl Harness for Redis {
         true
     }
 
+    fn partitions(&self, spread: u16) -> u16 {
+        spread
+    }
+
+    /// Each partition has an even share, rounded up; the suite spreads a queue over four at most.
+    fn cap_slack(&self) -> u64 {
+        3
+    }
+
     /// As for [`Files`].
     fn restart(&mut self) {
         self.close();

@@ -66,14 +66,21 @@ fn refused(code: &'static str, retryable: bool, error: impl Display) -> Failure 
 impl Opened {
     /// Ends what the store does for this process; others that share it go on. Call it while the runtime is there.
     pub(crate) async fn leave(&self) {
+        const RUNS_OUT: &str = "what is left runs out, and spends an attempt of each message";
         match &self.shared {
             Shared::Not => {}
             Shared::Redis(store) => {
-                store.leave().await;
+                if let Err(error) = store.leave().await {
+                    tracing::warn!(code = error.code(), %error, "{RUNS_OUT}");
+                }
             }
             Shared::Postgres(store) => {
-                // What could not be released is released when its time is over, as after a crash.
-                store.leave().await;
+                if !store.leave().await {
+                    tracing::warn!(
+                        code = "unavailable",
+                        "PostgreSQL did not release session leases: {RUNS_OUT}"
+                    );
+                }
             }
         }
     }

@@ -235,7 +235,7 @@ if not is_paused() and A.max > 0 then
   end
   -- Leases that ran out here make room for others.
   local max = math.min(A.want or A.max, A.max + out.lapsed + (A.ended or 0))
-  local leased, own_cap = call('ZCARD', P .. 'l'), share('max_leased')
+  local leased, own_cap = in_force(), share('max_leased')
   local room = A.cap - leased
   if own_cap and leased >= own_cap then
     -- As if paused, until a lease ends.

@@ -27,13 +27,13 @@ local function take(r)
     return { 'key', owner.i }
   end
   local own_cap = share('max_leased')
-  if own_cap and call('ZCARD', P .. 'l') >= own_cap then
+  if own_cap and in_force() >= own_cap then
     return { 'own', setting('max_leased') }
   end
   if A.full then
     return { 'cap' }
   end
-  if call('ZCARD', P .. 'l') >= A.cap then
+  if in_force() >= A.cap then
     return { 'queue' }
   end
   check_headers(r)

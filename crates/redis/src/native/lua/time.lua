@@ -131,6 +131,11 @@ local function touch(first, may_be_late)
   return false
 end
 
+-- How many leases are in force. Those that have run out and are left for later calls are none of them.
+local function in_force()
+  return catch_up and call('ZCOUNT', P .. 'l', string.format('(%.0f', now), '+inf') or call('ZCARD', P .. 'l')
+end
+
 -- The instant that a wish for one means: kind 0 now, 1 at, 2 after so many ms, 3 level. Or nil and why not.
 local function instant(kind, value)
   if kind == 0 then

@@ -61,7 +61,11 @@ impl Connection {
             let draining = self.session.shared.is_draining();
             let may_wait = !self.hung_up && !draining;
             // Once nothing was there, waiting is all that is left; a server that stops hands out no more.
-            let take = match wish.step(&self.session, may_wait, empty || draining, self.session.now_ms()) {
+            let step = wish.step(&self.session, may_wait, empty || draining, self.session.now_ms());
+            if matches!(step, Reserved::Answer(Word::DeadlineSoon)) && self.session.forget_ended().await {
+                continue;
+            }
+            let take = match step {
                 Reserved::Answer(word) => {
                     self.replies.word(word);
                     return Ok(1);

@@ -422,11 +422,6 @@ impl Driver {
         self.unless_expiry_is_under_way("deaths", &"since the last opening", deaths, expected)
     }
 
-    /// Whether the store keeps a queue in several places, if it is asked to.
-    pub(super) fn keeps_apart(&self) -> bool {
-        self.harness.partitions(2) > 1
-    }
-
     fn unless_expiry_is_under_way<T: PartialEq + Debug>(
         &self,
         call: &str,

@@ -162,10 +162,6 @@ impl Driver {
             ChangePlan::DeadTtlMs(ms) => Setting::DeadTtlMs(*ms),
             ChangePlan::DeadMax(most) => Setting::DeadMax(*most),
             ChangePlan::OnExpiry(what) => Setting::OnExpiry(*what),
-            // Where a queue is kept in several places, this is not exact.
-            ChangePlan::MaxLeased(_) if self.keeps_apart() => {
-                return SettingChange::Reset(SettingName::MaxLeased);
-            }
             ChangePlan::MaxLeased(most) => Setting::MaxLeased(*most),
             ChangePlan::LapseBackoff(from) => Setting::LapseBackoff(*from),
             ChangePlan::Reset(place) => return SettingChange::Reset(SettingName::ALL[*place]),

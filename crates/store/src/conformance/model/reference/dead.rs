@@ -16,16 +16,14 @@ impl Reference {
         for kept in &self.kept {
             if let State::Dead(death) = kept.message.standing.state {
                 let (queue, id) = (kept.message.queue.clone(), kept.message.id);
-                let settings = self.settings(&queue);
-                let partitions = self.partitions[usize::from(settings.spread > 1)];
-                let place = if partitions > 1 { id.shard() } else { 0 };
+                let place = self.place_of(&queue, id);
                 places.entry((queue, place)).or_default().push((death.at, id));
             }
         }
         for ((queue, _), mut deaths) in places {
             deaths.sort();
             let settings = self.settings(&queue);
-            let most = settings.dead_share(self.partitions[usize::from(settings.spread > 1)]);
+            let most = settings.dead_share(self.places_of(&queue));
             let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
             let too_many = deaths.len().saturating_sub(most);
             for (n, (at, id)) in deaths.into_iter().enumerate() {

@@ -105,6 +105,16 @@ impl Reference {
         }
     }
 
+    /// In how many places the store keeps a queue. Each has its share of the queue's caps, rounded up.
+    fn places_of(&self, queue: &QueueName) -> u16 {
+        self.partitions[usize::from(self.settings(queue).spread > 1)]
+    }
+
+    /// In which of them it keeps a message.
+    fn place_of(&self, queue: &QueueName, id: MessageId) -> u16 {
+        if self.places_of(queue) > 1 { id.shard() } else { 0 }
+    }
+
     /// Lets it be `now`.
     pub(super) fn at(&mut self, now: Now) {
         if now.wall < self.now.wall {

@@ -26,10 +26,10 @@ impl Reference {
                 break;
             }
             let index = self.index_of(id);
-            if self.is_at_max_leased(&self.kept[index].message.queue) {
+            if self.is_at_max_leased(&self.kept[index].message.queue, id) {
                 continue;
             }
-            if let Err(error) = self.check_leased_of(&self.kept[index].message.queue) {
+            if let Err(error) = self.check_leased_of(&self.kept[index].message.queue, id) {
                 refusal = Some(error);
                 continue;
             }
@@ -60,8 +60,8 @@ impl Reference {
             kept.kind() == StateKind::Ready
                 && take.queues.contains(queue)
                 && !self.settings(queue).pause.is_paused_at(self.now.wall)
-                && !self.is_at_max_leased(queue)
-                && self.check_leased_of(queue).is_ok()
+                && !self.is_at_max_leased(queue, kept.message.id)
+                && self.check_leased_of(queue, kept.message.id).is_ok()
         };
         self.check_leased().is_ok() && self.kept.iter().any(is_due)
     }
@@ -93,12 +93,12 @@ impl Reference {
             StateKind::Dead => self.check_key(index)?,
             StateKind::Scheduled | StateKind::Ready => {}
         }
-        if self.is_at_max_leased(queue) {
+        if self.is_at_max_leased(queue, id) {
             let limit = self.settings(queue).max_leased.expect("it is at it") as usize;
             return Err(Error::TooManyLeased { limit });
         }
         self.check_leased()?;
-        self.check_leased_of(queue)?;
+        self.check_leased_of(queue, id)?;
         let token = answer.map(|delivery| delivery.receipt.token);
         let lease_ms = Some(self.lease_ms(index, terms.lease_ms));
         Ok(self.deliver(index, Command::TakeById, token, LeaseTerms { lease_ms, ..terms.clone() }))
@@ -160,21 +160,29 @@ impl Reference {
         if leased < limit { Ok(()) } else { Err(Error::TooManyLeased { limit }) }
     }
 
-    /// Whether as many messages of a queue are leased as its own setting allows: it is as if paused.
-    fn is_at_max_leased(&self, queue: &QueueName) -> bool {
-        self.settings(queue).max_leased.is_some_and(|most| self.leased_of(queue) as u64 >= most)
+    /// Whether as many messages are leased where this one is kept as its queue's own setting allows there: it is as if paused.
+    fn is_at_max_leased(&self, queue: &QueueName, id: MessageId) -> bool {
+        let places = u64::from(self.places_of(queue));
+        let share = self.settings(queue).max_leased.map(|most| most.div_ceil(places));
+        share.is_some_and(|most| self.leased_beside(queue, id) as u64 >= most)
     }
 
-    fn leased_of(&self, queue: &QueueName) -> usize {
-        let is_leased =
-            |kept: &&super::Kept| kept.message.queue == *queue && kept.kind() == StateKind::Leased;
+    /// How many messages are leased in the place where a queue keeps this one.
+    fn leased_beside(&self, queue: &QueueName, id: MessageId) -> usize {
+        let place = self.place_of(queue, id);
+        let is_leased = |kept: &&super::Kept| {
+            let message = &kept.message;
+            message.queue == *queue
+                && kept.kind() == StateKind::Leased
+                && self.place_of(queue, message.id) == place
+        };
         self.kept.iter().filter(is_leased).count()
     }
 
-    fn check_leased_of(&self, queue: &QueueName) -> Result<()> {
+    fn check_leased_of(&self, queue: &QueueName, id: MessageId) -> Result<()> {
         let limit = self.limits.leased_per_queue;
-        let leased = self.leased_of(queue);
-        if leased < limit { Ok(()) } else { Err(Error::TooManyLeased { limit }) }
+        let share = limit.div_ceil(usize::from(self.places_of(queue)));
+        if self.leased_beside(queue, id) < share { Ok(()) } else { Err(Error::TooManyLeased { limit }) }
     }
 
     /// The take's lease, else the message's, else the queue's.
