@@ -1,5 +1,7 @@
 //! Why a PostgreSQL cannot be used: said at open, before anything is written.
 
+use std::path::PathBuf;
+
 use thiserror::Error;
 
 /// A PostgreSQL that cannot be used, and what to do about it.
@@ -14,7 +16,7 @@ pub enum OpenError {
         /// What is wrong with it, and what would be right.
         reason: String,
     },
-    /// Nobody answers there, or the login is refused.
+    /// Nobody answers there, the login is refused, or TLS does not come about.
     #[error("PostgreSQL at {at} cannot be reached: {reason}")]
     Unreachable {
         /// The address without its login.
@@ -70,6 +72,20 @@ pub enum OpenError {
         /// What was found.
         found: String,
     },
+    /// A file of certificates or keys cannot be used.
+    #[error("{}: {reason}", file.display())]
+    Certificate {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is no authority to verify the server's certificate by.
+    #[error("the system trusts no authority: name a file of them with ca ({reason})")]
+    Authorities {
+        /// What the system says.
+        reason: String,
+    },
     /// The store's thread cannot be started.
     #[error("the store's thread cannot be started: {reason}")]
     Threads {
@@ -90,6 +106,7 @@ impl OpenError {
             OpenError::NotGranted { .. } => "not_granted",
             OpenError::Layout { .. } => "newer_format",
             OpenError::Foreign { .. } => "foreign_data",
+            OpenError::Certificate { .. } | OpenError::Authorities { .. } => "tls_invalid",
             OpenError::Threads { .. } => "threads",
         }
     }

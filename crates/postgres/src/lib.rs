@@ -5,7 +5,7 @@
 //! - [`Address`]: where PostgreSQL is and how to reach it, as a URL
 //! - [`OpenError`]: why a PostgreSQL cannot be used
 //! - [`schema`]: the schema's files; [`fault`]: what an error of the server means; [`floor`]: where takes begin
-//! - `link`: connections, and one statement a call
+//! - `link`: connections, and one statement a call; `tls`: how they are encrypted
 
 mod address;
 mod error;
@@ -14,6 +14,7 @@ pub mod floor;
 mod link;
 pub mod schema;
 mod store;
+mod tls;
 mod values;
 
 pub use address::Address;

@@ -49,6 +49,18 @@ impl Watch {
     }
 }
 
+/// What makes a server speak TLS: texts in PEM, and whom it lets in.
+pub struct Tls {
+    /// The server's certificate, with those behind it.
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
+    /// The authorities that clients' certificates must be signed by, if there are any.
+    pub client_ca: Option<String>,
+    /// Its `pg_hba.conf`: `hostssl` lines are for TLS alone, and `cert` in them asks for a certificate.
+    pub hba: String,
+}
+
 /// Whom the server runs as, if not as the user of the test.
 #[derive(Clone, Copy)]
 struct User {
@@ -64,6 +76,33 @@ impl Server {
 
     /// A server with these options on its command line.
     pub fn start_with(options: &[&str]) -> Server {
+        Server::start_from(options, |_, _| ())
+    }
+
+    /// A server that speaks TLS, and lets in whom its `pg_hba.conf` names. It does not wait for the disk.
+    pub fn start_with_tls(tls: &Tls) -> Server {
+        let mut options = vec!["-c", "fsync=off", "-c", "ssl=on"];
+        if tls.client_ca.is_some() {
+            options.extend(["-c", "ssl_ca_file=root.crt"]);
+        }
+        Server::start_from(&options, |data, user| {
+            let mut files =
+                vec![("server.crt", &tls.certificate), ("server.key", &tls.key), ("pg_hba.conf", &tls.hba)];
+            files.extend(tls.client_ca.as_ref().map(|ca| ("root.crt", ca)));
+            for (name, text) in files {
+                let file = data.join(name);
+                fs::write(&file, text).expect("a file can be made");
+                // It refuses a key that others may read, or that belongs to somebody else.
+                fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("the file is ours");
+                if let Some(user) = user {
+                    chown(&file, Some(user.uid), Some(user.gid)).expect("root may give a file away");
+                }
+            }
+        })
+    }
+
+    /// The same, with what is done to its data directory before it starts.
+    fn start_from(options: &[&str], prepare: impl FnOnce(&Path, Option<User>)) -> Server {
         let options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();
         let folder =
             tempfile::Builder::new().prefix("dwell-postgres-").tempdir().expect("a folder can be made");
@@ -79,6 +118,7 @@ impl Server {
         initdb.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]);
         let made = initdb.current_dir(&data).output().unwrap_or_else(|error| panic!("{initdb:?}: {error}"));
         assert!(made.status.success(), "{initdb:?}: {}", String::from_utf8_lossy(&made.stderr));
+        prepare(&data, user);
         // Somebody else may take a free port before the server does; it ends then, and another port has to do.
         for _ in 0..10 {
             let port = free_port();
@@ -103,6 +143,11 @@ impl Server {
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.0.id()
+    }
+
+    /// What it has logged since it started.
+    pub fn log(&self) -> String {
+        log(&self.folder.path().join("data"))
     }
 
     /// Ends it as a crash would.
