@@ -1,26 +1,31 @@
 //! The address of a PostgreSQL and its connection options, in one URL.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, SslMode, SslNegotiation};
 
 use crate::OpenError;
 
 /// A parsed URL: `postgres://[user[:password]@]host[:5432][,host2[:5432]][/database][?name=value&…]`.
 ///
 /// The options of PostgreSQL itself are those of tokio-postgres: `target_session_attrs`, `connect_timeout`,
-/// `application_name`, `sslmode` and so on. With several hosts and no `target_session_attrs`, the host that accepts
-/// writes is used. The options of dwell are:
+/// `application_name` and so on. With several hosts and no `target_session_attrs`, the host that accepts writes is used. The
+/// options of dwell are:
 ///
 /// - `schema`: the schema of the tables and functions, `dwell` by default
 /// - `connections`: the size of the connection pool, 1 to 256, 8 by default
 /// - `timeout_ms`: the timeout of a call in ms, including the wait for a connection, 10,000 by default
 /// - `client`: the name of this process, for leases that are bound to it; none by default
 /// - `unsynced=allow`: opens the store even if `fsync` or `synchronous_commit` is off
+/// - `sslmode`: `require` or `verify-full` for TLS. Both always verify the server's certificate and the host's name in it. `disable`, the
+///   default, is plaintext. Other values are refused: they may fall back to plaintext, or verify less. Unix sockets have no TLS
+/// - `ca`: a file of certificate authorities in PEM, trusted instead of the system's; `certificate` and `key`: the client's certificate and
+///   key in PEM. They need TLS
 ///
 /// ```
 /// use dwell_postgres::Address;
@@ -35,6 +40,16 @@ pub struct Address {
     pub(crate) timeout: Duration,
     pub(crate) client: Option<String>,
     pub(crate) allows_unsynced: bool,
+    /// With what connections are encrypted; `None` for plaintext.
+    pub(crate) tls: Option<Certificates>,
+}
+
+/// Files that TLS needs besides what the system trusts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Certificates {
+    pub(crate) ca: Option<PathBuf>,
+    /// Our certificate, with those behind it, and its key.
+    pub(crate) own: Option<(PathBuf, PathBuf)>,
 }
 
 impl Address {
@@ -82,7 +97,10 @@ fn parse(text: &str) -> Result<Address, String> {
         timeout: Duration::from_secs(10),
         client: None,
         allows_unsynced: false,
+        tls: None,
     };
+    let mut is_encrypted = false;
+    let (mut ca, mut certificate, mut key) = (None, None, None);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').ok_or("an option is name=value".to_owned())?;
         let value_is = |what: &str| format!("{name} is {what}");
@@ -109,6 +127,28 @@ fn parse(text: &str) -> Result<Address, String> {
             }
             "unsynced" if decoded == "allow" => address.allows_unsynced = true,
             "unsynced" => return Err(value_is("allow, or it is left out")),
+            "sslmode" => {
+                is_encrypted = match &*decoded {
+                    "require" | "verify-full" => true,
+                    "disable" => false,
+                    _ => {
+                        return Err(value_is(
+                            "require or verify-full, which both verify the server's certificate and its name, or disable: \
+                            allow and prefer may fall back to plaintext, and verify-ca ignores the name",
+                        ));
+                    }
+                }
+            }
+            // It may be the end of a password that has a question mark, and errors name the file.
+            "ca" | "certificate" | "key" if decoded.is_empty() || value.contains('@') => {
+                return Err(value_is("a file's name, in which @ is written as %40"));
+            }
+            "ca" => ca = Some(PathBuf::from(&*decoded)),
+            "certificate" => certificate = Some(PathBuf::from(&*decoded)),
+            "key" => key = Some(PathBuf::from(&*decoded)),
+            "sslrootcert" | "sslcert" | "sslkey" => {
+                return Err("files of TLS are named by ca, certificate and key".to_owned());
+            }
             _ => theirs.push(pair),
         }
     }
@@ -121,6 +161,22 @@ fn parse(text: &str) -> Result<Address, String> {
     if address.config.get_hosts().is_empty() {
         return Err("it names no host".to_owned());
     }
+    let own = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        _ => return Err("certificate and key go together".to_owned()),
+    };
+    if is_encrypted {
+        if !address.config.get_hosts().iter().all(|host| matches!(host, Host::Tcp(_))) {
+            return Err("a Unix socket has no TLS: leave sslmode out, or name a host".to_owned());
+        }
+        address.tls = Some(Certificates { ca, own });
+    } else if ca.is_some() || own.is_some() {
+        return Err("ca, certificate and key are for TLS: write sslmode=require".to_owned());
+    } else if address.config.get_ssl_negotiation() != SslNegotiation::Postgres {
+        return Err("sslnegotiation is for TLS: write sslmode=require".to_owned());
+    }
+    address.config.ssl_mode(if is_encrypted { SslMode::Require } else { SslMode::Disable });
     if address.config.get_application_name().is_none() {
         address.config.application_name("dwell");
     }
@@ -172,6 +228,49 @@ mod tests {
         assert_eq!(address.config.get_password(), Some(&b"p@"[..]));
         assert!(!address.allows_unsynced);
         assert_eq!(address.config.get_application_name(), Some("dwell"));
+        assert!(address.tls.is_none() && address.config.get_ssl_mode() == SslMode::Disable);
+    }
+
+    #[test]
+    fn tls_is_on_or_off_and_nothing_between() {
+        let url = "postgres://u:s3cret@a,b/shop?sslmode=";
+        for mode in ["require", "verify-full"] {
+            let address: Address =
+                format!("{url}{mode}&ca=/a%20b.pem&certificate=c.pem&key=k%40.pem").parse().unwrap();
+            let own = Some((PathBuf::from("c.pem"), PathBuf::from("k@.pem")));
+            assert_eq!(address.tls, Some(Certificates { ca: Some(PathBuf::from("/a b.pem")), own }));
+            assert_eq!(address.config.get_ssl_mode(), SslMode::Require);
+            assert!(!format!("{address} {address:?}").contains("s3cret"));
+        }
+        let plain: Address = format!("{url}disable").parse().unwrap();
+        assert_eq!((plain.config.get_ssl_mode(), &plain.tls), (SslMode::Disable, &None));
+        assert!(plain.clone() == plain && plain != format!("{url}require").parse().unwrap());
+        for (options, part) in [
+            ("sslmode=prefer", "fall back to plaintext"),
+            ("sslmode=allow", "require"),
+            ("sslmode=verify-ca", "ignores the name"),
+            ("sslmode=", "require"),
+            ("ca=a", "sslmode=require"),
+            ("certificate=a&key=b", "sslmode=require"),
+            ("sslmode=disable&ca=a", "sslmode=require"),
+            ("sslnegotiation=direct", "sslmode=require"),
+            ("sslmode=require&key=b", "together"),
+            ("sslmode=require&certificate=b", "together"),
+            ("sslmode=require&ca=", "file"),
+            ("sslmode=require&sslrootcert=a", "ca"),
+        ] {
+            for url in ["postgres://u:s3cret@a/", "postgres://u:s3cret@a,%2Frun/"] {
+                let text = format!("{url}?{options}").parse::<Address>().unwrap_err().to_string();
+                assert!(text.contains(part) && !text.contains("s3cret"), "{options}: {text}");
+            }
+        }
+        for url in ["postgres://u@%2Frun/?sslmode=require", "postgres://u@a,%2Frun/?sslmode=require"] {
+            let text = url.parse::<Address>().unwrap_err().to_string();
+            assert!(text.contains("Unix socket"), "{url}: {text}");
+        }
+        // The end of a password, if it was written as it is.
+        let torn = "postgres://u:5432?ca=s3cret@a&sslmode=require".parse::<Address>().unwrap_err();
+        assert!(torn.to_string().contains("%40") && !torn.to_string().contains("s3cret"), "{torn}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Errors of opening the store, returned before anything is written.
 
+use std::path::PathBuf;
+
 use thiserror::Error;
 
 /// Why a PostgreSQL cannot be used, and what to do about it.
@@ -14,7 +16,7 @@ pub enum OpenError {
         /// What is wrong with it, and what is expected.
         reason: String,
     },
-    /// No server answers there, or it refuses the login.
+    /// No server answers there, it refuses the login, or the TLS handshake fails.
     #[error("PostgreSQL at {at} cannot be reached: {reason}")]
     Unreachable {
         /// The address without its login.
@@ -70,6 +72,20 @@ pub enum OpenError {
         /// What was found.
         found: String,
     },
+    /// A file of certificates or keys cannot be used.
+    #[error("{}: {reason}", file.display())]
+    Certificate {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is no certificate authority to verify the server's certificate with.
+    #[error("the system trusts no authority: name a file of them with ca ({reason})")]
+    Authorities {
+        /// The operating system's error.
+        reason: String,
+    },
     /// The thread of the store cannot be started.
     #[error("the store's thread cannot be started: {reason}")]
     Threads {
@@ -90,6 +106,7 @@ impl OpenError {
             OpenError::NotGranted { .. } => "not_granted",
             OpenError::Layout { .. } => "newer_format",
             OpenError::Foreign { .. } => "foreign_data",
+            OpenError::Certificate { .. } | OpenError::Authorities { .. } => "tls_invalid",
             OpenError::Threads { .. } => "threads",
         }
     }

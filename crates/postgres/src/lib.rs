@@ -5,7 +5,7 @@
 //! - [`Address`]: the address and options of a PostgreSQL, as a URL
 //! - [`OpenError`]: why a PostgreSQL cannot be used
 //! - [`schema`]: the SQL files; [`fault`]: the classes of the server's errors; [`floor`]: where takes begin
-//! - `link`: the connection pool, and one statement per call
+//! - `link`: the connection pool, and one statement per call; `tls`: its encryption
 
 mod address;
 mod error;
@@ -14,6 +14,7 @@ pub mod floor;
 mod link;
 pub mod schema;
 mod store;
+mod tls;
 mod values;
 
 pub use address::Address;

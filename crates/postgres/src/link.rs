@@ -12,7 +12,8 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, NoTls, Row};
+use tokio_postgres::{AsyncMessage, Client, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::Address;
 use crate::fault::Fault;
@@ -39,6 +40,8 @@ pub(crate) enum Failure {
 /// A pool of connections to one PostgreSQL.
 pub(crate) struct Link {
     address: Address,
+    /// It is not used where the address says that there is no TLS.
+    tls: MakeRustlsConnect,
     schema: String,
     permits: Semaphore,
     idle: Mutex<Vec<Connected>>,
@@ -53,8 +56,9 @@ struct Connected {
 }
 
 impl Link {
-    pub(crate) fn new(address: Address) -> Link {
+    pub(crate) fn new(address: Address, tls: MakeRustlsConnect) -> Link {
         Link {
+            tls,
             schema: address.quoted_schema(),
             permits: Semaphore::new(address.connections),
             idle: Mutex::new(Vec::new()),
@@ -133,7 +137,7 @@ impl Link {
         let Ok(answered) = answered else {
             // The statement may still be running: it is cancelled, and the connection is dropped.
             self.lost.fetch_add(1, Ordering::Relaxed);
-            let _ = timeout(limit, cancel.cancel_query(NoTls)).await;
+            let _ = timeout(limit, cancel.cancel_query(self.tls.clone())).await;
             return Err(Failure::Unknown { reason: format!("no answer within {} ms", limit.as_millis()) });
         };
         let has_warned = connected.warned.load(Ordering::Relaxed);
@@ -177,7 +181,7 @@ impl Link {
 
     async fn connect(&self) -> Result<Connected, Failure> {
         let not_sent = |fault, reason| Failure::NotSent { fault, reason };
-        let connecting = timeout(self.address.timeout, self.address.config.connect(NoTls)).await;
+        let connecting = timeout(self.address.timeout, self.address.config.connect(self.tls.clone())).await;
         let connecting = connecting.map_err(|_| not_sent(Fault::Unavailable, "nobody answers".to_owned()))?;
         let (client, mut connection) = connecting.map_err(|error| match failure_of(&error) {
             // No statement was sent yet.
@@ -217,7 +221,8 @@ impl Link {
 /// Classifies an error by its SQLSTATE.
 pub(crate) fn failure_of(error: &tokio_postgres::Error) -> Failure {
     let Some(db) = error.as_db_error() else {
-        return Failure::Unknown { reason: with_sources(error) };
+        let hint = crate::tls::hint(error).unwrap_or_default();
+        return Failure::Unknown { reason: with_sources(error) + hint };
     };
     let reason = format!("{} ({})", db.message(), db.code().code());
     match Fault::of(db.code().code()) {

@@ -51,6 +51,18 @@ impl Watch {
     }
 }
 
+/// What a server needs to speak TLS, as texts in PEM, and which clients it accepts.
+pub struct Tls {
+    /// The server's certificate, followed by its chain.
+    pub certificate: String,
+    /// The server's key.
+    pub key: String,
+    /// The authorities that clients' certificates must be signed by, if any.
+    pub client_ca: Option<String>,
+    /// The text of `pg_hba.conf`: `hostssl` lines are for TLS alone, and `cert` in them asks for a certificate.
+    pub hba: String,
+}
+
 /// The user that runs the server, if not the user of the test.
 #[derive(Clone, Copy)]
 struct User {
@@ -66,6 +78,33 @@ impl Server {
 
     /// Starts a server with these command line options.
     pub fn start_with(options: &[&str]) -> Server {
+        Server::start_from(options, |_, _| ())
+    }
+
+    /// A server that speaks TLS, and lets in whom its `pg_hba.conf` names. It does not wait for the disk.
+    pub fn start_with_tls(tls: &Tls) -> Server {
+        let mut options = vec!["-c", "fsync=off", "-c", "ssl=on"];
+        if tls.client_ca.is_some() {
+            options.extend(["-c", "ssl_ca_file=root.crt"]);
+        }
+        Server::start_from(&options, |data, user| {
+            let mut files =
+                vec![("server.crt", &tls.certificate), ("server.key", &tls.key), ("pg_hba.conf", &tls.hba)];
+            files.extend(tls.client_ca.as_ref().map(|ca| ("root.crt", ca)));
+            for (name, text) in files {
+                let file = data.join(name);
+                fs::write(&file, text).expect("a file can be made");
+                // It refuses a key that others may read, or that belongs to somebody else.
+                fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("the file is ours");
+                if let Some(user) = user {
+                    chown(&file, Some(user.uid), Some(user.gid)).expect("root may give a file away");
+                }
+            }
+        })
+    }
+
+    /// The same, with what is done to its data directory before it starts.
+    fn start_from(options: &[&str], prepare: impl FnOnce(&Path, Option<User>)) -> Server {
         let options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();
         let folder =
             tempfile::Builder::new().prefix("dwell-postgres-").tempdir().expect("a folder can be made");
@@ -81,6 +120,7 @@ impl Server {
         initdb.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]);
         let made = initdb.current_dir(&data).output().unwrap_or_else(|error| panic!("{initdb:?}: {error}"));
         assert!(made.status.success(), "{initdb:?}: {}", String::from_utf8_lossy(&made.stderr));
+        prepare(&data, user);
         // Another process may take a free port before the server does. The server then exits, and the next port is
         // tried.
         for _ in 0..10 {
@@ -106,6 +146,11 @@ impl Server {
     /// The id of its process.
     pub fn pid(&self) -> u32 {
         self.child.0.id()
+    }
+
+    /// What it has logged since it started.
+    pub fn log(&self) -> String {
+        log(&self.folder.path().join("data"))
     }
 
     /// Kills it, as in a crash.

@@ -153,7 +153,8 @@ impl PostgresStore {
         clock: Arc<dyn Clock>,
     ) -> std::result::Result<PostgresStore, OpenError> {
         let at = address.to_string();
-        let link = Link::new(address);
+        let tls = crate::tls::connector(address.tls.as_ref())?;
+        let link = Link::new(address, tls);
         open::check(&link).await?;
         let timer = Timer::start(&clock).map_err(|error| OpenError::Threads { reason: error.to_string() })?;
         let inner = Arc::new(Inner {
