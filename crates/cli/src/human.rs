@@ -38,9 +38,14 @@ pub(crate) fn instant(at: Timestamp) -> String {
 
 /// A body, cut to one line of at most `max` characters.
 pub(crate) fn excerpt(message: &Message<'_>, max: usize) -> String {
-    let Some(text) = message.text() else {
-        return format!("<{} bytes>", message.size);
-    };
+    match message.text() {
+        Some(text) => one_line(text, max),
+        None => format!("<{} bytes>", message.size),
+    }
+}
+
+/// A text of somebody else's, cut to one line of at most `max` characters.
+pub(crate) fn one_line(text: &str, max: usize) -> String {
     let mut line: String = text.chars().take(max).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(max).is_some() {
         line.push('…');

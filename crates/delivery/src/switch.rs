@@ -35,6 +35,28 @@ impl Switch {
         self.0.borrow().clone()
     }
 
+    /// Waits until it is paused, and returns why.
+    pub async fn until_paused(&self) -> Arc<str> {
+        let mut changes = self.changes();
+        loop {
+            if let Some(reason) = changes.borrow_and_update().clone() {
+                return reason;
+            }
+            // The sender is `self`, so it is never gone.
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Waits until it pauses nothing.
+    pub async fn until_resumed(&self) {
+        // The sender is `self`, so it is never gone.
+        if self.changes().wait_for(Option::is_none).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Notified of each change.
     pub(crate) fn changes(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.0.subscribe()
@@ -49,6 +71,10 @@ impl Default for Switch {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
     use super::*;
 
     #[test]
@@ -61,5 +87,21 @@ mod tests {
         assert_eq!(clone.paused().as_deref(), Some("gone"));
         clone.resume();
         assert_eq!(switch.paused(), None);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_pause_or_its_end_is_woken_by_a_clone() {
+        const PATIENCE: Duration = Duration::from_secs(60);
+        let switch = Switch::new();
+        let clone = switch.clone();
+        let paused = timeout(PATIENCE, tokio::spawn(async move { clone.until_paused().await }));
+        tokio::task::yield_now().await;
+        switch.pause("gone");
+        assert_eq!(&*paused.await.unwrap().unwrap(), "gone");
+        let clone = switch.clone();
+        let resumed = timeout(PATIENCE, tokio::spawn(async move { clone.until_resumed().await }));
+        tokio::task::yield_now().await;
+        switch.resume();
+        resumed.await.unwrap().unwrap();
     }
 }

@@ -523,7 +523,7 @@ fn what_is_wrong_with_a_sink_has_its_code_and_a_way_out() {
         (sink(&["url = \"ftp://h\""]), "invalid_sink", "https://"),
         (sink(&["url = \"https://u:hush@h.example/\""]), "invalid_sink", "https://"),
         (sink(&["timeout = \"0s\""]), "config_invalid_value", "1ms"),
-        (sink(&["timeout = \"6m\""]), "invalid_sink", "300 s"),
+        (sink(&["timeout = \"6m\""]), "config_invalid_value", "300 s"),
         (sink(&["concurrency = 0"]), "config_invalid_value", "from 1"),
         (sink(&["concurrency = 100001"]), "config_invalid_value", "100000"),
         (sink(&["rate = 0"]), "config_invalid_value", "from 1"),
@@ -557,6 +557,18 @@ fn a_mistake_in_a_sink_is_told_by_its_own_line() {
     let text = sink(&["timeout = \"never\"", "order = \"lax\""]);
     let lines: Vec<usize> = refused(&text).iter().map(|(_, line, _)| *line).collect();
     assert_eq!(lines, [6, 7]);
+    // So is one that shows only when all is put together.
+    let dir = tempfile::tempdir().unwrap();
+    let pem = dir.path().join("ca.pem");
+    std::fs::write(&pem, "no PEM").unwrap();
+    let ca = format!("ca = \"{}\"", pem.display());
+    let url = "url = \"https://h.example/x\"\n";
+    let by_header = sink(&["url_header = \"u\"", "hosts = [\"a b\"]"]).replace(url, "");
+    let no_header = sink(&["url_header = \"a b\"", "hosts = [\"*\"]"]).replace(url, "");
+    for (text, line) in [(sink(&[&ca]), 6), (sink(&["url = \"x\""]), 5), (by_header, 6), (no_header, 5)] {
+        let errors = refused(&text);
+        assert_eq!((errors.len(), errors[0].0, errors[0].1), (1, "invalid_sink", line), "{text}: {errors:?}");
+    }
 }
 
 #[test]

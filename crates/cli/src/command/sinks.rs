@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{Context, Outcome};
 use crate::exit::Exit;
-use crate::human::{BAD, FAINT, GOOD, NAME, PLAIN, STRONG, WAITING, pairs};
+use crate::human::{BAD, FAINT, GOOD, NAME, PLAIN, STRONG, WAITING, one_line, pairs};
 use crate::table::{self, Cell};
 
 /// Look at the sinks that a server runs, try them, pause them
@@ -82,10 +82,10 @@ fn row(sink: &Sink) -> Vec<Cell> {
     let in_flight: u64 = sink.queues.iter().map(|queue| queue.in_flight).sum();
     let is_open = sink.queues.iter().any(|queue| queue.breaker != "closed");
     let (style, state) = match &*sink.state {
-        "running" if is_open => (WAITING, "waiting for its destination"),
-        "running" => (GOOD, "running"),
-        "paused" => (WAITING, "paused"),
-        _ => (BAD, &*sink.state),
+        "running" if is_open => (WAITING, "waiting for its destination".to_owned()),
+        "running" => (GOOD, "running".to_owned()),
+        "paused" => (WAITING, with_reason(sink)),
+        _ => (BAD, with_reason(sink)),
     };
     vec![
         Cell::text(&sink.name, STRONG),
@@ -95,6 +95,14 @@ fn row(sink: &Sink) -> Vec<Cell> {
         Cell::count(sink.failed.values().sum(), BAD),
         Cell::text(state, style),
     ]
+}
+
+/// Its state and why, of which the destination may have said a part.
+fn with_reason(sink: &Sink) -> String {
+    match &sink.reason {
+        Some(reason) => format!("{}: {}", sink.state, one_line(reason, 60)),
+        None => sink.state.to_string(),
+    }
 }
 
 fn show(context: &Context, sink: &Sink) -> Outcome {
@@ -109,7 +117,7 @@ fn detail(out: &mut dyn io::Write, sink: &Sink) -> io::Result<()> {
         ("destination", sink.destination.clone()),
         ("delivered", sink.delivered.to_string()),
     ];
-    rows.extend(sink.reason.as_ref().map(|reason| ("reason", reason.clone())));
+    rows.extend(sink.reason.as_ref().map(|reason| ("reason", one_line(reason, 1_000))));
     rows.extend(sink.failed.iter().map(|(code, count)| ("failed", format!("{code}: {count}"))));
     rows.extend(
         sink.queues.iter().map(|queue| ("queue", format!("{}  breaker {}", queue.queue, queue.breaker))),

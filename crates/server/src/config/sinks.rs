@@ -147,6 +147,23 @@ impl WebhookConfig {
     }
 }
 
+impl WebhookConfig {
+    /// The key because of which none can be made of it: the one without which one could.
+    fn culprit(&self) -> &'static str {
+        let can_be = |other: &WebhookConfig| other.build(&Switch::new()).is_ok();
+        let without_ca = WebhookConfig { ca: None, ..self.clone() };
+        match &self.goal {
+            _ if can_be(&without_ca) => "ca",
+            WebhookGoal::Url(_) => "url",
+            WebhookGoal::Header { name, allow, .. } => {
+                let (name, hosts, allow) = (name.clone(), vec!["*".to_owned()], allow.clone());
+                let goal = WebhookGoal::Header { name, hosts, allow };
+                if can_be(&WebhookConfig { goal, ..without_ca }) { "hosts" } else { "url_header" }
+            }
+        }
+    }
+}
+
 impl LaneConfig {
     /// The lane with these bounds.
     pub(crate) fn bound(&self, mut lane: Lane) -> Lane {
@@ -306,7 +323,12 @@ impl SinkDraft {
             }
             "secrets" => self.secrets = given.texts.iter().map(|text| in_folder(text, given)).collect(),
             "ca" => self.ca = Some(values::path(given)?),
-            "timeout" => self.timeout_ms = values::duration_ms(given)?,
+            "timeout" => {
+                self.timeout_ms = values::duration_ms(given)?;
+                if u128::from(self.timeout_ms) > Webhook::MAX_TIMEOUT.as_millis() {
+                    return Err(format!("this is up to {} s", Webhook::MAX_TIMEOUT.as_secs()).into());
+                }
+            }
             "concurrency" => {
                 self.lane.concurrency = values::count(given)?;
                 if self.lane.concurrency > Lane::MAX_CONCURRENCY {
@@ -403,9 +425,8 @@ impl SinkDraft {
             },
         };
         let webhook = WebhookConfig { goal, secrets, ca, timeout_ms: self.timeout_ms };
-        let key = if self.url.is_some() { "url" } else { "url_header" };
         // Made anew when it starts. Here it shows that it can be.
-        webhook.build(&Switch::new()).map_err(|error| (at(key), Refused::from(error)))?;
+        webhook.build(&Switch::new()).map_err(|error| (at(webhook.culprit()), Refused::from(error)))?;
         Ok(SinkConfig {
             name: self.name.clone().unwrap_or_default(),
             queues: self.queues.clone(),

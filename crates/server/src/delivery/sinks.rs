@@ -1,6 +1,7 @@
 //! Sinks that run: each is a worker of its own, so that one is stopped and started without the others.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,7 +21,7 @@ use super::{DeliveryError, asked};
 use crate::config::{SinkConfig, SinkKind};
 
 /// The reason of a pause that somebody has asked for.
-const ASKED: &str = "paused by an operator";
+const ASKED: &str = "an operator has asked for it";
 
 /// All that run.
 pub(super) struct Sinks {
@@ -109,6 +110,17 @@ impl Sinks {
     }
 }
 
+/// Logs each pause that nobody has asked for: those are the destination's.
+async fn report_pauses(sink: &str, switch: &Switch) -> Infallible {
+    loop {
+        let reason = switch.until_paused().await;
+        if &*reason != ASKED {
+            tracing::warn!(sink, %reason, "the sink has paused: its destination has said that it is gone; it goes on when it is resumed");
+        }
+        switch.until_resumed().await;
+    }
+}
+
 impl Sink {
     fn start(
         store: &Arc<dyn Store>,
@@ -124,10 +136,14 @@ impl Sink {
         let queues = config.queues.iter().cloned().zip(worker.stats()).collect();
         let (stop, mut stopped) = watch::channel(false);
         let ended = Arc::new(OnceLock::new());
-        let (name, why) = (config.name.clone(), Arc::clone(&ended));
+        let (name, why, watched) = (config.name.clone(), Arc::clone(&ended), switch.clone());
         let task = tokio::spawn(async move {
             // A panic of a message's is caught in the worker; one of the worker itself must not look like a sink that runs.
-            let ran = AssertUnwindSafe(worker.run_until(asked(&mut stopped))).catch_unwind().await;
+            let running = AssertUnwindSafe(worker.run_until(asked(&mut stopped))).catch_unwind();
+            let ran = tokio::select! {
+                ran = running => ran,
+                never = report_pauses(&name, &watched) => match never {},
+            };
             let error = match ran {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => {

@@ -3,22 +3,28 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use dwell_model::QueueName;
-use dwell_server::{Layers, Loaded, SinkConfig};
-use dwell_store::Store as _;
+use dwell_server::{Configuration, Layers, Loaded, SinkConfig};
+use dwell_store::{Store as _, Take};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{Running, start, until};
 
-/// The sinks of a file with this text.
-fn sinks(text: &str) -> Vec<SinkConfig> {
+/// A file with this text.
+fn load(text: &str) -> Configuration {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("dwell.toml");
     std::fs::write(&file, text).unwrap();
-    Loaded::load(&Layers { file: Some(file), ..Layers::default() }).unwrap().configuration.sinks
+    Loaded::load(&Layers { file: Some(file), ..Layers::default() }).unwrap().configuration
+}
+
+/// The sinks of a file with this text.
+fn sinks(text: &str) -> Vec<SinkConfig> {
+    load(text).sinks
 }
 
 /// A webhook's table.
@@ -122,7 +128,10 @@ async fn a_sink_delivers_and_is_paused_and_resumed() {
     assert_eq!(server.post("/v1/sinks/shop/test").await.json(), json!({"reached": true}));
 
     let paused = server.post("/v1/sinks/shop/pause").await.json();
-    assert_eq!((&paused["state"], &paused["reason"]), (&json!("paused"), &json!("paused by an operator")));
+    assert_eq!(
+        (&paused["state"], &paused["reason"]),
+        (&json!("paused"), &json!("an operator has asked for it"))
+    );
     put_into(&server, "orders").await;
     // Another pause is answered by a server that has seen the message, and the sink has taken nothing.
     assert_eq!(server.post("/v1/sinks/shop/pause").await.json()["queues"][0]["taken"], 1);
@@ -310,6 +319,26 @@ async fn a_schedule_that_could_never_run_is_refused_and_changes_nothing() {
     assert_eq!(server.get("/v1/schedules").await.json(), json!({"schedules": []}));
     // None of the refusals has left a queue behind.
     assert_eq!(server.store.queues(None, 9).await.unwrap().len(), 0);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_schedule_that_a_dead_server_has_in_hand_is_waited_for_at_start() {
+    let server = start().await;
+    put_schedule(&server, "tick", &json!({"queue": "ticks", "every": "1h"})).await;
+    let take = Take::from("dwell:schedules".parse::<QueueName>().unwrap()).lease_ms(30_000);
+    assert_eq!(server.store.take(take).await.unwrap().len(), 1);
+    let changed = load("[[schedules]]\nname = \"tick\"\nqueue = \"ticks\"\nevery = \"2h\"\n").schedules;
+    let delivery = server.delivery.clone();
+    let starting = tokio::spawn(async move { delivery.start(Vec::new(), changed).await });
+    let busy = put_schedule(&server, "tick", &json!({"queue": "ticks", "every": "3h"})).await;
+    assert_eq!(busy.problem(), (409, "schedule_busy".to_owned()));
+    assert!(!starting.is_finished());
+    // The lease is over.
+    server.clock.advance(30_000);
+    tokio::time::timeout(Duration::from_secs(60), starting).await.unwrap().unwrap().unwrap();
+    assert_eq!(server.get("/v1/schedules/tick").await.json()["every"], "2h");
+    server.delivery.stop().await;
     server.stop().await;
 }
 
