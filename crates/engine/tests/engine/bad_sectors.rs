@@ -128,6 +128,7 @@ fn a_bad_block_of_a_run_hides_no_message_of_another_block_that_the_journal_has()
         let put = Put::new(queue("q"), format!("body {i}")).after_ms(86_400_000);
         store.put(put.token(format!("t{i}").parse().unwrap())).unwrap();
     }
+    store.rest();
     let (disk, clock) = store.close();
     let named = |kind: &str| {
         let names = disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with(kind));

@@ -41,6 +41,8 @@ fn with_so_many_dead(names: &[&str], count: u64) -> Driven {
             assert!(answers.iter().all(Result::is_ok), "{answers:?}");
         }
     }
+    // Nothing is held back for a flush, and nothing else is read meanwhile.
+    store.rest();
     store.clock.advance(2 * HOUR_MS);
     for name in names {
         let engine = store.engine.clone();

@@ -1,0 +1,92 @@
+//! Deletion of files that nothing needs any more.
+//!
+//! A large file takes milliseconds to remove, and its room is freed when the last who holds it open lets go of it. So the
+//! executor does that.
+//!
+//! # Ground rules
+//! 1. Whoever hands a file over has made durable, before, what makes do without it.
+//! 2. Nothing depends on its going: what can not be removed now is removed when the store is next opened.
+//! 3. All that was handed over is removed before the directory is let go: see [`Executor::close`].
+
+use std::any::Any;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::disk::Disk;
+use crate::executor::{Class, Executor, Task, spawn_detached};
+
+/// Removes files.
+#[derive(Clone, Debug)]
+pub(crate) struct FileDeleter {
+    disk: Arc<dyn Disk>,
+    executor: Arc<Executor>,
+}
+
+/// The removal of a file.
+struct Deletion {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    /// What holds it open, if anything does.
+    holder: Option<Box<dyn Any + Send>>,
+}
+
+impl FileDeleter {
+    /// Has files of `disk` removed by that executor.
+    pub(crate) fn new(disk: Arc<dyn Disk>, executor: Arc<Executor>) -> FileDeleter {
+        FileDeleter { disk, executor }
+    }
+
+    /// A file goes that nobody holds open.
+    pub(crate) fn remove(&self, path: PathBuf) {
+        self.begin(path, None);
+    }
+
+    /// A file goes that `holder` holds open.
+    pub(crate) fn remove_held(&self, path: PathBuf, holder: impl Any + Send) {
+        self.begin(path, Some(Box::new(holder)));
+    }
+
+    fn begin(&self, path: PathBuf, holder: Option<Box<dyn Any + Send>>) {
+        let deletion = Deletion { disk: Arc::clone(&self.disk), path, holder };
+        // Where there is no thread it is done by now.
+        let _ = spawn_detached(&self.executor, Class::Deletion, deletion);
+    }
+}
+
+impl Task for Deletion {
+    type Output = ();
+
+    fn slice(&mut self, _: usize) -> Option<()> {
+        let _ = self.disk.remove(&self.path);
+        self.holder = None;
+        Some(())
+    }
+
+    fn panicked(self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::disk::MemoryDisk;
+    use crate::executor;
+
+    #[test]
+    fn all_that_was_handed_over_is_gone_when_the_executor_is_closed() {
+        for executor in [executor::tests::threads(), Executor::without_threads()] {
+            let (disk, dir) = (MemoryDisk::new(), Path::new("/d"));
+            disk.create_dir(dir).unwrap();
+            let deleter = FileDeleter::new(Arc::new(disk.clone()), Arc::clone(&executor));
+            for number in 0..100 {
+                let path = dir.join(number.to_string());
+                let file = disk.create(&path).unwrap();
+                if number % 2 == 0 { deleter.remove(path) } else { deleter.remove_held(path, file) }
+            }
+            deleter.remove(dir.join("never made"));
+            executor.close();
+            assert_eq!(disk.list(dir).unwrap(), Vec::<String>::new(), "{executor:?}");
+        }
+    }
+}
