@@ -117,6 +117,11 @@ impl Pool {
         self.shared.changed.notify_all();
         works.iter().for_each(|work| work.wind_up());
         for thread in threads {
+            debug_assert_ne!(
+                thread.thread().id(),
+                std::thread::current().id(),
+                "a task outlives its executor"
+            );
             // It catches what its tasks do.
             let _ = thread.join();
         }

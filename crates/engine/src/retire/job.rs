@@ -649,8 +649,9 @@ impl Task for FlushTask {
     fn panicked(self) -> Result<Written, JobError> {
         let error = io::Error::other("the writing of due files has panicked");
         match self.0 {
-            Some(job) if job.is_decided() => Err(JobError::Fatal(error)),
-            _ => Err(JobError::Again { error }),
+            Some(job) if !job.is_decided() => Err(JobError::Again { error }),
+            // A job that was taken to be finished is done: the new manifest is there.
+            Some(_) | None => Err(JobError::Fatal(error)),
         }
     }
 }
