@@ -244,18 +244,33 @@ impl Task for ReadAhead {
 mod tests {
     use super::*;
 
+    /// It may end while a slice reads, and what that read from comes back then.
     #[test]
     fn nothing_is_read_ahead_for_a_flow_that_has_ended() {
         for has_ended in [true, false] {
-            let stream = Stream::new(Vec::new());
-            let flow = Flow::new("q".parse().unwrap(), Timestamp::MIN, true, stream, 0, 8);
+            let flow = Flow::new("q".parse().unwrap(), Timestamp::MIN, true, Stream::new(Vec::new()), 0, 8);
             let shared = Arc::clone(&flow.shared);
+            let lent = Lent { shared: &shared, stream: flow.lend(), some: Vec::new() };
             let flow = Some(flow).filter(|_| !has_ended);
-            let mut task = ReadAhead(Arc::clone(&shared));
-            while task.slice(1).is_none() {}
+            drop(lent);
+            let is_over = ReadAhead(Arc::clone(&shared)).slice(1).is_some();
             // What was read to its end is let go of.
-            assert_eq!(shared.state().stream.is_some(), has_ended);
+            assert_eq!((is_over, shared.state().stream.is_some()), (has_ended, has_ended));
             drop(flow);
         }
+    }
+
+    #[test]
+    fn a_flow_that_has_ended_holds_nothing_though_its_task_was_not_come_to() {
+        let executor = Executor::without_threads();
+        let stream = Stream::new(Vec::new());
+        let flow = Flow::new("q".parse().unwrap(), Timestamp::MIN, true, stream, 0, 8);
+        (0..3).for_each(|_| flow.go_on(Some(&executor)));
+        assert_eq!(executor.pending(), [Class::Prefetch], "one task reads, however often it is asked for");
+        let shared = Arc::clone(&flow.shared);
+        drop(flow);
+        assert!(shared.state().stream.is_none());
+        while executor.step(0) {}
+        assert_eq!(Arc::strong_count(&shared), 1, "the task is gone");
     }
 }
