@@ -1,12 +1,13 @@
 //! Deletion of files that nothing needs any more.
 //!
-//! A large file takes milliseconds to remove, and its room is freed when the last who holds it open lets go of it. So the
-//! executor does that.
+//! A large file takes milliseconds to remove, and its room is freed when its last handle is closed. So the executor does
+//! both.
 //!
 //! # Ground rules
-//! 1. Whoever hands a file over has made durable, before, what makes do without it.
-//! 2. Nothing depends on its going: what can not be removed now is removed when the store is next opened.
-//! 3. All that was handed over is removed before the directory is let go: see [`Executor::close`].
+//! 1. Before a file is handed over, the state that does not need it is durable.
+//! 2. Nothing depends on the deletion, nor on the order of deletions: what cannot be removed now is removed when the store
+//!    is next opened.
+//! 3. All files that were handed over are removed before the directory's lock is released: see [`Executor::close`].
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -31,24 +32,24 @@ struct Deletion {
 }
 
 impl FileDeleter {
-    /// Has files of `disk` removed by that executor.
+    /// Removes files of `disk` on `executor`.
     pub(crate) fn new(disk: Arc<dyn Disk>, executor: Arc<Executor>) -> FileDeleter {
         FileDeleter { disk, executor }
     }
 
-    /// A file goes that nobody holds open.
+    /// Removes a file that nobody holds open.
     pub(crate) fn remove(&self, path: PathBuf) {
         self.begin(path, None);
     }
 
-    /// A file goes that `holder` holds open.
+    /// Removes a file, and drops `holder`, which holds it open.
     pub(crate) fn remove_held(&self, path: PathBuf, holder: impl Any + Send) {
         self.begin(path, Some(Box::new(holder)));
     }
 
     fn begin(&self, path: PathBuf, holder: Option<Box<dyn Any + Send>>) {
         let deletion = Deletion { disk: Arc::clone(&self.disk), path, holder };
-        // Where there is no thread it is done by now.
+        // Without a thread it has been done here.
         let _ = spawn_detached(&self.executor, Class::Deletion, deletion);
     }
 }

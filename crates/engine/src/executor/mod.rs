@@ -1,22 +1,22 @@
 //! The executor: runs flush, compaction, prefetch and deletion of files beside the event loop, a slice at a time.
 //!
-//! Work is a [`Task`]. It is cut into slices, so that whoever runs it can put other work between two of them: a thread of
-//! the pool, or a simulation whose seed says which task goes on next. The event loop never waits for a task. It looks for
-//! the result in its turns, and is woken when there is one.
+//! Work is a [`Task`], cut into slices. Between two slices whoever runs it can do other work: a thread of the pool, or a
+//! simulation whose seed says which task goes on next. The event loop never waits for a task. It looks for the result in its
+//! turns, and is woken when there is one.
 //!
 //! # Ground rules
-//! 1. A task depends on nothing but what it was given and the disk. So it does not matter when its slices run.
+//! 1. A task depends on nothing but its arguments and the disk. So it does not matter when its slices run.
 //! 2. A task whose [`Handle`] is dropped does nothing more: the drop waits for the slice under way. So nothing is written
-//!    once the directory is let go.
-//! 3. Prefetch has a thread and a queue of its own: it never waits behind flush, compaction or deletion, and whoever asks for
-//!    it waits for no lock of a thread that gives way to others.
-//! 4. A slice that panics is an outcome of its task. The thread that ran it goes on with other work.
+//!    after the directory's lock is released.
+//! 3. Prefetch has a thread and a queue of its own. It never waits behind flush, compaction or deletion, and the event loop
+//!    shares no lock of that queue with a thread of lower priority.
+//! 4. A panic in a slice is an outcome of its task. The thread that ran it goes on with other work.
 //!
 //! # Layout
 //! - this file: what a task is, how its result comes back, and which threads there are
-//! - `work`: a task whose type is forgotten, as the executor holds it
+//! - `work`: a task whose type is erased, as the executor holds it
 //! - `pool`: threads that share a queue of work; `threads`: how a thread is started
-//! - `stepping`: the same without threads, for whoever drives a simulation or a test
+//! - `stepping`: the same without threads, for simulations and tests
 
 mod pool;
 mod stepping;
@@ -35,7 +35,7 @@ use self::work::Work;
 
 pub use threads::{Spawner, SystemThreads};
 
-/// What a task is for. It decides which thread runs it, and what goes first.
+/// What a task is for. It decides which thread runs the task, and what goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// Messages and bodies are read before a take asks for them.
@@ -91,15 +91,15 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// Threads, which `spawner` starts as they are needed. `notifier` is told when a task ends that somebody holds a [`Handle`]
-    /// of.
+    /// An executor with threads, which `spawner` starts as they are needed. `notifier` is called when a task with a [`Handle`]
+    /// ends.
     pub(crate) fn threads(spawner: &Arc<dyn Spawner>, notifier: Arc<dyn Notifier>) -> Arc<Executor> {
         let pool = |roles| Pool::new(roles, Arc::clone(spawner));
         let (prefetch, background) = (pool(PREFETCH), pool(BACKGROUND));
         Arc::new(Executor { prefetch, background, notifier: Some(notifier) })
     }
 
-    /// No thread: whoever drives it lets tasks go on, see [`stepping`], and looks for results by himself.
+    /// An executor without threads: its tasks go on by [`stepping`], and nobody is notified of results.
     pub(crate) fn without_threads() -> Arc<Executor> {
         let pool = || Pool::new(&[], Arc::new(SystemThreads));
         Arc::new(Executor { prefetch: pool(), background: pool(), notifier: None })
@@ -109,7 +109,7 @@ impl Executor {
         self.background.has_threads()
     }
 
-    /// Who is told of work that is done, or further.
+    /// What wakes the event loop when a task ends or makes progress; nothing without threads.
     pub(crate) fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         self.notifier.clone()
     }
@@ -121,8 +121,8 @@ impl Executor {
         }
     }
 
-    /// Does all deletions that are left, gives everything else up, and waits for the threads. What is asked for afterwards is
-    /// done at once if it is a deletion, and never otherwise.
+    /// Does all deletions that are left, gives everything else up, and waits for the threads. A deletion that is submitted
+    /// afterwards is done by the caller, any other task never.
     pub(crate) fn close(&self) {
         self.prefetch.close();
         self.background.close();
@@ -138,11 +138,11 @@ pub(crate) struct Handle<T> {
     is_taken: bool,
 }
 
-/// A task that an executor has dropped, as it does when it is closed.
+/// The executor has dropped the task: it was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dropped;
 
-/// Has a task done. Where no thread can be started for it, it waits in the queue: [`Handle::start`] tries again.
+/// Submits a task. If no thread can be started for it, it waits in the queue: [`Handle::start`] tries again.
 pub(crate) fn spawn<T: Task>(
     executor: &Arc<Executor>,
     class: Class,
@@ -151,7 +151,7 @@ pub(crate) fn spawn<T: Task>(
     let (tell, result) = mpsc::channel();
     let notifier = executor.notifier();
     let work = Arc::new(Work::new(class, task, move |output| {
-        // Nobody is there to hear it if the handle is gone.
+        // The handle may be gone.
         let _ = tell.send(output);
         notifier.iter().for_each(|notifier| notifier.notify());
     }));
@@ -159,10 +159,10 @@ pub(crate) fn spawn<T: Task>(
     (Handle { executor: Arc::clone(executor), work, result, is_taken: false }, submitted)
 }
 
-/// Has a task done that nobody waits for.
+/// Submits a task that nobody waits for.
 ///
 /// # Errors
-/// No thread can be started for it. A deletion was done here then, and all else was given up.
+/// No thread can be started for it. A deletion has been done by the caller then; any other task is given up.
 pub(crate) fn spawn_detached<T: Task<Output = ()>>(
     executor: &Executor,
     class: Class,
@@ -174,10 +174,10 @@ pub(crate) fn spawn_detached<T: Task<Output = ()>>(
 }
 
 impl<T> Handle<T> {
-    /// The result, once there is one; it is given once.
+    /// The result, once there is one. It is returned once.
     ///
     /// # Errors
-    /// There will be none: the executor was closed.
+    /// There will be none: the executor was closed, or the result was taken.
     pub(crate) fn try_take(&mut self) -> Result<Option<T>, Dropped> {
         match self.result.try_recv() {
             Ok(output) => {
@@ -189,7 +189,7 @@ impl<T> Handle<T> {
         }
     }
 
-    /// Whether it is done, so that there is a result to be taken.
+    /// Whether it has ended, so that [`try_take`](Handle::try_take) says how.
     pub(crate) fn is_over(&self) -> bool {
         self.work.is_over()
     }
@@ -197,7 +197,7 @@ impl<T> Handle<T> {
     /// Tries again to start a thread for it.
     ///
     /// # Errors
-    /// The system starts none, and none is there.
+    /// The system starts none, and no other thread is there.
     pub(crate) fn start(&self) -> io::Result<()> {
         self.executor.pool(self.work.class()).start()
     }
@@ -205,7 +205,7 @@ impl<T> Handle<T> {
 
 impl<T> Drop for Handle<T> {
     fn drop(&mut self) {
-        // The thread that told the result, and gives way to others, may not have come to the end of its slice.
+        // The thread that sent the result may still be inside its slice, and the event loop does not wait for it.
         if !self.is_taken {
             self.work.cancel();
         }

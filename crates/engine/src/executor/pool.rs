@@ -40,9 +40,9 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Work of which no thread runs a slice now, in the order of its coming.
+    /// Work of which no thread runs a slice now, the oldest first.
     works: VecDeque<Arc<Work>>,
-    /// Of how much work a thread runs a slice now.
+    /// How many threads run a slice now.
     running: usize,
     threads: Vec<JoinHandle<()>>,
     is_closed: bool,
@@ -70,7 +70,7 @@ impl Pool {
         state.works.push_back(work);
         let started = self.start_missing(&mut state);
         drop(state);
-        // Whoever wakes can do it.
+        // Every thread of the pool can run it.
         self.shared.changed.notify_one();
         started
     }
@@ -92,22 +92,23 @@ impl Pool {
             match self.spawner.spawn(role.name, Box::new(move || shared.run(role))) {
                 Ok(thread) => state.threads.push(thread),
                 Err(error) if state.threads.is_empty() => return Err(error),
-                // Those that are there do it.
+                // The threads that are there do it.
                 Err(_) => break,
             }
         }
         Ok(())
     }
 
-    /// What waits, in the order of its coming.
+    /// The work that waits, the oldest first.
     pub(super) fn waiting(&self) -> Vec<Arc<Work>> {
         let mut state = self.shared.state();
         state.forget_over();
         state.works.iter().cloned().collect()
     }
 
-    /// Does all deletions that are left, gives everything else up, and waits for the threads. What is submitted
-    /// afterwards is done at once if it is a deletion, and never otherwise.
+    /// Does all deletions that are left, gives everything else up, and waits for the threads. See [`Executor::close`].
+    ///
+    /// [`Executor::close`]: super::Executor::close
     pub(super) fn close(&self) {
         let (works, threads) = {
             let mut state = self.shared.state();
@@ -122,7 +123,7 @@ impl Pool {
                 std::thread::current().id(),
                 "a task outlives its executor"
             );
-            // It catches what its tasks do.
+            // It catches the panics of its tasks.
             let _ = thread.join();
         }
     }
@@ -135,7 +136,7 @@ impl Drop for Pool {
 }
 
 impl State {
-    /// What was given up while no thread came to it.
+    /// Drops what was given up before a thread came to it.
     fn forget_over(&mut self) {
         self.works.retain(|work| !work.is_over());
     }

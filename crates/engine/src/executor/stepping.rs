@@ -1,6 +1,6 @@
 //! Stepping: without threads, whoever drives the executor says which task runs its next slice, and when.
 //!
-//! A simulation draws that from its seed, so that each order in which threads could do the work is one of some seed. Tests
+//! A simulation draws that from its seed, so that each order in which threads could do the work occurs in some seed. Tests
 //! let each task do a slice between two turns.
 
 use std::sync::Arc;
@@ -15,12 +15,12 @@ impl Executor {
         self.prefetch.waiting().into_iter().chain(self.background.waiting())
     }
 
-    /// The tasks that have something left to do: prefetch first, and then in the order of their coming.
+    /// The tasks that have not ended: prefetch first, and the oldest first.
     pub(crate) fn pending(&self) -> Vec<Class> {
         self.waiting().map(|work| work.class()).collect()
     }
 
-    /// Runs one slice of the `nth` task that is [pending](Executor::pending); false if there are not so many.
+    /// Runs one slice of the `nth` [pending](Executor::pending) task; false if there are fewer.
     pub(crate) fn step(&self, nth: usize) -> bool {
         let Some(work) = self.waiting().nth(nth) else { return false };
         work.run_slice(SLICE);

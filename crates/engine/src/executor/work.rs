@@ -1,4 +1,4 @@
-//! A task whose type is forgotten, as the executor holds it: its slices are run one at a time, by whoever comes.
+//! A task whose type is erased, as the executor holds it: any thread may run its slices, one at a time.
 
 use std::fmt::{self, Debug};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use super::{Class, Task};
 /// See the module.
 pub(super) struct Work {
     class: Class,
-    /// Locked while a slice runs; nothing once it is over.
+    /// Locked while a slice runs; `None` once it is over.
     slices: Mutex<Option<Slices>>,
     is_cancelled: AtomicBool,
 }
@@ -19,7 +19,7 @@ pub(super) struct Work {
 type Slices = Box<dyn FnMut(usize) -> bool + Send>;
 
 impl Work {
-    /// Work that says what came of it by `tell`, on the thread that runs its last slice.
+    /// Calls `tell` with the output, on the thread that runs the last slice.
     pub(super) fn new<T: Task>(class: Class, task: T, tell: impl FnOnce(T::Output) + Send + 'static) -> Work {
         let mut left = Some((task, tell));
         let slices = move |most: usize| {
@@ -47,10 +47,10 @@ impl Work {
         self.slices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a slice, unless it is over. Says whether it is over then.
+    /// Runs a slice, unless it is over. Returns whether it is over then.
     pub(super) fn run_slice(&self, most: usize) -> bool {
         let mut slices = self.slices();
-        // Whoever cancels may wait for the lock.
+        // `cancel` may be waiting for the lock.
         let is_cancelled = || self.is_cancelled.load(Ordering::SeqCst);
         let is_over = is_cancelled() || slices.as_mut().is_none_or(|slice| slice(most)) || is_cancelled();
         if is_over {
@@ -74,7 +74,7 @@ impl Work {
         *self.slices() = None;
     }
 
-    /// Nobody runs its slices any more: what is left of a deletion is done here, and all else is given up.
+    /// For work that no thread will run: does what is left of a deletion, and gives everything else up.
     pub(super) fn wind_up(&self) {
         while self.class == Class::Deletion && !self.run_slice(1) {}
         self.cancel();
