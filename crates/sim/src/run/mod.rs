@@ -7,6 +7,7 @@
 //! - `answers`: what the engine's answers mean, in the oracle's words
 //! - `time`: how the clocks move
 //! - `disaster`: power failures, kills, disks that break or run full, and opening again after them
+//! - `schedule`: which work in the background goes on between two turns
 //! - `invariants`: what must be so where nothing is uncertain
 //! - `totals`: many runs, and what they came to
 //! - `trace`: all that happened, as a hash or in full
@@ -16,6 +17,7 @@ pub(crate) mod answers;
 mod client;
 mod disaster;
 mod invariants;
+mod schedule;
 mod time;
 mod totals;
 mod trace;
