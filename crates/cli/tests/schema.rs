@@ -172,12 +172,18 @@ fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
         ("ack", none.clone()),
         ("bury", json!({"reason": "broken"})),
     ] {
-        let taken = held.ask("POST", &format!("{QUEUE}/take?lease=30s"), "", b"").1;
+        let taken = held.ask("POST", &format!("{QUEUE}/take?lease=30s&holder=worker%201"), "", b"").1;
         let delivery = taken["messages"][0].clone();
         held.hold_value::<Delivery>("Delivery", &delivery);
         let receipt = delivery["receipt"].as_str().unwrap().to_owned();
         held.hold::<Settled>("Settled", "POST", &format!("/v1/receipts/{receipt}/{action}"), &fields);
         let id = delivery["id"].as_str().unwrap();
+        if action == "extend" {
+            let other = json!([{ "id": id, "takes": 7 }]).to_string();
+            let headers = "Content-Type: application/json\r\n";
+            let answers = held.ask("POST", &format!("{QUEUE}/leases:expire"), headers, other.as_bytes()).1;
+            held.hold_value::<Problem>("Problem", &answers["answers"][0]["error"]);
+        }
         if action != "ack" {
             held.hold::<Message>("Message", "GET", &format!("{QUEUE}/messages/{id}"), &none);
         }
@@ -271,8 +277,9 @@ fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
         let rule = json!({ "$ref": format!("#/components/schemas/{name}") });
         properties(&held.document, name, &rule, &mut all);
     }
-    // What is handed over is not dead, and lists alone have previews.
-    let is_elsewhere = |field: &str| field.starts_with("dead_") || field.starts_with("preview");
+    // What is handed over is not dead, its lease was granted by that, and lists alone have previews.
+    let is_elsewhere =
+        |field: &str| field.starts_with("dead_") || field.starts_with("preview") || field == "lease_granted";
     all.retain(|(schema, field)| schema != "Delivery" || !is_elsewhere(field));
     let unseen: Vec<_> = all.difference(&held.seen).collect();
     assert!(

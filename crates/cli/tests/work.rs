@@ -212,7 +212,9 @@ fn a_command_that_does_not_end_in_time_gives_its_message_back() {
     let server = serve_in_memory(&[]);
     let folder = tempfile::tempdir().unwrap();
     let started = folder.path().join("started");
-    for script in ["sleep 1000; exit 1", "trap '' TERM; sleep 1000; sleep 1000"] {
+    // One ends with 0 when it is asked to end, though it has not done its work.
+    let obedient = "trap 'exit 0' TERM; sleep 1000 & wait";
+    for script in ["sleep 1000; exit 1", "trap '' TERM; sleep 1000; sleep 1000", obedient] {
         let _ = fs::remove_file(&started);
         let id = put(&server, &[&format!("echo $$ > {}; {script}", started.display())]);
         let work = Work::start(&server, &["q", "--drain", "1ms", "--", "sh"]);
@@ -223,6 +225,21 @@ fn a_command_that_does_not_end_in_time_gives_its_message_back() {
         until("the command has ended", || !is_alive(&pid));
         server.dwell(&["cancel", "q", &id]).ok();
     }
+}
+
+#[test]
+fn what_a_command_has_started_ends_with_it() {
+    let server = serve_in_memory(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let its = folder.path().join("its");
+    // The shell ends at SIGTERM, and what it waits for does not.
+    let deaf = format!("trap '' TERM; echo \\$\\$ > {}; sleep 1000; sleep 1000", its.display());
+    let id = put(&server, &[&format!("sh -c \"{deaf}\" & wait")]);
+    let work = Work::start(&server, &["q", "--drain", "1ms", "--", "sh"]);
+    let pid = line(&its);
+    assert_eq!(work.stop()["released"], 1);
+    until("what it has started has ended", || !is_alive(&pid));
+    assert_eq!(server.dwell(&["get", "q", &id]).ok().json()["state"], "ready");
 }
 
 #[test]

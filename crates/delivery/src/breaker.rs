@@ -177,6 +177,9 @@ impl Breaker {
             Report::Throttled { for_ms } => {
                 if was_trial || self.state == State::Closed {
                     self.open(now_ms, for_ms);
+                } else if let State::Open { probe_at_ms } = &mut self.state {
+                    // It was under way when the breaker opened, and its answer asks for more time than that one did.
+                    *probe_at_ms = (*probe_at_ms).max(now_ms.saturating_add(for_ms));
                 }
                 Blame::Destination
             }
@@ -371,6 +374,10 @@ mod tests {
         let mut breaker = Breaker::new(true, 1);
         breaker.report(id(1), Report::Throttled { for_ms: 60_000 }, 5);
         assert_eq!(breaker.wake_at_ms(), Some(60_005));
+        // Of several that were under way the longest counts.
+        breaker.report(id(2), Report::Throttled { for_ms: 90_000 }, 6);
+        breaker.report(id(3), Report::Throttled { for_ms: 0 }, 7);
+        assert_eq!(breaker.wake_at_ms(), Some(90_006));
     }
 
     #[test]

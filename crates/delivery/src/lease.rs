@@ -36,7 +36,7 @@ enum Renewal {
     InTime,
     /// The store could not, and is asked again at this moment.
     AgainAt(u64),
-    /// A call is under way that began at this moment.
+    /// A call is under way that began at this moment. After a sixth of the lease another one is made.
     Asked(u64),
 }
 
@@ -45,16 +45,17 @@ impl<T> Held<T> {
         self.granted_ms.saturating_add(self.lease_ms)
     }
 
-    fn renew_at_ms(&self) -> Option<u64> {
+    fn renew_at_ms(&self) -> u64 {
         match self.renewal {
-            Renewal::InTime => Some(self.granted_ms.saturating_add(self.lease_ms / 3)),
-            Renewal::AgainAt(at_ms) => Some(at_ms),
-            Renewal::Asked(_) => None,
+            Renewal::InTime => self.granted_ms.saturating_add(self.lease_ms / 3),
+            Renewal::AgainAt(at_ms) => at_ms,
+            // A call may never return, as one over a connection that is cut silently. The next one goes over another.
+            Renewal::Asked(asked_ms) => asked_ms.saturating_add((self.lease_ms / 6).max(1)),
         }
     }
 
     fn wake_at_ms(&self) -> u64 {
-        self.renew_at_ms().unwrap_or(u64::MAX).min(self.deadline_ms())
+        self.renew_at_ms().min(self.deadline_ms())
     }
 
     /// Whether a renewal that is sent anyway takes this one along.
@@ -104,7 +105,7 @@ impl<T> Leases<T> {
 
     /// Receipts to renew now, in one call: all, if it is time for one.
     pub(crate) fn renew(&mut self, now_ms: u64) -> Vec<(LeaseId, Receipt)> {
-        let is_due = |held: &Held<T>| held.renew_at_ms().is_some_and(|at| at <= now_ms);
+        let is_due = |held: &Held<T>| held.renew_at_ms() <= now_ms;
         if !self.held.values().any(is_due) {
             return Vec::new();
         }
@@ -116,19 +117,22 @@ impl<T> Leases<T> {
         .collect()
     }
 
-    /// The store has renewed this lease.
-    pub(crate) fn renewed(&mut self, id: LeaseId) {
+    /// The store has renewed this lease, by a call that began at `asked_ms`. Calls may be answered in any order.
+    pub(crate) fn renewed(&mut self, id: LeaseId, asked_ms: u64) {
         if let Some(held) = self.held.get_mut(&id)
-            && let Renewal::Asked(asked_ms) = held.renewal
+            && asked_ms >= held.granted_ms
         {
             held.granted_ms = asked_ms;
             held.renewal = Renewal::InTime;
         }
     }
 
-    /// The store could not renew this lease now. It is asked again, until the lease is over.
-    pub(crate) fn not_renewed(&mut self, id: LeaseId, now_ms: u64) {
-        if let Some(held) = self.held.get_mut(&id) {
+    /// The store could not renew this lease now, by a call that began at `asked_ms`. It is asked again, until the lease is over. A later
+    /// call that is under way decides for itself.
+    pub(crate) fn not_renewed(&mut self, id: LeaseId, asked_ms: u64, now_ms: u64) {
+        if let Some(held) = self.held.get_mut(&id)
+            && held.renewal == Renewal::Asked(asked_ms)
+        {
             held.renewal = Renewal::AgainAt(now_ms.saturating_add((held.lease_ms / 12).max(1)));
         }
     }
@@ -180,7 +184,7 @@ mod tests {
         assert_eq!(leases.renew(10_499), []);
         assert_eq!(leases.renew(10_500), [(id, receipt(1))]);
         assert_eq!(leases.renew(10_501), [], "it is asked already");
-        leases.renewed(id);
+        leases.renewed(id, 10_500);
         // From before the call, whenever the answer came.
         assert_eq!(leases.deadline_ms(id), Some(40_500));
         assert_eq!(leases.sleep(), Some(20_500));
@@ -210,11 +214,13 @@ mod tests {
     fn a_lease_is_over_at_its_deadline_though_a_renewal_is_under_way() {
         let mut leases = Leases::new();
         let id = held(&mut leases, 1, 0);
-        assert_eq!(leases.renew(10_000).len(), 1);
+        for asked_ms in [10_000, 15_000, 20_000, 25_000] {
+            assert_eq!(leases.renew(asked_ms).len(), 1);
+        }
         assert_eq!(leases.sleep(), Some(30_000));
         assert!(leases.lapsed(29_999).is_empty());
         assert_eq!(leases.lapsed(30_000), [1]);
-        leases.renewed(id);
+        leases.renewed(id, 25_000);
         assert_eq!(
             (leases.deadline_ms(id), leases.sleep()),
             (None, None),
@@ -236,12 +242,30 @@ mod tests {
         let mut leases = Leases::new();
         let id = held(&mut leases, 1, 0);
         leases.renew(10_000);
-        leases.not_renewed(id, 11_000);
+        leases.not_renewed(id, 10_000, 11_000);
         assert_eq!(leases.sleep(), Some(13_500));
         assert_eq!(leases.renew(13_499), []);
         assert_eq!(leases.renew(13_500).len(), 1);
-        leases.renewed(id);
+        leases.renewed(id, 13_500);
         assert_eq!(leases.deadline_ms(id), Some(43_500));
+    }
+
+    #[test]
+    fn a_call_that_does_not_return_is_made_again() {
+        let mut leases = Leases::new();
+        let id = held(&mut leases, 1, 0);
+        assert_eq!(leases.renew(10_000).len(), 1);
+        assert_eq!(leases.sleep(), Some(15_000));
+        assert_eq!(leases.renew(14_999), []);
+        assert_eq!(leases.renew(15_000).len(), 1);
+        // The first one fails in the end: the second one is still under way.
+        leases.not_renewed(id, 10_000, 16_000);
+        assert_eq!(leases.sleep(), Some(20_000));
+        leases.renewed(id, 15_000);
+        assert_eq!(leases.deadline_ms(id), Some(45_000));
+        // What an earlier call has granted is less.
+        leases.renewed(id, 10_000);
+        assert_eq!(leases.deadline_ms(id), Some(45_000));
     }
 
     #[test]
@@ -280,8 +304,9 @@ mod tests {
                         prop_assert!(stored[id] > now + took / 2, "the store has given it up");
                         stored.insert(*id, now + took / 2 + 30_000);
                     }
+                    let asked = now;
                     now += took;
-                    due.iter().for_each(|(id, _)| leases.renewed(*id));
+                    due.iter().for_each(|(id, _)| leases.renewed(*id, asked));
                 }
                 prop_assert_eq!(leases.lapsed(now), Vec::<u64>::new());
                 for (id, deadline) in &stored {

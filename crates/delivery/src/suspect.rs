@@ -8,7 +8,8 @@
 pub const LAPSES_OF_A_SUSPECT: u32 = 2;
 /// How long a suspect waits for its worker to fall silent, in milliseconds. Then it is released.
 pub const PATIENCE_MS: u64 = 10_000;
-/// For how long a suspect is released that found no silence, in milliseconds.
+/// For how long a suspect is released that found no silence, and each that comes meanwhile, in milliseconds: many suspects stop a busy
+/// worker no more often than one.
 pub const AGAIN_AFTER_MS: u64 = 60_000;
 
 /// Whether a message with so many lapsed leases runs alone.
@@ -22,6 +23,8 @@ pub(crate) struct Solo {
     /// Leases in hand, but for the suspect's.
     held: usize,
     suspect: Option<Suspect>,
+    /// Before this moment no suspect waits for silence: one has found none.
+    not_before_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,13 +70,19 @@ impl Solo {
         self.held = self.held.saturating_sub(messages);
     }
 
-    /// A lane was handed a suspect. False: there is one already, and this one goes back at once.
-    pub(crate) fn ask(&mut self, now_ms: u64) -> bool {
+    /// A lane was handed a suspect.
+    ///
+    /// # Errors
+    /// It goes back, for so many milliseconds: there is one already, or one has found no silence.
+    pub(crate) fn ask(&mut self, now_ms: u64) -> Result<(), u64> {
         if self.suspect.is_some() {
-            return false;
+            return Err(0);
+        }
+        if now_ms < self.not_before_ms && self.held > 0 {
+            return Err(self.not_before_ms - now_ms);
         }
         self.suspect = Some(Suspect::Waits { until_ms: now_ms.saturating_add(PATIENCE_MS) });
-        true
+        Ok(())
     }
 
     /// What the suspect that has asked does now.
@@ -87,6 +96,7 @@ impl Solo {
             Some(Suspect::Waits { until_ms }) if now_ms < until_ms => Step::Wait(until_ms),
             Some(Suspect::Waits { .. }) | None => {
                 self.suspect = None;
+                self.not_before_ms = now_ms.saturating_add(AGAIN_AFTER_MS);
                 Step::GiveBack
             }
         }
@@ -111,7 +121,7 @@ mod tests {
     fn a_suspect_waits_for_silence_and_runs_alone() {
         let mut solo = Solo::default();
         assert!(solo.admit(2));
-        assert!(solo.ask(0));
+        assert_eq!(solo.ask(0), Ok(()));
         assert!(!solo.may_take());
         assert_eq!(solo.step(1), Step::Wait(PATIENCE_MS));
         // Another lane's take was answered meanwhile: that is run before the suspect is.
@@ -129,22 +139,30 @@ mod tests {
     #[test]
     fn one_suspect_at_a_time_is_held() {
         let mut solo = Solo::default();
-        assert!(solo.ask(0));
-        assert!(!solo.ask(0));
+        assert_eq!(solo.ask(0), Ok(()));
+        assert_eq!(solo.ask(0), Err(0));
         assert_eq!(solo.step(0), Step::Run);
-        assert!(!solo.ask(0));
+        assert_eq!(solo.ask(0), Err(0));
         solo.ended();
-        assert!(solo.ask(0));
+        assert_eq!(solo.ask(0), Ok(()));
     }
 
     #[test]
     fn a_worker_that_never_falls_silent_gives_the_suspect_back() {
         let mut solo = Solo::default();
         solo.admit(1);
-        solo.ask(100);
+        assert_eq!(solo.ask(100), Ok(()));
         assert_eq!(solo.step(100 + PATIENCE_MS - 1), Step::Wait(100 + PATIENCE_MS));
         assert_eq!(solo.step(100 + PATIENCE_MS), Step::GiveBack);
         assert!(solo.may_take(), "the lanes go on");
+        // Others that come with it would stop the worker for ten seconds each.
+        let again_ms = 100 + PATIENCE_MS + AGAIN_AFTER_MS;
+        assert_eq!(solo.ask(again_ms - 7), Err(7));
+        assert!(solo.may_take());
+        assert_eq!(solo.ask(again_ms), Ok(()));
+        solo.ended();
+        solo.settled(1);
+        assert_eq!(solo.ask(again_ms - 7), Ok(()), "it is silent now");
     }
 
     /// The promise, played through: a killer among 63 others, 64 at a time.
@@ -162,7 +180,7 @@ mod tests {
             let (suspects, others): (Vec<usize>, Vec<usize>) =
                 waiting.into_iter().partition(|message| is_suspect(lapses[*message]));
             assert!(solo.admit(others.len()));
-            let suspect = suspects.into_iter().find(|_| solo.ask(0));
+            let suspect = suspects.into_iter().find(|_| solo.ask(0).is_ok());
             let held: Vec<usize> = others.iter().copied().chain(suspect).collect();
             if others.contains(&KILLER) {
                 held.iter().for_each(|message| lapses[*message] += 1);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use dwell_delivery::schedule::{
     Defined, Every, INSTANT_HEADER, Missed, Overlap, QUEUE, Runner, Schedule, Schedules, Times,
 };
-use dwell_model::{Limits, QueueName, Timestamp};
+use dwell_model::{Headers, Limits, QueueName, Setting, SettingChange, Timestamp};
 use dwell_store::{
     Action, Delivery, LeaseTerms, MemoryStore, Put, PutAnswer, Result, Settle, Settled, Store, Take,
     async_trait, delegate_store,
@@ -75,6 +75,29 @@ impl Store for Deadly {
         self.inner;
         own: put take take_id settle;
         forward: expire_lease cancel reschedule get locate list peek stats forecast queues ready;
+        forward: configure revive deaths discard purge delete_queue;
+    }
+}
+
+/// A store that is far away: each put takes time.
+struct Slow {
+    inner: Arc<MemoryStore>,
+    clock: ManualClock,
+    put_ms: u64,
+}
+
+#[async_trait]
+impl Store for Slow {
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        let answers = self.inner.put(puts).await;
+        self.clock.advance(self.put_ms);
+        answers
+    }
+
+    delegate_store! {
+        self.inner;
+        own: put;
+        forward: take take_id settle expire_lease cancel reschedule get locate list peek stats forecast queues ready;
         forward: configure revive deaths discard purge delete_queue;
     }
 }
@@ -329,6 +352,62 @@ fn what_was_missed_is_run_as_the_schedule_says() {
         let next = now(stage.schedules().get("tick")).unwrap().unwrap().next;
         assert_eq!(next, Some(at("2026-11-26T10:05:00Z")));
     }
+}
+
+#[test]
+fn schedules_that_have_missed_much_take_no_lease_of_each_other() {
+    let stage = Stage::begin("2026-11-26T10:00:30Z");
+    let names = ["a", "b", "c", "d"];
+    for name in names {
+        define(&stage, every_minute(name).missed(Missed::All));
+    }
+    stage.run();
+    stage.clock.advance(1_000 * MINUTE_MS);
+    // The puts of all are longer under way than a lease lasts, and those of one are not.
+    let slow = Slow { inner: Arc::clone(&stage.inner), clock: stage.clock.clone(), put_ms: 12_000 };
+    let runner = Runner::new(Arc::new(slow) as Arc<dyn Store>, Arc::new(stage.clock.clone()));
+    assert_eq!(now(runner.run_due()).unwrap().unwrap(), names.len());
+    assert_eq!(runner.runs().put, 4_000);
+    let counts = now(stage.inner.stats(QUEUE.parse().unwrap())).unwrap().unwrap().counts;
+    assert_eq!((counts.leased, counts.scheduled + counts.ready), (0, 4), "each has its next message alone");
+    assert_eq!(stage.runs("runs").len(), 4_000);
+}
+
+#[test]
+fn runs_that_were_put_are_not_put_again_though_the_queue_is_full_for_longer_than_tokens_last() {
+    let stage = Stage::begin("2026-11-26T10:00:30Z");
+    let runs = "runs".parse().unwrap();
+    let limit = SettingChange::Set(Setting::MaxPending(2));
+    now(stage.inner.configure(runs, vec![limit])).unwrap().unwrap();
+    define(&stage, every_minute("tick").missed(Missed::All));
+    stage.run();
+    stage.clock.advance(30_000 + 4 * MINUTE_MS);
+    stage.run();
+    assert_eq!(stage.runs("runs"), ["2026-11-26T10:01:00.000Z", "2026-11-26T10:02:00.000Z"]);
+    stage.clock.advance(15 * MINUTE_MS);
+    stage.run();
+    assert_eq!(stage.runs("runs"), ["2026-11-26T10:03:00.000Z", "2026-11-26T10:04:00.000Z"]);
+}
+
+#[test]
+fn a_schedule_runs_from_its_definition_on_though_no_runner_was_there() {
+    let stage = Stage::begin("2026-11-26T10:00:30Z");
+    define(&stage, every_minute("tick"));
+    stage.clock.advance(30_000);
+    stage.run();
+    assert_eq!(stage.runs("runs"), ["2026-11-26T10:01:00.000Z"]);
+    assert_eq!(now(stage.schedules().get("tick")).unwrap().unwrap().next, Some(at("2026-11-26T10:02:00Z")));
+}
+
+#[test]
+fn a_definition_whose_runs_could_not_be_put_is_refused() {
+    let stage = Stage::begin("2026-11-26T10:00:30Z");
+    // The runs have two more headers.
+    let long = "x".repeat(Headers::MAX_LEN - 184);
+    let schedule = every_minute(&"n".repeat(200)).headers(Headers::new([("h", long.as_str())]).unwrap());
+    let refused = now(stage.schedules().define(schedule, stage.now())).unwrap().unwrap_err();
+    assert_eq!(refused.code(), "headers_too_large");
+    assert!(now(stage.schedules().list()).unwrap().unwrap().is_empty());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use dwell_delivery::{Error, Failure, Fired, Job, Ladder, Lane, Outcome, Rate, Wo
 use dwell_model::{AttemptLimit, DeathReason, Limits, Message, QueueName, Setting, State, Timestamp};
 use dwell_store::{
     Action, Delivery, Json, MemoryStore, Put, PutAnswer, Queue, Result as StoreResult, Settle, Settled,
-    Store, Take, async_trait, delegate_store,
+    Store, Take, Target, When, async_trait, delegate_store,
 };
 use dwell_time::{Clock, ManualClock, SystemClock};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -34,25 +34,53 @@ async fn eventually(is_so: impl AsyncFn() -> bool) {
     within(so).await;
 }
 
-/// A store that counts extended leases, and fails as many settlements as a test asks for.
+/// A store that counts extended leases, and fails as many calls as a test asks for.
 struct Watched {
     inner: MemoryStore,
     extended: watch::Sender<usize>,
     failures: AtomicUsize,
+    /// Calls of `settle` that never return.
+    hangs: AtomicUsize,
+    /// The same of `take`.
+    take_hangs: AtomicUsize,
     takes: AtomicUsize,
+    /// Calls that looked at messages.
+    looks: AtomicUsize,
+    /// What takes are refused with.
+    refusal: Mutex<Option<dwell_store::Error>>,
+    refused: AtomicUsize,
+}
+
+/// Whether one is left; then there is one less.
+fn spent(left: &AtomicUsize) -> bool {
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
 
 #[async_trait]
 impl Store for Watched {
     async fn take(&self, take: Take) -> StoreResult<Vec<Delivery>> {
         self.takes.fetch_add(1, Ordering::Relaxed);
+        if spent(&self.take_hangs) {
+            std::future::pending::<()>().await;
+        }
+        let refusal = self.refusal.lock().unwrap().clone();
+        if let Some(refusal) = refusal {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(refusal);
+        }
         self.inner.take(take).await
     }
 
+    async fn get(&self, queue: QueueName, targets: Vec<Target>, dead: bool) -> Vec<StoreResult<Message>> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.inner.get(queue, targets, dead).await
+    }
+
     async fn settle(&self, settles: Vec<Settle>) -> Vec<StoreResult<Settled>> {
-        let fails =
-            self.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        if fails.is_ok() {
+        if spent(&self.hangs) {
+            std::future::pending::<()>().await;
+        }
+        if spent(&self.failures) {
             let refusal = dwell_store::Error::Unavailable { reason: "a test says so".into() };
             return settles.iter().map(|_| Err(refusal.clone())).collect();
         }
@@ -64,8 +92,8 @@ impl Store for Watched {
 
     delegate_store! {
         self.inner;
-        own: take settle;
-        forward: put take_id expire_lease cancel reschedule get locate list peek stats forecast queues ready;
+        own: take settle get;
+        forward: put take_id expire_lease cancel reschedule locate list peek stats forecast queues ready;
         forward: configure revive deaths discard purge delete_queue;
     }
 }
@@ -94,7 +122,12 @@ impl Stage {
             inner: MemoryStore::new(Limits::default(), Arc::clone(&clock)),
             extended: watch::Sender::new(0),
             failures: AtomicUsize::new(0),
+            hangs: AtomicUsize::new(0),
+            take_hangs: AtomicUsize::new(0),
             takes: AtomicUsize::new(0),
+            looks: AtomicUsize::new(0),
+            refusal: Mutex::new(None),
+            refused: AtomicUsize::new(0),
         };
         Stage { store: Arc::new(store), clock, manual: ManualClock::new(Timestamp::MIN) }
     }
@@ -611,6 +644,47 @@ async fn a_message_that_breaks_a_destination_that_is_up_has_failed_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_breaks_a_destination_without_a_probe_holds_up_no_other() {
+    let stage = Stage::real();
+    stage.queue("q").set(Setting::MaxAttempts(AttemptLimit::try_from(1).unwrap())).await.unwrap();
+    let poison = stage.put("q", &["poison"]).await.remove(0);
+    stage.put("q", &["fine"]).await;
+    let (said, mut hears) = heard();
+    let lane = Lane::new("q", move |job: Job| {
+        let said = said.clone();
+        async move {
+            if job.text()? == "poison" {
+                return Err(Failure::refused("connection reset"));
+            }
+            said.send(()).unwrap();
+            Ok(())
+        }
+    });
+    let running = start(stage.worker().lane(lane.concurrency(1)));
+    hears.next().await;
+    // It breaks the connection after others were answered, again and again: in the end it has failed itself.
+    let standing = async || {
+        let message = stage.get("q", &poison).await;
+        (message.standing.counts.releases, death(&message).is_some())
+    };
+    for _ in 0..20 {
+        let (releases, is_dead) = standing().await;
+        if is_dead {
+            break;
+        }
+        stage.put("q", &["fine"]).await;
+        hears.next().await;
+        eventually(async || {
+            let (now, is_dead) = standing().await;
+            now > releases || is_dead
+        })
+        .await;
+    }
+    assert!(standing().await.1, "it is dead");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspect_runs_when_its_worker_holds_nothing_else() {
     let stage = Stage::manual();
     stage.put("a", &["s1", "s2", "s3"]).await;
@@ -709,6 +783,100 @@ async fn a_strict_lane_keeps_the_order_though_a_message_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_strict_lane_nothing_overtakes_a_suspect() {
+    let stage = Stage::manual();
+    stage.put("q", &["b"]).await;
+    stage.lapse("q", 2).await;
+    // `a` goes before the suspect, and `c` after it.
+    let first = Put { priority: 0, ..Put::new("q".parse().unwrap(), "a") };
+    stage.store.put(vec![first]).await.remove(0).unwrap();
+    stage.put("q", &["c"]).await;
+    let (said, mut hears) = heard();
+    let handler = move |job: Job| {
+        said.send(text(&job)).unwrap();
+        async {}
+    };
+    let running = start(stage.worker().lane(Lane::new("q", handler).strict()));
+    assert_eq!(hears.take(3).await, ["a", "b", "c"]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_strict_lane_takes_what_it_waits_for_only_when_it_may_be_taken() {
+    let stage = Stage::manual();
+    let (said, mut hears) = heard();
+    let handler = move |job: Job| {
+        said.send(format!("{}{}", text(&job), job.attempt())).unwrap();
+        async move {
+            match job.attempt() {
+                1 if text(&job) != "last" => {
+                    Err(Failure::retry("not yet").after(Duration::from_millis(10_000)))
+                }
+                _ => Ok(()),
+            }
+        }
+    };
+    let moved = stage.put("q", &["moved"]).await.remove(0);
+    let running = start(stage.worker().lane(Lane::new("q", handler).strict()));
+    assert_eq!(hears.next().await, "moved1");
+    eventually(async || stage.get("q", &moved).await.standing.state == State::Scheduled).await;
+    // Moved back by somebody, from 10 s to 15 s; and then the queue is paused.
+    let later = stage.clock.now().wall.after(15_000).unwrap();
+    let target = Target::Id(moved.id);
+    let queue: QueueName = "q".parse().unwrap();
+    stage.store.reschedule(queue.clone(), vec![(target, When::At(later))]).await.remove(0).unwrap();
+    let looked = async |ms: u64| {
+        let before = stage.store.looks.load(Ordering::Relaxed);
+        stage.manual.advance(ms);
+        eventually(async || stage.store.looks.load(Ordering::Relaxed) > before).await;
+    };
+    looked(10_001).await;
+    stage.queue("q").pause().await.unwrap();
+    looked(5_000).await;
+    looked(1_000).await;
+    assert_eq!(stage.get("q", &moved).await.standing.counts.takes, 1, "it waits");
+    stage.queue("q").resume().await.unwrap();
+    assert_eq!(within(stepping(&stage.manual, 250, hears.next())).await, "moved2");
+
+    // One that has expired while the lane waited for it is dead, and the lane goes on.
+    let expires = stage.clock.now().wall.after(5_000).unwrap();
+    let expiring = Put { expires: Some(expires), ..Put::new(queue, "expiring") };
+    let expiring = stage.store.put(vec![expiring]).await.remove(0).unwrap();
+    assert_eq!(hears.next().await, "expiring1");
+    eventually(async || stage.get("q", &expiring).await.standing.state == State::Scheduled).await;
+    stage.put("q", &["last"]).await;
+    assert_eq!(within(stepping(&stage.manual, 10_001, hears.next())).await, "last1");
+    running.stop().await;
+    let dead = stage.get("q", &expiring).await;
+    assert_eq!((death(&dead), dead.standing.counts.takes), (Some(DeathReason::Expired), 1));
+}
+
+#[test]
+fn a_blocking_handler_that_has_not_begun_spends_no_attempt() {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).max_blocking_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let stage = Stage::real();
+        let puts = stage.put("q", &["a", "b"]).await;
+        let (said, mut hears) = heard();
+        let (finish, finished) = std::sync::mpsc::channel::<()>();
+        let finished = Mutex::new(finished);
+        let lane = Lane::blocking("q", move |job: Job| {
+            said.send(text(&job)).unwrap();
+            finished.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        });
+        let running = start(stage.worker().drain(Duration::ZERO).lane(lane.concurrency(2)));
+        let begun = hears.next().await;
+        eventually(async || stage.leased("q").await == 2).await;
+        running.stop().await;
+        let other = &puts[usize::from(begun == "a")];
+        let standing = stage.get("q", other).await.standing;
+        assert_eq!((standing.state, standing.attempts, standing.counts.releases), (State::Ready, 0, 1));
+        finish.send(()).unwrap();
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_has_an_outcome_for_each_message() {
     let stage = Stage::manual();
     let puts = stage.put("q", &["a", "b", "c"]).await;
@@ -743,6 +911,221 @@ async fn a_settlement_that_the_store_cannot_do_now_is_tried_again() {
     running.stop().await;
     assert!(stage.queue("q").get(put.id).await.is_err(), "it is done");
     assert_eq!((stats.done(), stats.lost()), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_settlement_that_is_not_answered_is_made_again_and_holds_up_no_other() {
+    let stage = Stage::manual();
+    let first = stage.put("a", &["x"]).await.remove(0);
+    stage.store.hangs.store(1, Ordering::Relaxed);
+    let (said, mut hears) = heard();
+    let handler = move |_: Job| {
+        said.send(()).unwrap();
+        async {}
+    };
+    let worker = stage.worker().handle("a", handler.clone()).handle("b", handler);
+    let stats = worker.stats();
+    let running = start(worker);
+    hears.next().await;
+    eventually(async || stage.store.hangs.load(Ordering::Relaxed) == 0).await;
+    let second = stage.put("b", &["y"]).await.remove(0);
+    hears.next().await;
+    let is_gone = async |queue: &str, put: &PutAnswer| stage.queue(queue).get(put.id).await.is_err();
+    // The next call waits a second for the one before it.
+    let done = eventually(async || is_gone("b", &second).await);
+    within(stepping(&stage.manual, 1_000, done)).await;
+    assert!(!is_gone("a", &first).await, "its call is still under way");
+    let done = eventually(async || is_gone("a", &first).await);
+    // At the first step it is given up, and at the second one made again.
+    within(stepping(&stage.manual, 9_500, done)).await;
+    running.stop().await;
+    assert_eq!((stats[0].done(), stats[0].lost(), stats[1].done()), (1, 0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_that_is_not_answered_is_made_again_when_its_leases_would_be_over() {
+    let stage = Stage::manual();
+    stage.put("q", &["x"]).await;
+    stage.store.take_hangs.store(1, Ordering::Relaxed);
+    let (said, mut hears) = heard();
+    let running = start(stage.worker().handle("q", move |_: Job| {
+        said.send(()).unwrap();
+        async {}
+    }));
+    eventually(async || stage.store.take_hangs.load(Ordering::Relaxed) == 0).await;
+    stage.manual.advance(30_000);
+    hears.next().await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_is_not_answered_is_made_again() {
+    let stage = Stage::manual();
+    let put = stage.put("q", &["long"]).await.remove(0);
+    let finish = Arc::new(Semaphore::new(0));
+    let (said, mut hears) = heard();
+    let gate = Arc::clone(&finish);
+    let handler = move |job: Job| {
+        let (gate, said) = (Arc::clone(&gate), said.clone());
+        async move {
+            said.send(job.token().fired()).unwrap();
+            gate.acquire().await.unwrap().forget();
+            said.send(job.token().fired()).unwrap();
+        }
+    };
+    let running = start(stage.worker().handle("q", handler));
+    assert_eq!(hears.next().await, None);
+    stage.store.hangs.store(1, Ordering::Relaxed);
+    stage.manual.advance(10_000);
+    eventually(async || stage.store.hangs.load(Ordering::Relaxed) == 0).await;
+    stage.manual.advance(5_000);
+    stage.extended(1).await;
+    // Past the end of the lease as it was granted first.
+    stage.manual.advance(10_000);
+    stage.extended(2).await;
+    stage.manual.advance(10_000);
+    stage.extended(3).await;
+    finish.add_permits(1);
+    assert_eq!(hears.next().await, None);
+    running.stop().await;
+    assert!(stage.queue("q").get(put.id).await.is_err(), "it is done");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspect_that_exceeds_its_time_and_still_runs_keeps_its_own_slot_alone() {
+    let stage = Stage::manual();
+    stage.queue("a").set(Setting::MaxAttempts(AttemptLimit::try_from(3).unwrap())).await.unwrap();
+    stage.put("a", &["hangs"]).await;
+    stage.lapse("a", 2).await;
+    let (said, mut hears) = heard();
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    let finished = Mutex::new(finished);
+    let said_too = said.clone();
+    let hangs = Lane::blocking("a", move |job: Job| {
+        said.send(text(&job)).unwrap();
+        finished.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+    });
+    let quick = Lane::new("b", move |job: Job| {
+        said_too.send(text(&job)).unwrap();
+        async {}
+    });
+    let hangs = hangs.concurrency(1).timeout(Duration::from_secs(5));
+    let running = start(stage.worker().lane(hangs).lane(quick));
+    assert_eq!(hears.next().await, "hangs");
+    stage.put("b", &["x"]).await;
+    assert_eq!(within(stepping(&stage.manual, 5_000, hears.next())).await, "x");
+    finish.send(()).unwrap();
+    running.stop().await;
+}
+
+/// Panics when it is dropped.
+struct Touchy;
+
+impl Drop for Touchy {
+    fn drop(&mut self) {
+        if stage_is_a_test() {
+            panic!("dropped");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_panics_when_it_is_dropped_frees_its_slot() {
+    let stage = Stage::manual();
+    stage.queue("q").set(Setting::MaxAttempts(AttemptLimit::try_from(1).unwrap())).await.unwrap();
+    let puts = stage.put("q", &["hangs", "fine"]).await;
+    let (said, mut hears) = heard();
+    let handler = move |job: Job| {
+        said.send(text(&job)).unwrap();
+        async move {
+            if text(&job) == "hangs" {
+                let _touchy = Touchy;
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let timeout = Duration::from_secs(5);
+    let running = start(stage.worker().lane(Lane::new("q", handler).concurrency(1).timeout(timeout)));
+    assert_eq!(hears.next().await, "hangs");
+    assert_eq!(within(stepping(&stage.manual, 5_000, hears.next())).await, "fine");
+    running.stop().await;
+    assert_eq!(stage.get("q", &puts[0]).await.standing.attempts, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_is_dropped_stops_its_handlers() {
+    let stage = Stage::real();
+    stage.put("q", &["x"]).await;
+    let (said, mut hears) = heard();
+    let handler = move |job: Job| {
+        let said = said.clone();
+        async move {
+            said.send(None).unwrap();
+            said.send(Some(job.token().wait().await)).unwrap();
+            std::future::pending::<()>().await;
+        }
+    };
+    let running = start(stage.worker().handle("q", handler));
+    assert_eq!(hears.next().await, None);
+    running.task.abort();
+    assert_eq!(hears.next().await, Some(Fired::LeaseLost));
+    // Dropped with its sender a moment later.
+    assert_eq!(within(hears.0.recv()).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lane_that_may_take_no_more_settles_what_it_has_in_hand() {
+    let stage = Stage::real();
+    let first = stage.put("q", &["a"]).await.remove(0);
+    let gate = Arc::new(Semaphore::new(0));
+    let (said, mut hears) = heard();
+    let opens = Arc::clone(&gate);
+    let handler = move |_: Job| {
+        let (said, gate) = (said.clone(), Arc::clone(&opens));
+        async move {
+            said.send(()).unwrap();
+            gate.acquire().await.unwrap().forget();
+        }
+    };
+    let running = start(stage.worker().handle("q", handler));
+    hears.next().await;
+    eventually(async || stage.waiting("q").await == 1).await;
+    *stage.store.refusal.lock().unwrap() = Some(dwell_store::Error::Refused {
+        code: "forbidden",
+        reason: "the token was withdrawn".into(),
+        is_retryable: false,
+    });
+    // The take that waits brings it; the next one is refused.
+    let second = stage.put("q", &["b"]).await.remove(0);
+    hears.next().await;
+    eventually(async || stage.store.refused.load(Ordering::Relaxed) > 0).await;
+    gate.add_permits(2);
+    assert_eq!(running.ended().await.unwrap_err().code(), "forbidden");
+    for put in [first, second] {
+        assert!(stage.queue("q").get(put.id).await.is_err(), "it is done");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_that_answers_for_a_server_ends_no_worker() {
+    let stage = Stage::real();
+    stage.put("q", &["a"]).await;
+    let (said, mut hears) = heard();
+    let running = start(stage.worker().handle("q", move |_: Job| {
+        said.send(()).unwrap();
+        async {}
+    }));
+    hears.next().await;
+    eventually(async || stage.waiting("q").await == 1).await;
+    let answer = dwell_store::Error::BadAnswer { server: "http://x".into(), reason: "status 503".into() };
+    *stage.store.refusal.lock().unwrap() = Some(answer);
+    stage.put("q", &["b"]).await;
+    hears.next().await;
+    eventually(async || stage.store.refused.load(Ordering::Relaxed) > 1).await;
+    *stage.store.refusal.lock().unwrap() = None;
+    stage.put("q", &["c"]).await;
+    hears.next().await;
+    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

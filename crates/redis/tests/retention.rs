@@ -56,10 +56,15 @@ async fn many_expired(store: &RedisStore, clock: &ManualClock) -> Vec<MessageId>
     ids
 }
 
+/// What the keys of the only partition begin with.
+fn prefix(server: &Server) -> String {
+    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:m"])).unwrap();
+    keys[0].strip_suffix('m').unwrap().to_owned()
+}
+
 /// How many members or fields one of the partition's keys has.
 fn size(server: &Server, name: &str) -> i64 {
-    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:m"])).unwrap();
-    let key = keys[0].strip_suffix('m').unwrap().to_owned() + name;
+    let key = prefix(server) + name;
     let command = if matches!(name, "S" | "B" | "H") { "HLEN" } else { "ZCARD" };
     match server.command(&[command, &key]) {
         Value::Int(size) => size,
@@ -156,4 +161,31 @@ async fn each_process_counts_what_its_calls_have_brought_about() {
         (one.deaths.buried, one.discarded.asked)
     };
     assert_eq!((counted(&first).await, counted(&second).await), ((1, 0), (1, 2)));
+}
+
+/// Somebody has removed the record of the youngest, since it was damaged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_message_whose_record_was_removed_hides_no_older_one_of_its_key() {
+    const REMOVE: &str = "
+        local youngest = redis.call('ZRANGE', KEYS[1] .. 'g', -1, -1)[1]
+        return redis.call('HDEL', KEYS[1] .. 'S', string.sub(youngest, 9))
+    ";
+    let (server, clock) = (Server::start(), manual());
+    let store = open(&server, &clock).await;
+    let (key, mut ids) = (Key::new("order 7").unwrap(), Vec::new());
+    for _ in 0..2 {
+        store.put(vec![Put::new(queue(), "m").key(key.clone())]).await.pop().unwrap().unwrap();
+        let taken = store.take(Take::from(queue())).await.unwrap().pop().unwrap();
+        ids.push(taken.message.id);
+        let action = Action::Bury { reason: None, priority: None };
+        store.settle(vec![Settle { receipt: taken.receipt, action }]).await.pop().unwrap().unwrap();
+        clock.advance(1);
+    }
+    let by_key = async || {
+        let found = store.get(queue(), vec![Target::Key(key.clone())], true).await.pop().unwrap();
+        found.map(|message| message.id)
+    };
+    assert_eq!(by_key().await, Ok(ids[1]));
+    assert_eq!(server.command(&["EVAL", REMOVE, "1", &prefix(&server)]), Value::Int(1));
+    assert_eq!(by_key().await, Ok(ids[0]));
 }

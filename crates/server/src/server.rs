@@ -11,7 +11,7 @@ use axum::Router;
 use dwell_store::Store;
 use dwell_time::{Clock, SystemClock};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
@@ -180,6 +180,7 @@ impl Server {
             memory,
             ailment,
             forecasts: Walks::default(),
+            forecast_turn: Arc::new(Semaphore::new(1)),
             overviews: Walks::default(),
             configured: Configured::default(),
         };

@@ -79,7 +79,7 @@ pub const CODES: &[Code] = &[
     lasting(409, "not_dead", "The message is not dead"),
     lasting(409, "not_leased", "Nobody holds the message"),
     lasting(409, "lease_changed", "Somebody holds the message by another take"),
-    lasting(409, "idempotency_mismatch", "The token stands for another message"),
+    lasting(422, "idempotency_mismatch", "The token stands for another message"),
     lasting(409, "setting_fixed", "The setting can not change now"),
     retryable(429, "queue_full", "The queue is full"),
     retryable(429, "too_many_queues", "There are too many queues"),

@@ -21,7 +21,8 @@ pub(super) struct Plan {
 }
 
 impl Schedule {
-    /// What follows from a message that was armed for `instant`, or for none yet, and is taken at `taken_at` by the store's clock.
+    /// What follows from a message that is armed for `instant`, and is taken at `taken_at` by the store's clock. Without an instant it is armed
+    /// for the next one.
     ///
     /// Who repeats a plan later, since somebody died in the middle of it, runs no instant under another name: which instants are run
     /// follows from `instant`, but for those that have come since.

@@ -25,6 +25,8 @@ use crate::{IntoStore, Result};
 
 /// How many schedules are run by one turn.
 const AT_ONCE: usize = 1_000;
+/// How many bytes of bodies one turn has in memory, but for a single message.
+const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// How long a take waits, in milliseconds. It ends at the instant of the next schedule; this bounds how long one call lasts.
 const WAIT_MS: u64 = 60_000;
 /// A take that lasts at least this many milliseconds has its leases extended before they are relied on: when they began is not
@@ -107,7 +109,8 @@ impl Runner {
         let mut stop = std::pin::pin!(stop);
         loop {
             let asked_ms = self.now_ms();
-            let take = Take::from(queue()).max(AT_ONCE).wait_ms(WAIT_MS).lease_ms(LEASE_MS);
+            let take =
+                Take::from(queue()).max(AT_ONCE).max_bytes(MAX_BYTES).wait_ms(WAIT_MS).lease_ms(LEASE_MS);
             // A take that is dropped gives back what it was about to be handed.
             let taken = tokio::select! {
                 biased;
@@ -154,20 +157,35 @@ impl Runner {
         self.clock.now().mono_ms
     }
 
-    /// Carries out what follows from these messages, which were asked for at `asked_ms`.
-    async fn turn(&self, mut deliveries: Vec<Delivery>, mut asked_ms: u64) -> Result<()> {
-        if self.now_ms().saturating_sub(asked_ms) > OLD_MS && !deliveries.is_empty() {
-            asked_ms = self.now_ms();
-            let extend = |delivery: &Delivery| Settle {
-                receipt: delivery.receipt.clone(),
-                action: Action::Extend { lease_ms: Some(LEASE_MS) },
-            };
-            let answers = self.settle(deliveries.iter().map(extend).collect()).await?;
-            deliveries =
-                deliveries.into_iter().zip(answers).filter_map(|(one, ok)| ok.then_some(one)).collect();
+    /// Carries out what follows from these messages, which were asked for at `asked_ms`. So many at a time as have [`AT_ONCE`] runs: the
+    /// runs that some have missed would take longer than the leases of all.
+    async fn turn(&self, mut left: Vec<Delivery>, mut asked_ms: u64) -> Result<()> {
+        while !left.is_empty() {
+            if self.now_ms().saturating_sub(asked_ms) > OLD_MS {
+                asked_ms = self.now_ms();
+                let extend = |delivery: &Delivery| Settle {
+                    receipt: delivery.receipt.clone(),
+                    action: Action::Extend { lease_ms: Some(LEASE_MS) },
+                };
+                let answers = self.settle(left.iter().map(extend).collect()).await?;
+                left = left.into_iter().zip(answers).filter_map(|(one, ok)| ok.then_some(one)).collect();
+            }
+            let (mut in_hand, mut runs) = (Vec::new(), 0);
+            let mut rest = left.into_iter();
+            while runs < AT_ONCE
+                && let Some(delivery) = rest.next()
+            {
+                let one = self.planned(delivery);
+                runs += one.todo.as_ref().map_or(0, |todo| todo.plan.runs.len());
+                in_hand.push(one);
+            }
+            left = rest.collect();
+            self.carry_out(in_hand, asked_ms).await?;
         }
-        let mut in_hand: Vec<InHand> =
-            deliveries.into_iter().map(|delivery| self.planned(delivery)).collect();
+        Ok(())
+    }
+
+    async fn carry_out(&self, mut in_hand: Vec<InHand>, asked_ms: u64) -> Result<()> {
         self.put_runs(&mut in_hand).await?;
         if self.now_ms().saturating_sub(asked_ms) >= LEASE_MS {
             return Ok(());
@@ -205,7 +223,9 @@ impl Runner {
                 }
             }
             Ok(Some(stored)) => {
-                let plan = stored.schedule.plan(stored.instant, delivery.taken_at);
+                // One that was just defined runs from then on, however long no runner was there.
+                let first = || stored.schedule.first_after(delivery.message.created);
+                let plan = stored.schedule.plan(stored.instant.or_else(first), delivery.taken_at);
                 InHand {
                     settle: settle(Action::Ack),
                     todo: Some(Todo { stored, plan, token: next_token(&delivery) }),
@@ -228,18 +248,18 @@ impl Runner {
                 match run(&todo.stored.schedule, *instant) {
                     Ok(put) => {
                         puts.push(put);
-                        owners.push(owner);
+                        owners.push((owner, *instant));
                     }
                     Err(_) => count(&self.counters.failed, 1),
                 }
             }
         }
-        for (owner, answer) in owners.into_iter().zip(self.put(puts).await) {
+        for ((owner, instant), answer) in owners.into_iter().zip(self.put(puts).await) {
             match answer {
                 Ok(_) => count(&self.counters.put, 1),
                 Err(StoreError::KeyTaken { .. }) => count(&self.counters.skipped, 1),
                 Err(error) if error.needs_reopen() => return Err(error.into()),
-                Err(error) if error.is_retryable() => in_hand[owner].put_off(),
+                Err(error) if error.is_retryable() => in_hand[owner].put_off_from(instant),
                 // The schedule goes on: its next run may be one that the store takes.
                 Err(_) => count(&self.counters.failed, 1),
             }
@@ -291,6 +311,17 @@ impl std::fmt::Debug for Runner {
 }
 
 impl InHand {
+    /// The store could not put the run of this instant now. Those before it are put, and must not be again when their tokens are forgotten:
+    /// the next message begins with this one.
+    fn put_off_from(&mut self, instant: Timestamp) {
+        match &mut self.todo {
+            Some(todo) if todo.plan.runs.first() != Some(&instant) => {
+                todo.plan.next = Some(todo.plan.next.map_or(instant, |next| next.min(instant)));
+            }
+            _ => self.put_off(),
+        }
+    }
+
     /// The store could not do all of it: the message goes back, and its plan is carried out a little later.
     fn put_off(&mut self) {
         self.todo = None;
@@ -312,7 +343,7 @@ fn next_token(delivery: &Delivery) -> PutToken {
 }
 
 /// The put of the run of this instant.
-fn run(schedule: &Schedule, instant: Timestamp) -> Result<Put> {
+pub(super) fn run(schedule: &Schedule, instant: Timestamp) -> Result<Put> {
     let at = format!("{}@{instant}", schedule.name());
     let (key, on_conflict) = match schedule.overlap {
         Overlap::Skip => (schedule.name(), OnConflict::Reject),

@@ -11,7 +11,7 @@ use dwell_store::{
     Target,
 };
 
-use super::runner::run_by_hand;
+use super::runner::{run, run_by_hand};
 use super::stored::{Stored, key};
 use super::{Schedule, queue};
 use crate::{Error, IntoStore, Result};
@@ -66,9 +66,12 @@ impl Schedules {
     /// All servers may define the schedules of their configuration when they start.
     ///
     /// # Errors
-    /// Those of [`Schedule::check`]; [`Error::ScheduleBusy`] while a runner has it in hand, which takes milliseconds; the store's.
+    /// Those of [`Schedule::check`]; [`Error::Store`] (`headers_too_large`) where its runs could not be put; [`Error::ScheduleBusy`] while a runner has it in hand, which takes milliseconds; the store's.
     pub async fn define(&self, schedule: Schedule, now: Timestamp) -> Result<Defined> {
         schedule.check(now)?;
+        // Its runs, and its message for an instant, have longer headers than the message that is put now.
+        run(&schedule, Timestamp::MAX)?;
+        Stored::new(schedule.clone()).put(Some(Timestamp::MAX))?;
         for _ in 0..TRIES {
             let put = Put { on_conflict: OnConflict::Reject, ..Stored::new(schedule.clone()).put(None)? };
             match self.put(put).await {

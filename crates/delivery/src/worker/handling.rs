@@ -5,6 +5,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use dwell_model::format_duration_ms;
@@ -55,6 +56,8 @@ impl Handling<'_> {
         let mut is_held_up = false;
         for (place, held) in messages.into_iter().enumerate() {
             let phase = *self.shared.phase.borrow();
+            // Somebody else may have it, and what lies behind it must not overtake it.
+            is_held_up |= held.is_lost();
             if is_held_up || phase == Phase::Stopping || (place > 0 && phase == Phase::Draining) {
                 self.tell(held, Outcome::Release { after: None }, false);
                 continue;
@@ -70,12 +73,20 @@ impl Handling<'_> {
         let (outcome, is_said) = match &self.spec.handler {
             Handler::Each(handler) => {
                 let handler = Arc::clone(handler);
-                let running = Box::pin(async move { handler(job).await });
-                self.outcome(self.until(Caught(running), deadline_ms, &[&held]).await)
+                let running = Caught::new(async move { handler(job).await });
+                self.outcome(self.until(running, deadline_ms, &[&held]).await)
             }
             Handler::Blocking(handler) => {
                 let handler = Arc::clone(handler);
-                let mut running = tokio::task::spawn_blocking(move || handler(job));
+                // Whoever is first: a thread that begins, or the worker that waits no more for one to be free.
+                let claim = Arc::new(AtomicBool::new(false));
+                let its_claim = Arc::clone(&claim);
+                let mut running = tokio::task::spawn_blocking(move || {
+                    if its_claim.swap(true, Ordering::AcqRel) {
+                        return Outcome::Release { after: None };
+                    }
+                    handler(job)
+                });
                 let ended = async {
                     match (&mut running).await {
                         Ok(outcome) => Ok(outcome),
@@ -86,6 +97,10 @@ impl Handling<'_> {
                     }
                 };
                 match self.until(ended, deadline_ms, &[&held]).await {
+                    End::TimedOut | End::Stopped if !claim.swap(true, Ordering::AcqRel) => {
+                        self.tell(held, Outcome::Release { after: None }, false);
+                        return false;
+                    }
                     End::TimedOut => {
                         self.stuck(held, running).await;
                         return false;
@@ -106,12 +121,17 @@ impl Handling<'_> {
 
     async fn batch(&self, messages: Vec<Held>) {
         let Handler::Batch(handler) = &self.spec.handler else { return };
+        let (lost, messages): (Vec<Held>, Vec<Held>) = messages.into_iter().partition(Held::is_lost);
+        lost.into_iter().for_each(|held| self.tell(held, Outcome::Release { after: None }, false));
+        if messages.is_empty() {
+            return;
+        }
         let deadline_ms = self.shared.now_ms().saturating_add(self.spec.timeout_ms);
         let jobs: Vec<_> = messages.iter().map(|held| held.job(self.shared, deadline_ms)).collect();
         let (handler, count_of_jobs) = (Arc::clone(handler), jobs.len());
-        let running = Box::pin(async move { handler(jobs).await });
+        let running = Caught::new(async move { handler(jobs).await });
         let all: Vec<&Held> = messages.iter().collect();
-        let (mut outcomes, is_said) = match self.until(Caught(running), deadline_ms, &all).await {
+        let (mut outcomes, is_said) = match self.until(running, deadline_ms, &all).await {
             End::Returned(outcomes) => (outcomes, true),
             End::Panicked(text) => (vec![self.panicked(&text); count_of_jobs], false),
             End::TimedOut => (vec![self.timed_out(); count_of_jobs], false),
@@ -181,7 +201,6 @@ impl Handling<'_> {
         let stats = &self.spec.stats;
         count(&stats.stuck);
         let bytes = held.bytes();
-        let is_suspect = held.is_suspect;
         let outcome = self.timed_out();
         let _ = self.lane.send(Event::Handled { held, outcome, is_said: false, keeps_slot: true });
         let mut phase = self.shared.phase.subscribe();
@@ -190,7 +209,7 @@ impl Handling<'_> {
             _ = phase.wait_for(|phase| *phase == Phase::Stopping) => {}
         }
         uncount(&stats.stuck);
-        let _ = self.lane.send(Event::Freed { bytes, is_suspect });
+        let _ = self.lane.send(Event::Freed { bytes });
     }
 
     fn tell(&self, held: Held, outcome: Outcome, is_said: bool) {
@@ -206,19 +225,33 @@ fn end<T>(ended: Result<T, String>) -> End<T> {
     }
 }
 
-/// A future whose panic is its output.
-struct Caught<F>(Pin<Box<F>>);
+/// A future whose panic is its output. It may panic when it is dropped, too: as a client does that owns a runtime.
+struct Caught<F>(Option<Pin<Box<F>>>);
+
+impl<F> Caught<F> {
+    fn new(running: F) -> Caught<F> {
+        Caught(Some(Box::pin(running)))
+    }
+}
 
 impl<F: Future> Future for Caught<F> {
     type Output = Result<F::Output, String>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let running = &mut self.get_mut().0;
+        let Some(running) = &mut self.get_mut().0 else { return Poll::Pending };
         // After a panic it is polled no more, so that nobody sees what it left half done.
         match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context))) {
             Ok(polled) => polled.map(Ok),
             Err(payload) => Poll::Ready(Err(text(payload))),
         }
+    }
+}
+
+impl<F> Drop for Caught<F> {
+    fn drop(&mut self) {
+        let running = self.0.take();
+        // A panic that went on from here would take the message's slot with it.
+        dwell_store::contained(|| drop(running));
     }
 }
 

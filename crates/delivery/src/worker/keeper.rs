@@ -20,7 +20,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
         lapsed.iter().for_each(|fuse| fuse.fire(Fired::LeaseLost));
         if !due.is_empty() {
             // A call that does not return must hold up neither the next one nor a token.
-            tokio::spawn(renew(Arc::clone(&shared), due));
+            tokio::spawn(renew(Arc::clone(&shared), due, now_ms));
         }
         tokio::select! {
             () = shared.timer.sleep_until_some(wake_at_ms) => {}
@@ -29,7 +29,8 @@ pub(super) async fn keep(shared: Arc<Shared>) {
     }
 }
 
-async fn renew(shared: Arc<Shared>, due: Vec<(LeaseId, Receipt)>) {
+/// Renews these leases, which the keeper asks for at `asked_ms`.
+async fn renew(shared: Arc<Shared>, due: Vec<(LeaseId, Receipt)>, asked_ms: u64) {
     let batch = shared.store.limits().batch.max(1);
     for due in due.chunks(batch) {
         let action = Action::Extend { lease_ms: None };
@@ -42,9 +43,9 @@ async fn renew(shared: Arc<Shared>, due: Vec<(LeaseId, Receipt)>) {
             let mut leases = shared.leases();
             for ((id, _), answer) in due.iter().zip(answers) {
                 match answer {
-                    Ok(_) => leases.renewed(*id),
+                    Ok(_) => leases.renewed(*id, asked_ms),
                     Err(Error::LeaseLost) => lost.extend(leases.lost(*id)),
-                    Err(_) => leases.not_renewed(*id, now_ms),
+                    Err(_) => leases.not_renewed(*id, asked_ms, now_ms),
                 }
             }
         }

@@ -6,8 +6,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::MessageId;
-use dwell_store::{Action, BoxFuture, Delivery, Error as StoreError, LeaseTerms, Settle, Settled, Take};
+use dwell_model::{MessageId, Pause, QueueName, State};
+use dwell_store::{
+    Action, BoxFuture, Delivery, Error as StoreError, LeaseTerms, Settle, Settled, Store, Take, Target,
+};
 use tokio::sync::{mpsc, watch};
 
 use super::handling;
@@ -27,6 +29,9 @@ const WAIT_OF_LEASE: u64 = 6;
 const FIRST_PAUSE_MS: u64 = 100;
 const LAST_PAUSE_MS: u64 = 5_000;
 
+/// When a strict lane looks again at the message that it waits for and that may not be taken yet, in milliseconds.
+const LOOK_AGAIN_MS: u64 = 250;
+
 /// What has happened outside of the lane's task.
 pub(super) enum Event {
     /// A handler has come to this.
@@ -41,7 +46,7 @@ pub(super) enum Event {
     /// The store has answered a settlement.
     Settled { held: Held, answer: dwell_store::Result<Settled>, is_release: bool, keeps_slot: bool },
     /// A handler that had exceeded its time has returned, or the worker ends without it.
-    Freed { bytes: usize, is_suspect: bool },
+    Freed { bytes: usize },
     /// The worker ends, and a blocking handler still runs: its message is left to its lease.
     Abandoned { held: Held },
     /// A probe has ended.
@@ -56,6 +61,14 @@ struct Taking {
     id: Option<MessageId>,
 }
 
+impl Taking {
+    /// When the lease of what it brings would be over: a take that has not been answered by then, as over a connection that is cut
+    /// silently, is made again.
+    fn over_ms(&self, spec: &Spec) -> u64 {
+        self.asked_ms.saturating_add(spec.lease_ms)
+    }
+}
+
 pub(super) struct LaneTask {
     shared: Arc<Shared>,
     spec: Arc<Spec>,
@@ -68,6 +81,8 @@ pub(super) struct LaneTask {
     suspect: Option<Held>,
     /// The last take brought suspects: one message at a time, so that few go back and forth.
     is_wary: bool,
+    /// Whether the store has ever answered a take.
+    has_answered: bool,
     /// Takes that failed in a row, and when the next one may be made.
     failures: u32,
     paused_until_ms: u64,
@@ -95,6 +110,7 @@ impl LaneTask {
             taking: None,
             suspect: None,
             is_wary: false,
+            has_answered: false,
             failures: 0,
             paused_until_ms: 0,
             seed,
@@ -109,18 +125,23 @@ impl LaneTask {
         let mut phase = self.shared.phase.subscribe();
         let mut solo = self.shared.solo_changed.subscribe();
         let mut switch = self.spec.switch.changes();
+        let mut failed = None;
         loop {
             let is_draining = *phase.borrow_and_update() > Phase::Running;
             solo.mark_unchanged();
             switch.mark_unchanged();
             let wake_at_ms = self.step(is_draining);
             if is_draining && self.capacity.messages() == 0 {
-                return Ok(());
+                return failed.map_or(Ok(()), Err);
             }
             tokio::select! {
                 biased;
                 Some(event) = self.events.recv() => self.hear(event),
-                taken = taken(&mut self.taking) => self.taken(taken)?,
+                taken = taken(&mut self.taking) => if let Err(error) = self.taken(taken) {
+                    // The worker ends, and what this lane has in hand is settled as that of the others.
+                    self.shared.drain();
+                    failed.get_or_insert(error);
+                },
                 () = changed(&mut phase) => {}
                 () = changed(&mut solo) => {}
                 () = changed(&mut switch) => {}
@@ -141,6 +162,9 @@ impl LaneTask {
         self.spec.stats.set_breaker(self.breaker.state());
         let mut wake_at_ms = self.breaker.wake_at_ms();
         wake_at_ms = earlier(wake_at_ms, self.step_suspect(now_ms, is_draining));
+        if self.taking.as_ref().is_some_and(|taking| taking.over_ms(&self.spec) <= now_ms) {
+            self.taking = None;
+        }
         match self.next(now_ms, is_draining) {
             Next::Wait(until_ms) => {
                 // Dropped, it gives back what it was about to be handed.
@@ -157,13 +181,13 @@ impl LaneTask {
                 let (lease_ms, is_session) = (self.spec.lease_ms, self.shared.is_session);
                 let call = Box::pin(async move {
                     let terms = LeaseTerms { bound: is_session, ..LeaseTerms::of_ms(lease_ms) };
-                    store.take_id(queue, id, terms).await.map(|delivery| vec![delivery])
+                    take_held(&*store, queue, id, terms).await
                 });
                 self.taking = Some(Taking { asked_ms: now_ms, call, id: Some(id) });
             }
             Next::Take(_) | Next::TakeId(_) => {}
         }
-        wake_at_ms
+        earlier(wake_at_ms, self.taking.as_ref().map(|taking| taking.over_ms(&self.spec)))
     }
 
     fn next(&mut self, now_ms: u64, is_draining: bool) -> Next {
@@ -204,6 +228,11 @@ impl LaneTask {
             self.give_back(held, None);
             return None;
         }
+        if held.is_lost() {
+            // It was handed to somebody else, or will be.
+            self.handled(held, Outcome::Release { after: None }, false, false);
+            return None;
+        }
         match self.shared.solo(false, |solo| solo.step(now_ms)) {
             Step::Run => {
                 self.begin(vec![held]);
@@ -241,9 +270,13 @@ impl LaneTask {
         let Some(Taking { asked_ms, id, .. }) = self.taking.take() else { return Ok(()) };
         match taken {
             Ok(deliveries) => {
-                self.failures = 0;
-                if id.is_some() {
-                    self.capacity.let_go();
+                (self.failures, self.has_answered) = (0, true);
+                match id {
+                    Some(id) if deliveries.is_empty() => {
+                        self.capacity.hold(id, asked_ms.saturating_add(LOOK_AGAIN_MS));
+                    }
+                    Some(_) => self.capacity.let_go(),
+                    None => {}
                 }
                 self.admit(deliveries, asked_ms);
             }
@@ -251,7 +284,11 @@ impl LaneTask {
             Err(
                 StoreError::MessageNotFound { .. } | StoreError::Leased { .. } | StoreError::KeyTaken { .. },
             ) if id.is_some() => self.capacity.let_go(),
-            Err(error) if error.is_retryable() => {
+            // A proxy answers for itself while the server behind it is started anew.
+            Err(error)
+                if error.is_retryable()
+                    || (self.has_answered && matches!(error, StoreError::BadAnswer { .. })) =>
+            {
                 let longest = FIRST_PAUSE_MS.saturating_mul(1 << self.failures.min(20)).min(LAST_PAUSE_MS);
                 self.failures = self.failures.saturating_add(1);
                 let parts: [&[u8]; 2] = [&self.seed.to_le_bytes(), &self.failures.to_le_bytes()];
@@ -264,11 +301,18 @@ impl LaneTask {
     }
 
     /// Begins with what has come, but for suspects.
-    fn admit(&mut self, deliveries: Vec<Delivery>, asked_ms: u64) {
+    fn admit(&mut self, mut deliveries: Vec<Delivery>, asked_ms: u64) {
         let is_suspect = |delivery: &Delivery| suspect::is_suspect(delivery.message.standing.counts.lapses);
+        // A suspect waits. In a strict lane nothing overtakes it, and it overtakes nothing that may fail.
+        let first = deliveries.iter().position(is_suspect).filter(|_| self.spec.bounds.is_strict);
+        let behind = first.map(|at| deliveries.split_off(at.max(1))).unwrap_or_default();
         let (suspects, others): (Vec<Delivery>, Vec<Delivery>) = deliveries.into_iter().partition(is_suspect);
         if !(suspects.is_empty() && others.is_empty()) {
-            self.is_wary = !suspects.is_empty();
+            self.is_wary = !(suspects.is_empty() && behind.is_empty());
+        }
+        for delivery in behind {
+            let held = self.hold(delivery, asked_ms, false);
+            self.give_back(held, None);
         }
         let count_of_others = others.len();
         let may_run = self.shared.solo(false, |solo| solo.admit(count_of_others));
@@ -281,13 +325,16 @@ impl LaneTask {
         }
         for delivery in suspects {
             let now_ms = self.shared.now_ms();
-            let is_the_one = self.shared.solo(false, |solo| solo.ask(now_ms));
-            let held = self.hold(delivery, asked_ms, is_the_one);
-            if is_the_one {
-                self.suspect = Some(held);
-                self.shared.solo_changed.send_replace(());
-            } else {
-                self.give_back(held, None);
+            let asked = self.shared.solo(false, |solo| solo.ask(now_ms));
+            let held = self.hold(delivery, asked_ms, asked.is_ok());
+            match asked {
+                Ok(()) => {
+                    self.suspect = Some(held);
+                    self.shared.solo_changed.send_replace(());
+                }
+                Err(after_ms) => {
+                    self.give_back(held, (after_ms > 0).then(|| Duration::from_millis(after_ms)));
+                }
             }
         }
     }
@@ -332,14 +379,16 @@ impl LaneTask {
             }
             Event::Settled { held, answer, is_release, keeps_slot } => {
                 self.settled(&held, answer, is_release);
+                self.leave(held.is_suspect);
                 if !keeps_slot {
-                    self.free(held.bytes(), held.is_suspect);
+                    self.vacate(held.bytes());
                 }
             }
-            Event::Freed { bytes, is_suspect } => self.free(bytes, is_suspect),
+            Event::Freed { bytes } => self.vacate(bytes),
             Event::Abandoned { held } => {
                 drop(self.shared.end(&held));
-                self.free(held.bytes(), held.is_suspect);
+                self.leave(held.is_suspect);
+                self.vacate(held.bytes());
             }
             Event::Probed(has_passed) => self.breaker.probed(has_passed, self.shared.now_ms()),
         }
@@ -356,8 +405,9 @@ impl LaneTask {
             }
             None => {
                 count(&self.spec.stats.lost);
+                self.leave(held.is_suspect);
                 if !keeps_slot {
-                    self.free(held.bytes(), held.is_suspect);
+                    self.vacate(held.bytes());
                 }
             }
         }
@@ -372,7 +422,7 @@ impl LaneTask {
                 let error = format!("it breaks a destination that is up: {error}");
                 let outcome = match blame {
                     Blame::Message => Outcome::Retry { error, after: None },
-                    Blame::Destination => Outcome::Release { after: None },
+                    Blame::Destination => Outcome::Release { after: self.until_trial(now_ms) },
                 };
                 (None, outcome)
             }
@@ -401,12 +451,22 @@ impl LaneTask {
         }
     }
 
+    /// How long a message waits that the destination has refused. Where messages are the only trials, another one is tried next: one that
+    /// breaks the destination would be the first of its queue each time, and nothing would show that the destination is up.
+    fn until_trial(&self, now_ms: u64) -> Option<Duration> {
+        if self.spec.probe.is_some() || self.spec.bounds.is_strict {
+            return None;
+        }
+        self.breaker.wake_at_ms().map(|at_ms| Duration::from_millis(at_ms.saturating_sub(now_ms)))
+    }
+
     fn settled(&mut self, held: &Held, answer: dwell_store::Result<Settled>, is_release: bool) {
         let stats = &self.spec.stats;
         if let (Ok(Settled::Scheduled(at)), true) = (&answer, self.spec.bounds.is_strict) {
             // At this moment the store's clock reads `at` at least.
             let after_ms = at.ms_since(held.delivery.taken_at);
-            self.capacity.hold(held.id(), held.answered_ms.saturating_add(after_ms));
+            // Both clocks leave out parts of a millisecond.
+            self.capacity.hold(held.id(), held.answered_ms.saturating_add(after_ms).saturating_add(1));
         }
         match answer {
             Ok(Settled::Gone) => count(&stats.done),
@@ -417,9 +477,14 @@ impl LaneTask {
         }
     }
 
-    fn free(&mut self, bytes: usize, is_suspect: bool) {
+    /// A slot is free.
+    fn vacate(&mut self, bytes: usize) {
         uncount(&self.spec.stats.running);
         self.capacity.settled(bytes);
+    }
+
+    /// A lease is over. A blocking handler that still runs holds none: it keeps no suspect waiting, and as a suspect no lane.
+    fn leave(&self, is_suspect: bool) {
         if is_suspect {
             self.shared.solo(true, |solo| solo.ended());
         } else {
@@ -429,6 +494,36 @@ impl LaneTask {
             }
         }
     }
+}
+
+/// Takes the message that a strict lane waits for; none if it may not be taken yet. A take by its id alone would hand it out of a paused
+/// queue, before an instant that it was moved to, and from the dead, where it is if it has expired.
+async fn take_held(
+    store: &dyn Store,
+    queue: QueueName,
+    id: MessageId,
+    terms: LeaseTerms,
+) -> dwell_store::Result<Vec<Delivery>> {
+    let is_gone = |queue: &QueueName| Err(StoreError::MessageNotFound { queue: queue.clone() });
+    match store.get(queue.clone(), vec![Target::Id(id)], false).await.pop() {
+        Some(Ok(message)) => match message.standing.state {
+            State::Ready => {}
+            State::Scheduled => return Ok(Vec::new()),
+            State::Leased(_) => return Err(StoreError::Leased { id }),
+            State::Dead(_) => return is_gone(&queue),
+        },
+        Some(Err(StoreError::UnknownQueue { .. })) => return is_gone(&queue),
+        // Who may take need not be allowed to look.
+        Some(Err(StoreError::Refused { is_retryable: false, .. })) | None => {}
+        Some(Err(error)) => return Err(error),
+    }
+    match store.stats(queue.clone()).await {
+        Ok(stats) if stats.settings.pause != Pause::Running => return Ok(Vec::new()),
+        Ok(_) | Err(StoreError::Refused { is_retryable: false, .. }) => {}
+        Err(StoreError::UnknownQueue { .. }) => return is_gone(&queue),
+        Err(error) => return Err(error),
+    }
+    store.take_id(queue, id, terms).await.map(|delivery| vec![delivery])
 }
 
 /// The answer of the take under way; without end if there is none.

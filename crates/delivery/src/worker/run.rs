@@ -13,6 +13,7 @@ use super::shared::{Phase, Shared};
 use super::spec::Spec;
 use super::{keeper, settler};
 use crate::timer::Timer;
+use crate::token::Fired;
 use crate::{Error, Result};
 
 /// A task that ends with the worker, however that ends.
@@ -21,6 +22,17 @@ struct Aborted(JoinHandle<()>);
 impl Drop for Aborted {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+/// Stops what still runs when the worker has ended or was dropped: nobody renews its leases any more, or hears what it comes to.
+struct Ended(Arc<Shared>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let held = self.0.leases().lapsed(u64::MAX);
+        held.iter().for_each(|fuse| fuse.fire(Fired::LeaseLost));
+        self.0.phase.send_replace(Phase::Stopping);
     }
 }
 
@@ -36,6 +48,7 @@ pub(super) async fn run(
     let timer = Timer::start(&clock)?;
     let (sender, requests) = mpsc::unbounded_channel();
     let shared = Arc::new(Shared::new(store, clock, timer, is_session, sender));
+    let _ended = Ended(Arc::clone(&shared));
     let _keeper = Aborted(tokio::spawn(keeper::keep(Arc::clone(&shared))));
     let _settler = Aborted(tokio::spawn(settler::settle(Arc::clone(&shared), requests)));
     let mut lanes = JoinSet::new();
@@ -43,12 +56,15 @@ pub(super) async fn run(
         lanes.spawn(LaneTask::new(Arc::clone(&shared), spec).run());
     }
     let mut first_error = None;
+    let mut phase = shared.phase.subscribe();
     tokio::select! {
         biased;
         Some(ended) = lanes.join_next() => note(&mut first_error, ended),
+        // A lane cannot go on.
+        _ = phase.wait_for(|phase| *phase > Phase::Running) => {}
         () = stop => {}
     }
-    shared.phase.send_replace(Phase::Draining);
+    shared.drain();
     let drained_at_ms = shared.now_ms().saturating_add(drain_ms);
     loop {
         tokio::select! {

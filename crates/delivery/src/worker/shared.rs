@@ -12,7 +12,7 @@ use crate::job::Job;
 use crate::lease::{LeaseId, Leases};
 use crate::suspect::Solo;
 use crate::timer::Timer;
-use crate::token::{Fuse, Token};
+use crate::token::{Fired, Fuse, Token};
 
 /// Where a worker is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +60,11 @@ impl Held {
         self.delivery.message.id
     }
 
+    /// Whether its lease is over: then nobody begins with it.
+    pub(super) fn is_lost(&self) -> bool {
+        self.token.fired() == Some(Fired::LeaseLost)
+    }
+
     pub(super) fn job(&self, shared: &Shared, deadline_ms: u64) -> Job {
         Job::new(Arc::clone(&self.delivery), self.token.clone(), Arc::clone(&shared.clock), deadline_ms)
     }
@@ -91,6 +96,17 @@ impl Shared {
         self.clock.now().mono_ms
     }
 
+    /// Ends all takes, unless they have ended already.
+    pub(super) fn drain(&self) {
+        self.phase.send_if_modified(|phase| {
+            let is_running = *phase == Phase::Running;
+            if is_running {
+                *phase = Phase::Draining;
+            }
+            is_running
+        });
+    }
+
     /// The leases. Not held across an await.
     pub(super) fn leases(&self) -> MutexGuard<'_, Leases<Fuse>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
@@ -114,6 +130,10 @@ impl Shared {
             self.granted.notify_one();
         }
         let (delivery, answered_ms) = (Arc::new(delivery), self.now_ms());
+        if asked_ms.saturating_add(lease_ms) <= answered_ms {
+            // The answer has come too late, as after a stop of the process. The keeper would say so a moment later.
+            fuse.fire(Fired::LeaseLost);
+        }
         Held { delivery, lease, fuse, token, answered_ms, is_suspect }
     }
 

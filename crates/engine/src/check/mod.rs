@@ -5,7 +5,7 @@
 //! What is checked beyond each file by itself:
 //! 1. A due file has as many entries as its set of settlements says.
 //! 2. Each live entry is found by its number: the newest run of numbers that knows the number names this very entry.
-//! 3. Each live entry that has a key is found by it: some run of keys has its hash and number.
+//! 3. Each live entry that has a key, and was not dead when it was written, is found by it: some run of keys has its hash and number.
 //!
 //! For 2 and 3 live entries are gathered in portions that fit in memory, sorted, and each portion is held against the
 //! runs, which are read through: so the check takes a bounded amount of memory, and reads sequentially.
@@ -30,7 +30,7 @@ use dwell_model::Number;
 use self::portion::Portions;
 use crate::disk::Disk;
 use crate::due::{File, Settled};
-use crate::run::{Home, Run, Value, key_hash};
+use crate::run::{Home, Run, Value, key_hash_of};
 use crate::sealed::{Kind, Name, ReadError};
 
 pub(crate) use stats::{QueueStats, stats};
@@ -185,7 +185,8 @@ fn check_in_portions(
             report.live += 1;
             let entry = &found.entry;
             let home = Home { file: *number, ordinal: found.ordinal };
-            let hash = entry.own_key().map(|key| key_hash(named.directory, &entry.queue, key));
+            // Runs that were written before the dead were found by key lack theirs.
+            let hash = entry.live_key().and_then(|_| key_hash_of(named.directory, entry));
             portions.add(home, entry.number, hash);
         });
         if report.flaws.read(verified).is_some() {

@@ -79,8 +79,7 @@ impl Shard {
 }
 
 fn hash(entry: &Entry) -> Option<u64> {
-    let key = entry.key.as_ref().filter(|_| !entry.standing.keyless)?;
-    Some(key_hash(DIRECTORY, &entry.queue, key))
+    run::key_hash_of(DIRECTORY, entry)
 }
 
 fn write<V: Value>(disk: &MemoryDisk, name: Name, pairs: &[(u64, V)]) {

@@ -281,10 +281,15 @@ impl ColdSet {
         if alike().count() <= most {
             return;
         }
-        // Of younger sweeps another goes first. Of the oldest one the window was used last, among those that others before it
-        // have left.
-        let younger = |at: &usize| self.walks[*at].reader == Reader::Younger && *at + 1 < self.walks.len();
-        let goes = alike().find(younger).or_else(|| alike().next());
+        // Of younger sweeps another goes first, and what is past its retention in many queues displaces no sweep's window, but another
+        // of its own. Of the oldest sweep the window was used last, among those that others before it have left.
+        let other_of =
+            |reader| alike().find(|at| self.walks[*at].reader == reader && *at + 1 < self.walks.len());
+        let order = match reader {
+            Reader::Retention => [Reader::Retention, Reader::Younger],
+            Reader::Sweep | Reader::Younger | Reader::Peek => [Reader::Younger, Reader::Retention],
+        };
+        let goes = order.into_iter().find_map(other_of).or_else(|| alike().next());
         goes.into_iter().for_each(|at| drop(self.walks.remove(at)));
     }
 
@@ -314,6 +319,15 @@ impl ColdSet {
         walk.window = BinaryHeap::new();
         let mut lanes = self.lanes_of(&walk.queue);
         lanes.retain(|at| self.has_dead_in(*at));
+        // Many queues keep their dead for as long, and each has a few every minute whose time is over: not all are read for these.
+        let until = self.retain_until.filter(|_| walk.reader == Reader::Retention);
+        let is_later = |at: &LaneAt| {
+            let first = self.deaths.get(at).map(|(first, _)| *first);
+            until.zip(first).is_some_and(|((until, _), first)| first > until)
+        };
+        let all = lanes.len();
+        lanes.retain(|at| !is_later(at));
+        let to = if lanes.len() < all { HandedOver::To(until) } else { HandedOver::All };
         // Those that may have the oldest are read first; of some that is not known.
         lanes.sort_by_key(|at| Reverse(self.deaths.get(at).map(|(first, _)| *first)));
         Scan {
@@ -324,7 +338,7 @@ impl ColdSet {
             has_missed: false,
             oldest: BinaryHeap::new(),
             has_more: false,
-            to: HandedOver::All,
+            to,
         }
     }
 
@@ -487,6 +501,24 @@ mod tests {
         ] {
             assert_eq!(walk.is_right(queue, reader, after), is_right, "{queue} {reader:?} {after:?}");
         }
+    }
+
+    /// Crash story: 1. A revive of many reads the dead of its queue, which takes many calls. 2. In between, what is past its retention is
+    /// looked for in a few other queues. 3. What the revive had read is displaced each time, and it never ends.
+    #[test]
+    fn what_is_past_its_retention_in_many_queues_displaces_no_sweep() {
+        let mut cold = ColdSet::new(7, 1, (1, usize::MAX), 1);
+        let mut kept = |walks: &[(&str, Reader)]| {
+            for (name, reader) in walks {
+                cold.keep_walk(Walk::new(name.parse().unwrap(), *reader, None));
+            }
+            cold.walks.iter().map(|walk| walk.queue.as_str().to_owned()).collect::<Vec<String>>()
+        };
+        let of_retention = ["a", "b", "c", "d"].map(|name| (name, Reader::Retention));
+        assert_eq!(kept(&[("swept", Reader::Sweep)]), ["swept"]);
+        assert_eq!(kept(&of_retention), ["swept", "c", "d"]);
+        assert_eq!(kept(&[("younger", Reader::Younger)]), ["swept", "d", "younger"]);
+        assert_eq!(kept(&of_retention), ["swept", "younger", "d"]);
     }
 
     /// Crash story: 1. What a scan had found was written to another file. 2. Its new place was found too, and left out: the scan has

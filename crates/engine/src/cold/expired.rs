@@ -422,20 +422,25 @@ impl ColdSet {
         let mut spots: Vec<Spot> =
             going.iter().map(|ordinal| Spot { file: number, ordinal: *ordinal }).collect();
         spots.sort_unstable();
+        let handed = self.handed;
         match self.read_all(&spots) {
-            Ok(found) => {
-                let handed = self.handed;
-                self.hand_over(found, &mut into.gone);
-                // They do not come into memory.
-                self.handed = handed;
-            }
+            Ok(found) => self.hand_over(found, &mut into.gone),
+            // What can be read goes all the same.
             Err(_) => {
-                let file = self.files.get_mut(&number).expect("it was just there");
-                for lane in going.iter().filter_map(|ordinal| file.die(*ordinal)) {
-                    *died.entry(lane).or_default() += 1;
+                for spot in spots {
+                    if let Ok(found) = self.read_all(&[spot]) {
+                        self.hand_over(found, &mut into.gone);
+                        continue;
+                    }
+                    let file = self.files.get_mut(&number).expect("it was just there");
+                    if let Some(lane) = file.die(spot.ordinal) {
+                        *died.entry(lane).or_default() += 1;
+                    }
                 }
             }
         }
+        // They do not come into memory.
+        self.handed = handed;
     }
 
     /// When something is to be looked at next, of the files that there are now.

@@ -46,7 +46,6 @@ use dwell_store::core::{
 };
 use dwell_store::{Error, Forecast, Result};
 
-use crate::checkpoint::FileState;
 use crate::due::{Found, LaneState, Settled};
 use crate::executor::Executor;
 use crate::journal::segment::{Place, Segment};
@@ -152,6 +151,8 @@ pub(crate) struct ColdSet {
     deaths: BTreeMap<LaneAt, (Timestamp, Timestamp)>,
     /// So many dead messages are remembered at a time that are to be handed over.
     graves: usize,
+    /// For retention nothing is needed that died after this.
+    retain_until: Option<Died>,
     /// Whether nothing that is due may be handed over, since too much waits in memory to be written.
     is_full: bool,
     /// Whether nothing may be handed over that has expired and was set aside: it would wait there too.
@@ -198,6 +199,7 @@ impl ColdSet {
             walks: Vec::new(),
             deaths: BTreeMap::new(),
             graves: graves.max(1),
+            retain_until: None,
             is_full: false,
             is_tight: false,
             failed: None,
@@ -335,16 +337,6 @@ impl ColdSet {
         self.files[&copy.file.get()].was_dead(copy.ordinal)
     }
 
-    /// What is settled of a file, and what was dead when it was written.
-    pub(crate) fn without_dead(&self, state: &FileState) -> Settled {
-        let mut settled = state.settled.clone();
-        let lanes = self.files.get(&state.number).map_or(&[][..], |file| file.file.lanes());
-        for lane in lanes.iter().filter(|lane| lane.state == LaneState::Dead) {
-            settled.set_range(lane.range());
-        }
-        settled
-    }
-
     /// What was due by then has been moved out of these files.
     pub(crate) fn set_split(&mut self, split: &[(u32, Timestamp)]) {
         for (number, until) in split {
@@ -389,6 +381,11 @@ impl ColdSet {
     pub(crate) fn damaged_runs(&self) -> u64 {
         let numbers = self.numbers.iter().filter(|run| run.damage().is_some()).count();
         (numbers + self.keys.iter().filter(|run| run.damage().is_some()).count()) as u64
+    }
+
+    /// The queues of all files.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &QueueName> {
+        self.by_queue.keys()
     }
 
     /// For each queue how many of its messages are cold: pending ones, and dead ones.
@@ -580,10 +577,11 @@ impl ColdSet {
         key: &Key,
         after: Option<Died>,
     ) -> sealed::Result<Option<Spot>> {
-        let hash = key_hash(self.directory, queue, key);
+        // One that has expired since its file was written is there as a live one.
+        let hashes = [true, false].map(|is_dead| key_hash(self.directory, queue, key, is_dead));
         let mut youngest: Option<(Died, Spot)> = None;
         for run in self.keys.clone() {
-            for number in run.find(hash)? {
+            for number in run.find(hashes[0])?.into_iter().chain(run.find(hashes[1])?) {
                 let Some(spot) = self.home(number)? else { continue };
                 let file = &self.files[&spot.file];
                 if !file.over.has(spot.ordinal) && !file.was_dead(spot.ordinal) {
@@ -599,9 +597,10 @@ impl ColdSet {
     }
 
     fn key_home(&mut self, queue: &QueueName, key: &Key) -> sealed::Result<Option<Spot>> {
-        let hash = key_hash(self.directory, queue, key);
+        let hash = key_hash(self.directory, queue, key, false);
         for run in self.keys.clone() {
-            for number in run.find(hash)? {
+            // Dead ones that had the key are mostly older than the live one.
+            for number in run.find(hash)?.into_iter().rev() {
                 let Some(spot) = self.home(number)? else { continue };
                 let file = &self.files[&spot.file];
                 if file.over.has(spot.ordinal) || file.was_dead(spot.ordinal) {
@@ -789,6 +788,10 @@ impl Cold<Place> for ColdSet {
         }
         let handed_over = self.hand_over_dead(queue, reader, after, most, into);
         self.tell(handed_over)
+    }
+
+    fn retain_until(&mut self, until: Option<Died>) {
+        self.retain_until = until;
     }
 
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {

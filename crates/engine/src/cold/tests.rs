@@ -1028,7 +1028,7 @@ fn a_message_is_found_by_its_number_and_by_its_own_key() {
     beside.add(&[put(1), put(2)]);
     beside.add_file(&[put(3)], false);
     let key: Key = "its".parse().unwrap();
-    let hash = crate::run::key_hash(DIRECTORY, &queue(), &key);
+    let hash = crate::run::key_hash(DIRECTORY, &queue(), &key, false);
     let mut homes: Vec<_> = beside.known.iter().map(home_of).collect();
     homes.sort_unstable();
     let numbers = vec![run(&beside, 1, &homes)];
@@ -1127,4 +1127,58 @@ fn of_ready_messages_that_wait_a_forecast_reads_where_they_end_and_that_once() {
     // Nobody need read a file all of which is ready.
     let late = beside.cold.forecast(&queue(), at(2_090), &edges).unwrap();
     assert_eq!((late.scheduled, late.due_by, late.within), (0, vec![0], 0));
+}
+
+/// Crash story: 1. Of many dead messages a few are past their retention each minute. 2. To find them, all are read.
+#[test]
+fn what_is_known_to_have_died_later_is_not_read_for_retention() {
+    let mut beside = Beside::new(8, 64, 16);
+    // See how deaths follow from dues in `add_file`.
+    let died_at = |ms: i64| Drawn { state: 2, priority: 0, due: 35 * ms % 61, body_len: 300 };
+    beside.add(&[0, 1, 2].map(died_at));
+    beside.add(&[50, 51, 52].map(died_at));
+    let last = MessageId::new(
+        Timestamp::MAX,
+        MessageId::MAX_SHARD,
+        MessageId::MAX_INCARNATION,
+        MessageId::MAX_COUNTER,
+    );
+    let ask = |beside: &mut Beside, until: i64, most: usize| -> dwell_store::Result<(usize, HandedOver)> {
+        beside.cold.walks.clear();
+        beside.cold.retain_until(Some((at(until), last)));
+        let mut handed = Vec::new();
+        for _ in 0..10 {
+            let to = beside.cold.dead(&queue(), Reader::Retention, None, false, most, &mut handed)?;
+            if to != HandedOver::To(None) {
+                return Ok((handed.len(), to));
+            }
+        }
+        panic!("it comes to no end");
+    };
+    // Nothing is known yet, and all is read.
+    assert_eq!(ask(&mut beside, 2, 3).unwrap().0, 3);
+    let file = Arc::clone(&beside.cold.files()[&2].file);
+    beside.cold.blocks.forget(2);
+    beside.disk.unreadable_at(file.path(), 0, file.size());
+    assert_eq!(ask(&mut beside, 49, 3).unwrap(), (0, HandedOver::To(Some((at(49), last)))));
+    let error = ask(&mut beside, 50, 3).unwrap_err();
+    assert!(matches!(error, dwell_store::Error::Unavailable { .. }), "{error}");
+}
+
+/// Crash story: 1. One block cannot be read. 2. Two hundred messages expire together in a queue that drops what does, one of them there.
+/// 3. All of them die, since they were to be read together.
+#[test]
+fn what_can_be_read_is_gone_though_others_that_expire_with_it_cannot() {
+    let mut beside = Beside::new(8, 64, 16);
+    beside.expires = Some(at(150));
+    let put = |due: i64| Drawn { state: 0, priority: 0, due: due % 40, body_len: 300 };
+    beside.add(&(0..400).map(put).collect::<Vec<_>>());
+    let file = Arc::clone(&beside.cold.files()[&1].file);
+    // A place among the second 32 KiB or so, of four times as many.
+    beside.disk.unreadable_at(file.path(), 40_000, 1);
+    let (now, mut expired) = (Now { wall: at(150), mono_ms: 0 }, Expired::default());
+    while !beside.cold.expire(now, 10_000, &|_| Expiring::Go, &mut expired) {}
+    let (gone, died) = (expired.gone.len() as u64, expired.died.iter().map(|(_, count)| count).sum::<u64>());
+    assert_eq!(gone + died, 400);
+    assert!(gone > 200 && died > 0, "{gone} are gone, {died} have died");
 }

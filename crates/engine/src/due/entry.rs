@@ -22,16 +22,19 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The key, unless another message has taken it over for good: what the index of keys has. A live message is found by it; a
-    /// dead one where somebody asks for the dead.
+    /// The key, unless another message has taken it over for good. A live message is found by it; a dead one where somebody asks
+    /// for the dead.
     pub(crate) fn own_key(&self) -> Option<&Key> {
         self.key.as_ref().filter(|_| !self.standing.keyless)
     }
 
     /// The key that finds it: a dead message has given its own up, until it is revived.
     pub(crate) fn live_key(&self) -> Option<&Key> {
-        let is_dead = matches!(self.standing.state, State::Dead(_));
-        self.own_key().filter(|_| !is_dead)
+        self.own_key().filter(|_| !self.is_dead())
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        matches!(self.standing.state, State::Dead(_))
     }
 
     /// The lane's part of its place.

@@ -28,7 +28,7 @@ use crate::executor::{Executor, Task};
 use crate::file_deleter::FileDeleter;
 use crate::journal::segment::{Place, Segment, Wanted};
 use crate::manifest::Manifest;
-use crate::run::{Home, Parts, Run, Value, key_hash};
+use crate::run::{Home, Parts, Run, Value, key_hash_of};
 use crate::sealed::{self, Kind, Name};
 use crate::troubles::Troubles;
 
@@ -168,6 +168,8 @@ pub(crate) struct Moment {
     pub(crate) numbering: Vec<(u32, u64)>,
     /// For each file which of its entries are settled, and until when it was ripe.
     pub(crate) files: BTreeMap<u32, (Settled, Timestamp)>,
+    /// Queues that drop what expires.
+    pub(crate) drops: BTreeSet<QueueName>,
 }
 
 /// A file that was written.
@@ -229,6 +231,8 @@ pub(crate) struct Job {
     stage: Stage,
     /// Files out of which messages are moved.
     sources: Vec<Source>,
+    /// Queues that drop what expires.
+    drops: BTreeSet<QueueName>,
     /// So many more may be.
     may_move: usize,
     parted: usize,
@@ -269,7 +273,7 @@ impl Job {
         moves: bool,
         progress: Progress,
     ) -> Job {
-        let Moment { manifest, start, seen, numbering, files } = moment;
+        let Moment { manifest, start, seen, numbering, files, drops } = moment;
         let (mut held, mut to_be_held) = (Vec::new(), BTreeMap::new());
         let mut left_by_held = source::left_by_held(&files, &to_copy, &desk.unreadable(), desk.moved);
         to_copy.retain_mut(|one| {
@@ -312,6 +316,7 @@ impl Job {
             made: Made::new(desk.clone()),
             stage: Stage::Sources,
             sources,
+            drops,
             may_move,
             parted: 0,
             merged,
@@ -442,7 +447,7 @@ impl Job {
                 source.file.read(ordinal..end, &mut found)?;
                 for one in found.drain(..).filter(|one| !source.settled.has(one.ordinal)) {
                     moved.push(one.ordinal);
-                    self.to_copy.push(source.captured(one, file, &mut self.names));
+                    self.to_copy.push(source.captured(one, file, &self.drops, &mut self.names));
                 }
                 next = source.settled.next_live(end).filter(|next| *next < range.end);
             }
@@ -501,8 +506,8 @@ impl Job {
                     {
                         self.expired.push((number, at));
                     }
-                    if let (Some(key), None) = (entry.own_key(), moved) {
-                        self.key_hashes.push((key_hash(self.desk.directory, &entry.queue, key), number));
+                    if let (Some(hash), None) = (key_hash_of(self.desk.directory, &entry), moved) {
+                        self.key_hashes.push((hash, number));
                     }
                     if !self.to_be_held.is_empty() && self.to_be_held.contains_key(&number) {
                         held.push((ordinal, number));
@@ -745,7 +750,8 @@ mod tests {
             checkpoint: Checkpoint::default(),
         };
         let files = BTreeMap::new();
-        let moment = Moment { manifest, start: 1, seen: Timestamp::MIN, numbering: Vec::new(), files };
+        let (seen, drops) = (Timestamp::MIN, BTreeSet::new());
+        let moment = Moment { manifest, start: 1, seen, numbering: Vec::new(), files, drops };
         let (budget, executor) = (Budget::of(32 << 20, 8 << 20), Executor::without_threads());
         let desk = Desk::new(Arc::new(disk.clone()), dir, 7, &budget, 1, executor);
         let cold = ColdSet::new(7, 1, (1, usize::MAX), 1);

@@ -21,7 +21,7 @@ use super::compaction::{Compaction, Order, numbers_of};
 use super::job::Desk;
 use crate::due::{Entry, File, Settled};
 use crate::executor::{Class, Dropped, Handle, spawn};
-use crate::run::{Home, NumberSet, Run, Value, key_hash};
+use crate::run::{Home, NumberSet, Run, Value, key_hash_of};
 
 /// So many runs of about one size are made one.
 const ALIKE: usize = 4;
@@ -101,8 +101,7 @@ impl Kept for Number {
     }
 
     fn pair_of(entry: &Entry, _: Home, directory: u64) -> Option<(u64, Number)> {
-        let key = entry.own_key()?;
-        Some((key_hash(directory, &entry.queue, key), entry.number))
+        Some((key_hash_of(directory, entry)?, entry.number))
     }
 
     /// Hashes lie anywhere.

@@ -382,7 +382,8 @@ impl Retirement {
             ..self.manifest.clone()
         };
         let (seen, numbering, files) = (core.seen(), core.numbering().collect(), cold.states());
-        self.phase = Phase::Capturing(Box::new(Moment { manifest, start, seen, numbering, files }));
+        let drops = cold.queues().filter(|queue| core.drops_expired(queue)).cloned().collect();
+        self.phase = Phase::Capturing(Box::new(Moment { manifest, start, seen, numbering, files, drops }));
     }
 
     /// Captures some more; when all is captured, the job begins.
@@ -592,8 +593,8 @@ impl Retirement {
             self.replaced(is_done, old.iter().map(|run| run.path()), new.iter().map(|run| run.path()));
         }
         let files = &self.manifest.checkpoint.files;
-        // A dead message is not found by its key: when it is revived it is written again.
-        let gone = || files.iter().map(|file| (file.number, cold.without_dead(file))).collect();
+        // Dead messages are found by their keys too, where somebody asks for the dead.
+        let gone = || files.iter().map(|file| (file.number, file.settled.clone())).collect();
         let known = Known { numbers: cold.numbers(), in_use: self.in_use };
         let merged = self.keys.go_on(cold.keys(), &self.desk, &known, gone, now);
         if let Some(Replaced { old, new }) = merged {
@@ -726,6 +727,7 @@ mod tests {
             seen: Timestamp::MIN,
             numbering: Vec::new(),
             files: Default::default(),
+            drops: Default::default(),
         }));
         assert_eq!(
             shares(&retirement),

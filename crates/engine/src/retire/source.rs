@@ -20,7 +20,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
-use dwell_model::{State, Timestamp};
+use dwell_model::{QueueName, State, Timestamp};
 use dwell_store::core::{Captured, CopyAt, Names};
 
 use super::job::Desk;
@@ -68,13 +68,22 @@ impl Source {
         FileState { number: self.file.name().number, ripe: self.ripe, settled: self.settled.clone() }
     }
 
-    /// An entry as a message that is to be copied.
-    pub(super) fn captured(&self, found: Found, file: NonZeroU32, names: &mut Names) -> Captured<Place> {
+    /// An entry as a message that is to be copied. What has expired of a queue that `drops` it is gone as soon as somebody comes to it,
+    /// and is not dead until then, here neither.
+    pub(super) fn captured(
+        &self,
+        found: Found,
+        file: NonZeroU32,
+        drops: &BTreeSet<QueueName>,
+        names: &mut Names,
+    ) -> Captured<Place> {
         let copy = CopyAt { file, ordinal: found.ordinal };
         let ready_since = found.entry.ready_since;
         let mut message = crate::cold::message(found, &self.segment);
         let is_pending = matches!(message.standing.state, State::Scheduled | State::Ready);
-        if is_pending && message.standing.expires.is_some_and(|expires| expires <= self.over_by) {
+        // What had expired when the file was ripened died by that.
+        let over_by = if drops.contains(&message.queue) { self.ripe } else { self.over_by };
+        if is_pending && message.standing.expires.is_some_and(|expires| expires <= over_by) {
             message.standing = crate::cold::expired(&message.standing);
         } else if message.standing.state == State::Scheduled && message.standing.due <= self.ripe {
             message.standing.state = State::Ready;
@@ -404,6 +413,44 @@ mod tests {
         assert_eq!(parted(&[(10, false), (10, true)], 1_000), [1], "bodies are moved once");
         assert_eq!(chosen(&[(10, false), (1, false), (3, false)], &[], 1_000), (vec![2], vec![1, 3]));
         assert_eq!(chosen(&[(10, false), (1, false), (3, false)], &[], 1), (vec![2], Vec::new()));
+    }
+
+    /// What has expired is dead in its new file. Where its queue drops it, it is to be gone, and waits for that there too: unless it died
+    /// when its file was ripened.
+    #[test]
+    fn what_a_queue_drops_is_not_dead_for_being_moved() {
+        let (disk, dir) = (MemoryDisk::new(), Path::new("/d"));
+        disk.create_dir(dir).unwrap();
+        let at = |ms: i64| Timestamp::from_ms(1_795_000_000_000 + ms).unwrap();
+        let name = Name { directory: 7, shard: 0, kind: Kind::Due, number: 1 };
+        let mut writer = Writer::create(&disk, dir, name).unwrap();
+        let entry = Entry {
+            id: MessageId::new(at(10), 0, 1, 1),
+            number: Number::new(1).unwrap(),
+            queue: "q".parse().unwrap(),
+            created: at(0),
+            key: None,
+            headers: Headers::default(),
+            lease_ms: None,
+            max_attempts: None,
+            standing: Standing::put(at(10), 0, Some(at(50)), Now { wall: at(0), mono_ms: 0 }),
+            ready_since: Timestamp::MIN,
+        };
+        writer.push(&entry, &[7; 10]).unwrap();
+        let file = Arc::new(writer.finish().unwrap());
+        let segment = Arc::new(Segment::of_due_file(&file));
+        let is_dead = |ripe: Timestamp, drops: &BTreeSet<QueueName>| {
+            let (file, segment) = (Arc::clone(&file), Arc::clone(&segment));
+            let (settled, over_by) = (Settled::none(1), at(60));
+            let source = Source { file, segment, settled, ripe, over_by, until: None };
+            let mut found = Vec::new();
+            source.file.read(0..1, &mut found).unwrap();
+            let number = NonZeroU32::new(1).unwrap();
+            let captured = source.captured(found.remove(0), number, drops, &mut Names::default());
+            matches!(captured.state(), State::Dead(_))
+        };
+        let (none, drops) = (BTreeSet::new(), BTreeSet::from(["q".parse().unwrap()]));
+        assert!(is_dead(at(20), &none) && !is_dead(at(20), &drops) && is_dead(at(50), &drops));
     }
 
     #[test]

@@ -3,16 +3,24 @@
 use dwell_model::{Key, QueueName};
 use siphasher::sip::SipHasher24;
 
-/// The hash of a queue's name, a byte 255 (which no name has), and a key.
+use crate::due::Entry;
+
+/// The hash of a queue's name, a byte that no name has, and a key. The byte is 255 for messages that were live when their file was
+/// written, and 254 for dead ones: who looks for the live owner of a key passes over no dead ones that had it.
 ///
 /// The secret is made of the directory's number, so that callers can not choose keys that collide.
-pub(crate) fn key_hash(directory: u64, queue: &QueueName, key: &Key) -> u64 {
+pub(crate) fn key_hash(directory: u64, queue: &QueueName, key: &Key, is_dead: bool) -> u64 {
     let mut bytes = Vec::with_capacity(queue.as_str().len() + 1 + key.as_str().len());
     bytes.extend_from_slice(queue.as_str().as_bytes());
-    bytes.push(255);
+    bytes.push(if is_dead { 254 } else { 255 });
     bytes.extend_from_slice(key.as_str().as_bytes());
     let secret = (directory, directory.rotate_left(32) ^ u64::from_le_bytes(*b"dwellkey"));
     SipHasher24::new_with_keys(secret.0, secret.1).hash(&bytes)
+}
+
+/// What a message that is in a due file is found under, if it has a key.
+pub(crate) fn key_hash_of(directory: u64, entry: &Entry) -> Option<u64> {
+    Some(key_hash(directory, &entry.queue, entry.own_key()?, entry.is_dead()))
 }
 
 #[cfg(test)]
@@ -55,14 +63,15 @@ mod tests {
     /// Files that were written with other hashes would not find their keys.
     #[test]
     fn a_keys_hash_is_what_it_always_was() {
-        let hash = key_hash(0x0102_0304_0506_0708, &"orders".parse().unwrap(), &"order-7".parse().unwrap());
+        let hash =
+            key_hash(0x0102_0304_0506_0708, &"orders".parse().unwrap(), &"order-7".parse().unwrap(), false);
         assert_eq!(hash, 0xe7c5_b197_66c0_8009);
     }
 
     #[test]
     fn queue_key_and_directory_all_count() {
         let hash = |directory, queue: &str, key: &str| {
-            key_hash(directory, &queue.parse().unwrap(), &key.parse().unwrap())
+            key_hash(directory, &queue.parse().unwrap(), &key.parse().unwrap(), false)
         };
         let one = hash(1, "orders", "7");
         for other in [hash(2, "orders", "7"), hash(1, "order", "s7"), hash(1, "orders", "8")] {

@@ -46,7 +46,7 @@ fn write_all() -> MemoryDisk {
     writer.finish().unwrap();
 
     let mut writer = run::Writer::create(&disk, dir(), KEYS, 0).unwrap();
-    let hash = |key: &str| key_hash(DUE.directory, &"orders".parse().unwrap(), &key.parse().unwrap());
+    let hash = |key: &str| key_hash(DUE.directory, &"orders".parse().unwrap(), &key.parse().unwrap(), false);
     let mut hashes: Vec<u64> = ["заказ 7", "a", "b", "c"].into_iter().map(hash).collect();
     hashes.sort_unstable();
     for hash in hashes {

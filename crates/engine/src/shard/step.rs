@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_model::{Limits, Message, Now, QueueName, Receipt, StateKind};
+use dwell_model::{Limits, Message, Now, QueueName, Receipt, SettingChange, SettingName, StateKind};
 use dwell_store::core::{Cold, Core, Durability, Log, Peeking, PutRecord, Record, Sweeping, WaiterId};
 use dwell_store::{Action, Error, Put, Result, Selection, Settle, Swept, contained};
 
@@ -146,6 +146,8 @@ impl Step {
             Command::Put { puts, .. } => {
                 puts.iter().any(|put| self.core.is_full_behind(&put.queue, puts.len()))
             }
+            // All files are ripened by it.
+            Command::Configure(_, changes, _) => changes.iter().any(is_of_expiry),
             _ => false,
         }
     }
@@ -271,7 +273,7 @@ impl Step {
             Command::Get { queue, targets, dead, reply } => {
                 Effect::look(reply, core.get(&queue, targets, dead, now, batch))
             }
-            Command::Locate(numbers, reply) => Effect::look(reply, core.locate(numbers, batch)),
+            Command::Locate(numbers, reply) => Effect::look(reply, core.locate(numbers, now, batch)),
             Command::List { queue, state, after, max, reply } => {
                 let page = core.list(&queue, state, after, max, now, batch);
                 if core.gave_up() {
@@ -305,7 +307,11 @@ impl Step {
                 Effect::look(reply, core.forecast(&queue, &edges, now, batch))
             }
             Command::ForecastPage(after, max, edges, reply) => {
-                Effect::look(reply, Ok(core.forecast_page(after.as_ref(), max, &edges, now, batch)))
+                let page = core.forecast_page(after.as_ref(), max, &edges, now, batch);
+                if core.gave_up() {
+                    return Stepped::Behind(Command::ForecastPage(after, max, edges, reply));
+                }
+                Effect::look(reply, Ok(page))
             }
             Command::Queues(after, max, reply) => {
                 let page = core.queues(after.as_ref(), max, now, batch);
@@ -369,6 +375,15 @@ impl Step {
             })
             .collect()
     }
+}
+
+/// Whether a change may be one of what becomes of messages that expire.
+fn is_of_expiry(change: &SettingChange) -> bool {
+    let name = match change {
+        SettingChange::Set(setting) => setting.name(),
+        SettingChange::Reset(name) => *name,
+    };
+    name == SettingName::OnExpiry
 }
 
 /// Puts as many messages as one batch should have bodies.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use dwell_engine::disk::{Calls, Crash, Disk as _, Fault, MemoryDisk, Sizes};
 use dwell_engine::{Engine, Options};
-use dwell_model::{Cursor, Key, Setting, SettingChange, StateKind};
+use dwell_model::{Cursor, Key, OnExpiry, Setting, SettingChange, StateKind};
 use dwell_store::{Error, Put, Selection, Store, Take, Target, When};
 use dwell_time::ManualClock;
 
@@ -662,4 +662,22 @@ fn who_asks_after_reads_that_failed_lets_few_expire_in_a_turn() {
         store.clock.advance(2_000);
         assert_eq!(counts(&mut store, "q").1, MANY, "{what}: and all die");
     }
+}
+
+/// Crash story: 1. Thousands have expired of a queue that drops what does. 2. Before they are come to, another queue changes what
+/// becomes of its own, and all files are ripened. 3. What has expired by a file's ripeness dies: the thousands are dead, for good.
+#[test]
+fn what_a_queue_drops_is_gone_though_another_changes_what_becomes_of_its_own() {
+    let mut store = fresh(FEW);
+    let engine = store.engine.clone();
+    let on_expiry = |what| vec![SettingChange::Set(Setting::OnExpiry(what))];
+    store.run(engine.configure(queue("other"), on_expiry(OnExpiry::Drop))).unwrap();
+    put_expiring(&mut store, "other", 2_000);
+    store.put(Put::new(queue("q"), "m")).unwrap();
+    store.clock.advance(2 * HOUR_MS);
+    store.run(engine.configure(queue("q"), on_expiry(OnExpiry::Drop))).unwrap();
+    assert_eq!(counts(&mut store, "other"), (0, 0));
+    drop(engine);
+    let mut store = reopened(store, FEW);
+    assert_eq!(counts(&mut store, "other"), (0, 0));
 }

@@ -3,7 +3,7 @@
 use dwell_engine::disk::{Disk as _, MemoryDisk};
 use dwell_engine::{OpenError, Options, offline};
 use dwell_model::Key;
-use dwell_store::{Put, Store, Target};
+use dwell_store::{Action, Put, Settle, Store, Take, Target};
 use dwell_time::ManualClock;
 
 use crate::support::{Driven, dir, options, queue, start};
@@ -76,6 +76,37 @@ fn runs_are_split_where_they_grow_too_long_and_merged_as_one() {
     let options = Options { memory_limit: 16 * 1024, ..options(&disk, &clock) };
     let mut store = Driven::open(disk, clock, options).unwrap();
     assert_all_there(&mut store);
+}
+
+/// Crash story: 1. Messages with keys are dead and lie in due files. 2. Runs of keys are merged, the oldest among them. 3. The merge
+/// leaves out what no live message has, and nobody finds the dead by their keys any more.
+#[test]
+fn the_dead_are_found_by_their_keys_after_runs_of_keys_were_merged() {
+    const DEAD: usize = 50;
+    let mut store = open(MemoryDisk::new(), ManualClock::new(start()));
+    for number in 0..DEAD {
+        store.put(Put::new(queue("dead"), format!("dead {number}")).key(key(number))).unwrap();
+        let taken = store.take(Take::from(queue("dead"))).unwrap().remove(0);
+        let action = Action::Bury { reason: None, priority: None };
+        store.settle(Settle { receipt: taken.receipt, action }).unwrap();
+    }
+    for number in 0..COUNT {
+        let put = Put::new(queue("far"), format!("body {number}")).after_ms(86_400_000).key(key(number));
+        store.put(put).unwrap();
+    }
+    (0..100).for_each(|_| store.advance(1_000));
+    let assert_found = |store: &mut Driven| {
+        let engine = store.engine.clone();
+        for number in 0..DEAD {
+            let get = engine.get(queue("dead"), vec![Target::Key(key(number))], true);
+            assert_eq!(store.run(get).pop().unwrap().unwrap().body, format!("dead {number}"));
+        }
+    };
+    assert_found(&mut store);
+    let (disk, clock) = store.close();
+    let report = offline::check(&disk, dir()).unwrap();
+    assert!(report.is_sound(), "{:?}", report.flaws);
+    assert_found(&mut open(disk, clock));
 }
 
 #[test]

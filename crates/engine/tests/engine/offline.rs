@@ -10,7 +10,7 @@ use dwell_engine::disk::{Disk, DiskFile, DiskLock, MemoryDisk};
 use dwell_engine::offline::{self, Filter, RepairReport, check, dump, repair, stats};
 use dwell_engine::{OpenError, Options};
 use dwell_model::{Headers, Message, MessageId, Setting, SettingChange, State, StateKind};
-use dwell_store::{Action, OnConflict, Put, Selection, Settle, Store, Take, Target, When};
+use dwell_store::{Action, Error, OnConflict, Put, Selection, Settle, Store, Take, Target, When};
 use dwell_testkit::Random;
 use dwell_time::{Clock, ManualClock};
 
@@ -204,8 +204,14 @@ fn a_sound_directory_is_repaired_to_the_same_messages_settings_and_tokens() {
     }
     let mut store = Driven::on(moved, clock);
     let highest = found.iter().map(|message| message.number).max().unwrap();
-    let again = Put::new(queue("orders"), "again").token("t65".parse().unwrap());
-    assert!(store.put(again).unwrap().number <= highest);
+    let other = Put::new(queue("orders"), "other").token("t65".parse().unwrap());
+    let Err(Error::IdempotencyMismatch { id }) = store.put(other) else {
+        panic!("it stands for another body")
+    };
+    let first = found.iter().find(|message| message.body.starts_with(b"<65:")).unwrap();
+    let again = Put::new(queue("orders"), first.body.clone()).token("t65".parse().unwrap());
+    let again = store.put(again).unwrap();
+    assert!(again.id == id && again.number <= highest);
     let engine = store.engine.clone();
     let own = store.run(engine.stats(queue("orders"))).unwrap().own;
     assert!(own.iter().any(|setting| *setting == Setting::LeaseMs(77_000)));

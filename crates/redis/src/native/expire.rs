@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use dwell_model::QueueName;
 use dwell_store::{Error, LeaseRef, Result, Settled};
+use futures_util::future::join_all;
 
 use super::Inner;
 use super::layout::{Partition, id_bytes};
@@ -27,32 +28,49 @@ impl Inner {
         for (index, lease) in leases.iter().enumerate() {
             groups.entry(lease.id.shard()).or_default().push(index);
         }
-        let missing = || Error::MessageNotFound { queue: queue.clone() };
-        let mut answers = vec![Err(missing()); leases.len()];
+        let mut answers = vec![Err(Error::MessageNotFound { queue: queue.clone() }); leases.len()];
+        // Side by side: one partition that does not answer keeps nobody from the others.
+        let ended = groups.into_iter().map(|(shard, indexes)| {
+            let leases: Vec<_> = indexes.iter().map(|index| leases[*index]).collect();
+            async move { (indexes, self.expire_lease_in(queue, shard, &leases).await) }
+        });
+        for (indexes, group) in join_all(ended.collect::<Vec<_>>()).await {
+            indexes.into_iter().zip(group).for_each(|(index, answer)| answers[index] = answer);
+        }
+        answers
+    }
+
+    async fn expire_lease_in(
+        &self,
+        queue: &QueueName,
+        shard: u16,
+        leases: &[LeaseRef],
+    ) -> Vec<Result<Settled>> {
+        let mut answers = Vec::with_capacity(leases.len());
         let mut bare = false;
-        for (shard, indexes) in groups {
-            for chunk in indexes.chunks(CHUNK) {
-                let counts = self.lease_counts();
-                let ended = spreading!(self, queue, |spread| {
-                    let items = chunk.iter().map(|index| packed(&leases[*index])).collect::<Vec<_>>();
-                    let at = Partition::of_id(queue, shard, spread);
-                    self.on(&at, spread, Script::Settle, Fields::new().with("items", items)).await
-                });
-                match ended {
-                    Ok(answered) => {
-                        bare = answered.reply.get("bare").is_set();
-                        let replies = answered.reply.get("items");
-                        for (place, index) in chunk.iter().enumerate() {
-                            let answer = answer(queue, &leases[*index], replies.at(place));
-                            answers[*index] = answer.unwrap_or_else(|| Err(unreadable(queue)));
-                        }
-                    }
-                    Err(error) => chunk.iter().for_each(|index| answers[*index] = Err(error.clone())),
+        for chunk in leases.chunks(CHUNK) {
+            let counts = self.lease_counts();
+            let ended = spreading!(self, queue, |spread| {
+                let items = chunk.iter().map(packed).collect::<Vec<_>>();
+                let at = Partition::of_id(queue, shard, spread);
+                self.on(&at, spread, Script::Settle, Fields::new().with("items", items)).await
+            });
+            let before = answers.len();
+            match ended {
+                Ok(answered) => {
+                    bare = answered.reply.get("bare").is_set();
+                    let replies = answered.reply.get("items");
+                    let read = chunk.iter().enumerate().map(|(place, lease)| {
+                        let answer = answer(queue, lease, replies.at(place));
+                        answer.unwrap_or_else(|| Err(unreadable(queue)))
+                    });
+                    answers.extend(read);
                 }
-                let ended = chunk.iter().filter(|index| answers[**index].is_ok()).count();
-                if ended > 0 {
-                    self.leases_ended(queue, ended as u64, counts);
-                }
+                Err(error) => answers.extend(chunk.iter().map(|_| Err(error.clone()))),
+            }
+            let ended = answers[before..].iter().filter(|answer| answer.is_ok()).count();
+            if ended > 0 {
+                self.leases_ended(queue, ended as u64, counts);
             }
         }
         if bare {

@@ -14,9 +14,9 @@ use super::partition::{Fault, spreading, unreadable};
 use super::scripts::Script;
 use super::wire::locked;
 
-/// Of so many queues is counted at the same time, where all are asked about: a script with the most instants holds its node up
-/// for up to about a millisecond.
-const SIDE_BY_SIDE: usize = 16;
+/// So many queues, or scripts where all queues are asked about, are under way at the same time: a script with the most instants holds
+/// its node up for up to about a millisecond.
+const SIDE_BY_SIDE: u32 = 16;
 
 impl Inner {
     /// See [`Store::forecast`](dwell_store::Store::forecast).
@@ -30,7 +30,7 @@ impl Inner {
         let mut sum = Forecast::none(edges.len());
         let of_one = |queue: QueueName| async move { self.forecast_of(&queue, edges, Patience::Usual).await };
         let counted = queues.into_iter().map(of_one);
-        let mut counted = std::pin::pin!(stream::iter(counted).buffered(SIDE_BY_SIDE));
+        let mut counted = std::pin::pin!(stream::iter(counted).buffered(SIDE_BY_SIDE as usize));
         while let Some(counted) = counted.next().await {
             sum.add(&counted?);
         }
@@ -49,13 +49,22 @@ impl Inner {
             let names: Vec<&str> = reply.get("names").items().iter().filter_map(Reply::text).collect();
             // What is no name of a queue has nothing to count.
             let queues: Vec<_> = names.iter().filter_map(|name| QueueName::new(name).ok()).collect();
-            let of_one = |queue: QueueName| async move {
-                let counted = timeout(QUEUE, self.forecast_of(&queue, edges, Patience::Brief)).await;
-                let counted = counted.unwrap_or_else(|_| Err(late(queue.as_str())));
-                (queue, counted)
+            // Those of a node that does not answer keep others waiting for a moment only.
+            let pace = Pace::of(SIDE_BY_SIDE);
+            let of_one = |queue: QueueName| {
+                let pace = &pace;
+                async move {
+                    // Its time begins with its turn.
+                    let counted = async {
+                        let counted = timeout(QUEUE, self.forecast_of(&queue, edges, Patience::Brief)).await;
+                        counted.unwrap_or_else(|_| Err(late(queue.as_str())))
+                    };
+                    let counted = pace.with(self.spread(&queue), counted).await;
+                    (queue, counted)
+                }
             };
             let counted = queues.into_iter().map(of_one);
-            let mut counted = std::pin::pin!(stream::iter(counted).buffer_unordered(SIDE_BY_SIDE));
+            let mut counted = std::pin::pin!(stream::iter(counted).buffer_unordered(NAMES));
             while let Some((queue, counted)) = counted.next().await {
                 match counted {
                     Ok(counted) => sum.add(&counted),
@@ -97,9 +106,13 @@ impl Inner {
         let parts = Partition::all(queue, spread);
         let pace = Pace::new();
         let asked = parts.iter().map(|at| {
-            let instants: Vec<i64> = edges.iter().map(|edge| edge.as_ms()).collect();
-            let arguments = Fields::new().with("edges", instants);
-            pace.with(1, self.on_within(at, spread, Script::Forecast, arguments, patience))
+            // Made when its turn has come: of a thousand partitions they are megabytes.
+            let asked = async move {
+                let instants: Vec<i64> = edges.iter().map(|edge| edge.as_ms()).collect();
+                let arguments = Fields::new().with("edges", instants);
+                self.on_within(at, spread, Script::Forecast, arguments, patience).await
+            };
+            pace.with(1, asked)
         });
         let (mut sum, mut bare) = (Forecast::none(edges.len()), true);
         for answered in try_join_all(asked.collect::<Vec<_>>()).await? {

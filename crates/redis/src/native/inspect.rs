@@ -68,18 +68,26 @@ impl Default for Told {
 }
 
 /// How many scripts one call that asks many queues or partitions has under way.
-pub(super) struct Pace(Semaphore);
+pub(super) struct Pace {
+    room: Semaphore,
+    scripts: u32,
+}
 
 impl Pace {
     pub(super) fn new() -> Pace {
-        Pace(Semaphore::new(SCRIPTS))
+        Pace::of(SCRIPTS as u32)
+    }
+
+    /// At most so many.
+    pub(super) fn of(scripts: u32) -> Pace {
+        Pace { room: Semaphore::new(scripts as usize), scripts }
     }
 
     /// Makes a call of so many scripts when there is room for them.
     pub(super) async fn with<T>(&self, scripts: u16, call: impl Future<Output = T>) -> T {
-        let scripts = u32::from(scripts).clamp(1, SCRIPTS as u32);
+        let scripts = u32::from(scripts).clamp(1, self.scripts);
         // Nobody closes it.
-        let room = self.0.acquire_many(scripts).await;
+        let room = self.room.acquire_many(scripts).await;
         let mut call = std::pin::pin!(call);
         match timeout(UNANSWERED, &mut call).await {
             Ok(answer) => answer,

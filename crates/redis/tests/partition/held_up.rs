@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::{Limits, QueueName, Timestamp};
+use dwell_model::{Limits, QueueName, Setting, SettingChange, Timestamp};
 use dwell_redis::RedisStore;
-use dwell_store::{Put, Store as _, Take};
+use dwell_store::{LeaseRef, Put, Store as _, Take};
 use dwell_testkit::redis::proxy::{Link, Proxy};
 use dwell_testkit::redis::{Cluster, Sentinels, Server};
 use dwell_time::{Clock, ManualClock, SystemClock};
@@ -406,4 +406,58 @@ async fn a_number_that_nobody_has_is_not_looked_for_without_end() {
     let located = within("a look-up", store.locate(vec![last.number])).await.pop().unwrap();
     assert!(super::is_unavailable(&located), "{located:?}");
     assert!(since(began) < Duration::from_secs(5), "{:?}", since(began));
+}
+
+/// A node of a cluster that does not have the directory, which goes on taking it for alive though it does not answer.
+fn stop_one(cluster: &mut Cluster) {
+    let directory = cluster.place("{dwell}:m").1;
+    for node in cluster.nodes() {
+        node.command(&["CONFIG", "SET", "cluster-node-timeout", "120000"]);
+    }
+    stop(&cluster.nodes()[(directory + 1) % 3]);
+}
+
+/// A third of the queues is on a node that does not answer: they are not waited for one after the other, and the others are counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forecast_of_all_queues_does_not_wait_for_each_that_does_not_answer() {
+    const QUEUES: usize = 240;
+    let mut cluster = cluster();
+    // No call gives up.
+    let store = open(&(cluster.url() + "?timeout_ms=60000")).await;
+    for n in 0..QUEUES {
+        let put = Put::new(QueueName::new(&format!("q{n}")).unwrap(), "m").after_ms(3_600_000);
+        store.put(vec![put]).await.pop().unwrap().unwrap();
+    }
+    let stopped = (cluster.place("{dwell}:m").1 + 1) % 3;
+    let away = super::cluster::partitions(&mut cluster, stopped);
+    stop_one(&mut cluster);
+    let began = now_ms();
+    let counted = within("a forecast", store.forecast(None, vec![Timestamp::MAX])).await.unwrap();
+    let there = (QUEUES - away) as u64;
+    assert_eq!((counted.scheduled, counted.due_by), (there, vec![there]));
+    assert!(since(began) < Duration::from_secs(8), "{:?}", since(began));
+}
+
+/// A third of the partitions of a queue does not answer: that is waited for once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_that_an_operator_ends_do_not_wait_for_each_others_partitions() {
+    const MESSAGES: usize = 192;
+    let mut cluster = cluster();
+    let store = open(&(cluster.url() + "?timeout_ms=1000&retry_ms=1000")).await;
+    let wide = QueueName::new("wide").unwrap();
+    store.configure(wide.clone(), vec![SettingChange::Set(Setting::Spread(48))]).await.unwrap();
+    for answer in store.put(vec![Put::new(wide.clone(), "m"); MESSAGES]).await {
+        answer.unwrap();
+    }
+    let taken = store.take(Take::from(wide.clone()).max(MESSAGES).lease_ms(600_000)).await.unwrap();
+    assert_eq!(taken.len(), MESSAGES);
+    let lease = |id, takes| LeaseRef { id, takes };
+    let leases = taken.iter().map(|one| lease(one.message.id, one.message.standing.counts.takes)).collect();
+    stop_one(&mut cluster);
+    let began = now_ms();
+    let ended = within("leases end", store.expire_lease(wide, leases)).await;
+    let done = ended.iter().filter(|answer| answer.is_ok()).count();
+    assert!((1..MESSAGES).contains(&done), "{done} have ended");
+    assert!(ended.iter().flat_map(|answer| answer.as_ref().err()).all(|error| error.is_retryable()));
+    assert!(since(began) < Duration::from_secs(10), "{:?}", since(began));
 }

@@ -18,7 +18,7 @@ pub(crate) async fn revive_one(State(app): State<Arc<App>>, call: Call) -> Resul
     let (queue, id) = (call.queue()?, call.parsed("id")?);
     let managed = Managed::new(call.caller(), "revive", &queue);
     let when = json::when(call.fields(&app).await?)?.unwrap_or_default();
-    one(managed.done(app.store.revive(queue, Selection::Ids(vec![id]), when).await, count)?)
+    one(managed.done(app.store.revive(queue, Selection::Ids(vec![id]), when), count).await?)
 }
 
 /// `POST /v1/queues/{queue}/messages/{id}/discard`
@@ -26,7 +26,7 @@ pub(crate) async fn discard_one(State(app): State<Arc<App>>, call: Call) -> Resu
     let (queue, id) = (call.queue()?, call.parsed("id")?);
     let managed = Managed::new(call.caller(), "discard", &queue);
     call.fields::<NoFieldsIn>(&app).await?;
-    one(managed.done(app.store.discard(queue, Selection::Ids(vec![id])).await, count)?)
+    one(managed.done(app.store.discard(queue, Selection::Ids(vec![id])), count).await?)
 }
 
 /// How many messages it was done to.
@@ -48,7 +48,7 @@ pub(crate) async fn revive(State(app): State<Arc<App>>, call: Call) -> Result<Re
     let limit = app.store.limits().batch;
     let managed = Managed::new(call.caller(), "revive_many", &queue);
     let (which, when) = json::revive(call.fields(&app).await?, limit)?;
-    let done = managed.done(app.store.revive(queue, which, when).await, count)?;
+    let done = managed.done(app.store.revive(queue, which, when), count).await?;
     Ok(reply::json(StatusCode::OK, &dwell_wire::Swept::from(&done)))
 }
 
@@ -58,7 +58,7 @@ pub(crate) async fn discard(State(app): State<Arc<App>>, call: Call) -> Result<R
     let limit = app.store.limits().batch;
     let managed = Managed::new(call.caller(), "discard_many", &queue);
     let which = json::selection(call.fields(&app).await?, limit)?;
-    let done = managed.done(app.store.discard(queue, which).await, count)?;
+    let done = managed.done(app.store.discard(queue, which), count).await?;
     Ok(reply::json(StatusCode::OK, &dwell_wire::Swept::from(&done)))
 }
 

@@ -7,16 +7,17 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
 use dwell_model::Timestamp;
-use dwell_store::Store;
+use dwell_store::{Error, Store};
 use dwell_time::Clock;
 use dwell_wire::Forecast;
+use tokio::time::timeout;
 
 use super::call::Call;
 use super::reply::json;
 use super::{App, Problem, Refusal};
 use crate::query::Query;
 
-/// Whoever asks for all queues waits so long for the first count.
+/// Whoever asks for all queues waits so long for the first count, or for their turn.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A span that is cut into steps: how many, and how long each is.
@@ -109,18 +110,37 @@ pub(crate) async fn of_all(State(app): State<Arc<App>>, call: Call) -> Result<Re
         Wanted::Span(span) => span,
         Wanted::Edges(edges) => {
             let now = app.clock.now().wall;
-            let counted = app.store.forecast(None, edges.clone()).await?;
+            let counted = count_in_turn(&app, edges.clone()).await?;
             return Ok(json(StatusCode::OK, &Forecast::of(None, now, edges, counted)));
         }
     };
     let walk = || count(Arc::clone(&app.store), Arc::clone(&app.clock), span);
     match app.forecasts.ask(span, &app.clock, PATIENCE, walk).await {
         Some(found) => Ok(json(StatusCode::OK, &*found?)),
-        None => {
-            let detail =
-                "what falls due is being counted over all queues, and has not been yet; try again later";
-            Err(Problem::new(Refusal::Overloaded, detail))
-        }
+        None => Err(still_counting()),
+    }
+}
+
+fn still_counting() -> Problem {
+    let detail = "what falls due is being counted over all queues, and has not been yet; try again later";
+    Problem::new(Refusal::Overloaded, detail)
+}
+
+/// Counts by instants of a caller's own, which nobody else can share: one count at a time, or callers could have as many walks over
+/// all queues under way as they send requests. Where the client goes the store counts on, and the turn ends with that.
+async fn count_in_turn(app: &App, edges: Vec<Timestamp>) -> Result<dwell_store::Forecast, Problem> {
+    let Ok(Ok(turn)) = timeout(PATIENCE, Arc::clone(&app.forecast_turn).acquire_owned()).await else {
+        return Err(still_counting());
+    };
+    let store = Arc::clone(&app.store);
+    let counting = tokio::spawn(async move {
+        let _turn = turn;
+        store.forecast(None, edges).await
+    });
+    match counting.await {
+        Ok(counted) => Ok(counted?),
+        Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+        Err(_) => Err(Error::Closed.into()),
     }
 }
 

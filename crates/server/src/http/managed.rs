@@ -1,28 +1,42 @@
 //! One line, at info, for each call that manages a queue: who did what to which one, and to how many messages.
 //!
 //! Where callers have tokens it is the token's name; no secret is in the line, and no key. A call that was refused before it was
-//! made is not in it.
+//! made is not in it. One whose client went before the answer is: it may have been done all the same.
+
+use std::future::Future;
 
 use dwell_model::QueueName;
 use dwell_store::{Error, Result};
 
 use crate::security::Caller;
 
+/// Said of a call whose client went before it was answered.
+const UNKNOWN: &str = "outcome_unknown";
+
 /// Who is about to do something to a queue.
 pub(super) struct Managed {
     caller: Caller,
     what: &'static str,
     queue: QueueName,
+    /// The store was asked, and has not answered.
+    is_under_way: bool,
 }
 
 impl Managed {
     /// `what` is the operation's id in the OpenAPI document.
     pub(super) fn new(caller: Caller, what: &'static str, queue: &QueueName) -> Managed {
-        Managed { caller, what, queue: queue.clone() }
+        Managed { caller, what, queue: queue.clone(), is_under_way: false }
     }
 
-    /// It has been done to so many messages as `count` finds in the answer, or refused. The answer is handed on.
-    pub(super) fn done<T>(self, answer: Result<T>, count: impl Fn(&T) -> Option<u64>) -> Result<T> {
+    /// Makes the call of the store, which is done to so many messages as `count` finds in the answer, or refused. The answer is
+    /// handed on.
+    pub(super) async fn done<T>(
+        mut self,
+        call: impl Future<Output = Result<T>>,
+        count: impl Fn(&T) -> Option<u64>,
+    ) -> Result<T> {
+        self.is_under_way = true;
+        let answer = call.await;
         let (messages, code) = match &answer {
             Ok(answer) => (count(answer), None),
             Err(error) => (None, Some(Error::code(error))),
@@ -31,17 +45,110 @@ impl Managed {
         answer
     }
 
-    /// It has been done to so many of the messages that were named.
-    pub(super) fn done_to(self, messages: usize) {
-        self.say(Some(messages as u64), None);
+    /// The same of a call about messages that are named, each of which has an answer. Where none of them was done, the code is
+    /// that of the first.
+    pub(super) async fn each_done<T>(mut self, call: impl Future<Output = Vec<Result<T>>>) -> Vec<Result<T>> {
+        self.is_under_way = true;
+        let answers = call.await;
+        let done = answers.iter().filter(|answer| answer.is_ok()).count();
+        let first = answers.first().and_then(|answer| answer.as_ref().err());
+        self.say(Some(done as u64), first.filter(|_| done == 0).map(Error::code));
+        answers
     }
 
-    fn say(self, messages: Option<u64>, code: Option<&'static str>) {
+    fn say(&mut self, messages: Option<u64>, code: Option<&'static str>) {
+        self.is_under_way = false;
         let token = match &self.caller {
             Caller::Bearer(token) => Some(token.name.as_str()),
             Caller::Anybody | Caller::Nameless => None,
         };
         let (what, queue) = (self.what, self.queue.as_str());
         tracing::info!(target: "dwell::managed", token, what, queue, messages, code, "managed");
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        if self.is_under_way {
+            self.say(None, Some(UNKNOWN));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+    use std::sync::{Arc, Mutex};
+
+    use futures_util::FutureExt as _;
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
+
+    /// The lines that were logged: names and values, in their order.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+
+    struct Line(String);
+
+    impl Visit for Line {
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            self.0 += &format!("{}={value:?} ", field.name());
+        }
+    }
+
+    impl Subscriber for Lines {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "dwell::managed"
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            let mut line = Line(String::new());
+            event.record(&mut line);
+            self.0.lock().unwrap().push(line.0);
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    fn managed() -> Managed {
+        Managed::new(Caller::Anybody, "purge", &QueueName::new("q").unwrap())
+    }
+
+    #[test]
+    fn a_call_is_one_line_also_where_its_client_goes_before_it_is_answered() {
+        let lines = Lines::default();
+        tracing::subscriber::with_default(lines.clone(), || {
+            // It is refused before the store is asked.
+            drop(managed());
+            let done = managed().done(async { Ok::<u64, Error>(3) }, |done| Some(*done)).now_or_never();
+            assert_eq!(done, Some(Ok(3)));
+            // Its client goes.
+            let under_way = managed().done(std::future::pending::<Result<u64>>(), |done| Some(*done));
+            assert_eq!(under_way.now_or_never(), None);
+            let answers = vec![Err::<(), _>(Error::LeaseLost), Err(Error::Closed)];
+            let each = managed().each_done(async { answers.clone() }).now_or_never();
+            assert_eq!(each, Some(answers));
+        });
+        let said = lines.0.lock().unwrap();
+        let expected: [&[&str]; 3] =
+            [&["messages=3"], &["code=\"outcome_unknown\""], &["messages=0", "code=\"lease_lost\""]];
+        assert_eq!(said.len(), expected.len(), "{said:?}");
+        for (line, parts) in said.iter().zip(expected) {
+            let parts = parts.iter().chain(&["what=\"purge\"", "queue=\"q\""]);
+            assert!(parts.clone().all(|part| line.contains(part)), "{line}: {parts:?}");
+        }
     }
 }

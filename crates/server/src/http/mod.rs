@@ -36,7 +36,7 @@ use std::sync::Arc;
 use dwell_store::Store;
 use dwell_time::Clock;
 use dwell_wire::{Census, Forecast};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 pub(crate) use batch::{Done, Refused};
 pub(crate) use connection::{no_place, serve};
@@ -71,6 +71,8 @@ pub(crate) struct App {
     pub(crate) ailment: Ailment,
     /// What falls due in all queues, by span.
     pub(crate) forecasts: Walks<Span, Forecast>,
+    /// Whose turn it is to have that counted by instants of their own.
+    pub(crate) forecast_turn: Arc<Semaphore>,
     pub(crate) overviews: Walks<(), Census>,
     /// Queues that the configuration in force has settings for.
     pub(crate) configured: Configured,

@@ -78,7 +78,7 @@ async fn configured(
     queue: QueueName,
     changes: Vec<SettingChange>,
 ) -> Result<Response<Body>, Problem> {
-    let stats = managed.done(app.store.configure(queue, changes).await, |_| None)?;
+    let stats = managed.done(app.store.configure(queue, changes), |_| None).await?;
     Ok(json(StatusCode::OK, &QueueStats::from(stats)))
 }
 
@@ -87,7 +87,7 @@ pub(crate) async fn purge(State(app): State<Arc<App>>, call: Call) -> Result<Res
     let queue = call.queue()?;
     let managed = Managed::new(call.caller(), "purge", &queue);
     call.fields::<NoFieldsIn>(&app).await?;
-    let removed = managed.done(app.store.purge(queue).await, |removed| Some(*removed))?;
+    let removed = managed.done(app.store.purge(queue), |removed| Some(*removed)).await?;
     Ok(json(StatusCode::OK, &Removed { removed }))
 }
 
@@ -96,13 +96,27 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, call: Call) -> Result<Re
     let queue = call.queue()?;
     let managed = Managed::new(call.caller(), "delete_queue", &queue);
     call.fields::<NoFieldsIn>(&app).await?;
-    let deleted = managed.done(app.store.delete_queue(queue.clone()).await, |removed| Some(*removed));
-    // What the configuration says of the queue stays in force. Also where it was deleted by a call that has failed after that.
-    if matches!(deleted, Ok(_) | Err(Error::UnknownQueue { .. })) {
-        app.configured.restore(&*app.store, &queue).await?;
-    }
-    let removed = deleted?;
+    // A client that goes in between does not leave the queue without the settings that the configuration has for it.
+    let deleting = tokio::spawn(delete_and_restore(Arc::clone(&app), managed, queue));
+    let removed = match deleting.await {
+        Ok(removed) => removed?,
+        Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+        Err(_) => return Err(Error::Closed.into()),
+    };
     Ok(json(StatusCode::OK, &Removed { removed }))
+}
+
+/// What the configuration says of the queue stays in force. Also where it was deleted by a call that has failed after that.
+async fn delete_and_restore(app: Arc<App>, managed: Managed, queue: QueueName) -> Result<u64, Error> {
+    let deleting = app.store.delete_queue(queue.clone());
+    let deleted = managed.done(deleting, |removed| Some(*removed)).await;
+    match &deleted {
+        Ok(_) | Err(Error::UnknownQueue { .. }) => app.configured.restore(&*app.store, &queue).await?,
+        // It may be deleted. Where it is not, its settings are those of the configuration, and nothing is changed.
+        Err(Error::OutcomeUnknown { .. }) => drop(app.configured.restore(&*app.store, &queue).await),
+        Err(_) => {}
+    }
+    deleted
 }
 
 /// `GET /v1/limits`

@@ -83,8 +83,7 @@ impl Operation for ExpireLeases {
 
     async fn run(&self, items: Vec<LeaseRef>) -> Vec<Result<Settled, Problem>> {
         let managed = Managed::new(self.caller.clone(), "expire_leases", &self.queue);
-        let answers = self.app.store.expire_lease(self.queue.clone(), items).await;
-        managed.done_to(answers.iter().filter(|answer| answer.is_ok()).count());
+        let answers = managed.each_done(self.app.store.expire_lease(self.queue.clone(), items)).await;
         answers.into_iter().map(|answer| Ok(Settled::from(answer?))).collect()
     }
 }

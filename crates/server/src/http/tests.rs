@@ -1,21 +1,25 @@
-//! What becomes of requests whose caller's token is taken away while they wait.
+//! What becomes of requests whose caller's token is taken away while they wait, or whose client goes.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response, StatusCode};
-use dwell_model::{Limits, QueueName};
-use dwell_store::{MemoryStore, Put, StateCounts};
+use dwell_model::{Limits, QueueName, Setting, SettingChange, Timestamp};
+use dwell_store::{Error, MemoryStore, Put, StateCounts, delegate_store};
 use dwell_time::SystemClock;
 use futures_util::{FutureExt as _, stream};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 use tower_service::Service as _;
 
 use super::connection::Unwritten;
 use super::*;
+use crate::QueueConfig;
 use crate::security::{Token, TokenDigest, Tokens};
 
 /// On a store of its own, with room for a million bytes. Nobody is asked for a token.
@@ -33,6 +37,7 @@ pub(super) fn app() -> App {
         memory: Memory::new(1_000_000),
         ailment: Ailment::default(),
         forecasts: Walks::default(),
+        forecast_turn: Arc::new(Semaphore::new(1)),
         overviews: Walks::default(),
         configured: Configured::default(),
     }
@@ -123,4 +128,113 @@ async fn what_has_come_whole_when_its_token_is_gone_is_not_done() {
         sent.outlives_its_token();
         sent.must_be_refused().await;
     }
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Answers deletions and forecasts when it is let. A queue is deleted before that.
+struct Slow {
+    memory: MemoryStore,
+    answers: Semaphore,
+    /// How many forecasts are under way, and the most that ever were.
+    forecasts: AtomicUsize,
+    most_forecasts: AtomicUsize,
+}
+
+impl Slow {
+    /// An app on it.
+    fn app() -> (Arc<App>, Arc<Slow>) {
+        let memory = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
+        let (answers, forecasts) = (Semaphore::new(0), AtomicUsize::new(0));
+        let slow = Arc::new(Slow { memory, answers, forecasts, most_forecasts: AtomicUsize::new(0) });
+        (Arc::new(App { store: Arc::clone(&slow) as Arc<dyn Store>, ..app() }), slow)
+    }
+}
+
+#[async_trait]
+impl Store for Slow {
+    async fn delete_queue(&self, queue: QueueName) -> dwell_store::Result<u64> {
+        let deleted = self.memory.delete_queue(queue).await;
+        self.answers.acquire().await.unwrap().forget();
+        deleted
+    }
+
+    async fn forecast(
+        &self,
+        queues: Option<Vec<QueueName>>,
+        edges: Vec<Timestamp>,
+    ) -> dwell_store::Result<dwell_store::Forecast> {
+        let under_way = self.forecasts.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_forecasts.fetch_max(under_way, Ordering::SeqCst);
+        self.answers.acquire().await.unwrap().forget();
+        self.forecasts.fetch_sub(1, Ordering::SeqCst);
+        self.memory.forecast(queues, edges).await
+    }
+
+    delegate_store! {
+        self.memory;
+        own: delete_queue forecast;
+        forward: put take take_id settle expire_lease cancel reschedule get locate list peek stats queues;
+        forward: ready configure revive deaths discard purge;
+    }
+}
+
+/// A request under way.
+type Answering = Pin<Box<dyn Future<Output = Response<Body>>>>;
+
+/// A request of somebody who is not asked for a token.
+fn asked(app: &Arc<App>, method: &str, target: &str) -> Answering {
+    let request = Request::builder().method(method).uri(target);
+    let request = request.extension(app.live.tokens().caller(None).unwrap());
+    let request = request.extension(Arc::new(Unwritten::new(app.returns.clone())));
+    let (mut router, request) = (router(Arc::clone(app)), request.body(Body::empty()).unwrap());
+    Box::pin(async move { router.call(request).await.unwrap() })
+}
+
+/// Polls requests that are not answered yet, until something is so.
+async fn while_polled(answers: &mut [Answering], mut holds: impl AsyncFnMut() -> bool) {
+    let held = async {
+        while !holds().await {
+            for answer in answers.iter_mut() {
+                assert!(answer.as_mut().now_or_never().is_none(), "it waits for the store");
+            }
+            yield_now().await;
+        }
+    };
+    timeout(PATIENCE, held).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_queue_that_is_deleted_for_a_client_that_goes_keeps_the_settings_of_the_configuration() {
+    let (app, store) = Slow::app();
+    let (queue, setting) = (QueueName::new("q").unwrap(), Setting::LeaseMs(61_000));
+    app.configured.replace(&[QueueConfig { name: queue.clone(), settings: vec![setting.clone()] }]);
+    store.configure(queue.clone(), vec![SettingChange::Set(setting)]).await.unwrap();
+
+    let mut answers = [asked(&app, "DELETE", "/v1/queues/q")];
+    let is_deleted = async || matches!(store.stats(queue.clone()).await, Err(Error::UnknownQueue { .. }));
+    while_polled(&mut answers, is_deleted).await;
+    drop(answers);
+    store.answers.add_permits(1);
+    let is_restored =
+        async || store.stats(queue.clone()).await.is_ok_and(|stats| stats.settings.lease_ms == 61_000);
+    while_polled(&mut [], is_restored).await;
+}
+
+/// Also where clients go before they are answered.
+#[tokio::test]
+async fn counts_over_all_queues_by_instants_of_a_callers_own_are_made_one_at_a_time() {
+    let (app, store) = Slow::app();
+    let ask = || asked(&app, "GET", "/v1/forecast?edges=2026-11-26T22:00:00Z");
+    let mut answers = [ask(), ask(), ask()];
+    let is_counting = async || store.forecasts.load(Ordering::SeqCst) > 0;
+    while_polled(&mut answers, is_counting).await;
+    let [first, second, third] = answers;
+    drop(first);
+    store.answers.add_permits(3);
+    for answer in [second, third] {
+        let answer = timeout(PATIENCE, answer).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+    }
+    assert_eq!(store.most_forecasts.load(Ordering::SeqCst), 1);
 }

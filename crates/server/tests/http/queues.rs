@@ -22,6 +22,7 @@ async fn a_queue_shows_its_counts_and_settings() {
             "lease": "30s", "max_attempts": 16,
             "backoff": {"base": "1s", "factor_percent": 200, "cap": "1h", "jitter_percent": 20},
             "max_pending": null, "pause": "running", "levels": [], "spread": 1, "token_ttl": "10m",
+            "dead_ttl": null, "dead_max": null, "on_expiry": "dead", "max_leased": null, "lapse_backoff": "never",
         },
         "own": [],
     });
@@ -37,7 +38,8 @@ async fn settings_change_and_are_taken_back() {
     let changes = json!({
         "lease_ms": 90_000, "max_attempts": "unlimited", "backoff": {"base": "2s", "factor_percent": 150},
         "max_pending": 10, "pause": "2030-01-01T00:00:00Z", "levels": ["1s", "1h30m"], "spread": 4,
-        "token_ttl": "1h",
+        "token_ttl": "1h", "dead_ttl": "30d", "dead_max": 1000, "on_expiry": "drop", "max_leased": 20,
+        "lapse_backoff": "second",
     });
     let queue = server.patch_json("/v1/queues/q/settings", &changes).await;
     assert_eq!(queue.status, 200, "{queue:?}");
@@ -46,10 +48,25 @@ async fn settings_change_and_are_taken_back() {
         "lease": "1m30s", "max_attempts": "unlimited",
         "backoff": {"base": "2s", "factor_percent": 150, "cap": "1h", "jitter_percent": 20},
         "max_pending": 10, "pause": "2030-01-01T00:00:00.000Z", "levels": ["1s", "1h30m"], "spread": 4,
-        "token_ttl": "1h",
+        "token_ttl": "1h", "dead_ttl": "30d", "dead_max": 1000, "on_expiry": "drop", "max_leased": 20,
+        "lapse_backoff": "second",
     });
     assert_eq!(queue["settings"], expected);
-    let all = ["lease", "max_attempts", "backoff", "max_pending", "pause", "levels", "spread", "token_ttl"];
+    let all = [
+        "lease",
+        "max_attempts",
+        "backoff",
+        "max_pending",
+        "pause",
+        "levels",
+        "spread",
+        "token_ttl",
+        "dead_ttl",
+        "dead_max",
+        "on_expiry",
+        "max_leased",
+        "lapse_backoff",
+    ];
     assert_eq!(queue["own"], json!(all));
 
     let back: Value =

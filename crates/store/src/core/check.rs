@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dwell_model::Now;
+use dwell_model::{Now, OnExpiry};
 
 use super::entry::Place;
 use super::queue::{HeldUp, Queue, ReadyKey, is_urgent, mono};
@@ -122,6 +122,9 @@ impl<B: StoredBody> Core<B> {
     /// What is past its retention is discarded some time.
     fn check_retention(&self, queue: u32, found: &Queue) {
         let settings = self.settings(queue);
+        if let (OnExpiry::Drop, Some(next)) = (settings.on_expiry, found.expiries.next_due()) {
+            assert!(self.queues.expects_retention(queue, next), "what {} drops goes some time", found.name);
+        }
         let is_over = settings.dead_max.is_some_and(|most| found.dead() > most);
         assert!(!is_over || found.retention.is_some(), "{} keeps too many dead", found.name);
         if let (Some(ttl_ms), Some(((death, _), _))) =

@@ -167,6 +167,9 @@ pub trait Cold<B> {
         into: &mut Vec<ColdMessage<B>>,
     ) -> Result<HandedOver>;
 
+    /// [`Reader::Retention`] needs nothing from now on that died after this one: what is known to have died later need not be read for it.
+    fn retain_until(&mut self, _until: Option<Died>) {}
+
     /// How many are cold.
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts>;
 
@@ -724,6 +727,12 @@ impl<B: StoredBody> Core<B> {
         while !self.expire_slice(now, log) {}
     }
 
+    /// Whether a queue drops what expires.
+    pub fn drops_expired(&self, queue: &QueueName) -> bool {
+        let queue = self.queues.find(queue);
+        queue.is_some_and(|queue| self.settings(queue).on_expiry == OnExpiry::Drop)
+    }
+
     /// What becomes of the cold messages of a queue that expire.
     fn expiring(&self, queue: &QueueName, is_replay: bool) -> Expiring {
         let Some(queue) = self.queues.find(queue) else { return Expiring::Die };
@@ -740,7 +749,6 @@ impl<B: StoredBody> Core<B> {
             log.keep_time();
         }
         for (queue, count) in died {
-            self.deaths.expired(&queue, count);
             self.died_cold(&queue, count);
         }
         for ColdMessage { message: Message { queue: name, number, .. }, .. } in gone {
@@ -757,6 +765,7 @@ impl<B: StoredBody> Core<B> {
     /// # Panics
     /// If they were not counted.
     pub fn died_cold(&mut self, queue: &QueueName, count: u64) {
+        self.deaths.expired(queue, count);
         let queue = self.queues.find(queue).expect("what has cold messages is a queue");
         let view = &mut self.queues.get_mut(queue).cold;
         view.pending = view.pending.checked_sub(count).expect("what was cold was counted");

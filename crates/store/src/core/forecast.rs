@@ -25,7 +25,8 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// The same for up to `max` queues by name, from the first after `after` on, all together; and the last of them, if there
-    /// was one. A queue that cannot be read now is left out.
+    /// was one. A queue that cannot be read now is left out. It may have [given up](Core::gave_up) on leases that are to run out: they
+    /// may leave messages scheduled, and what is scheduled may have expired.
     pub fn forecast_page(
         &mut self,
         after: Option<&QueueName>,
@@ -37,7 +38,12 @@ impl<B: StoredBody> Core<B> {
         self.begin(now, log);
         let page = self.queues.page(after, max);
         let mut sum = Forecast::none(edges.len());
+        if self.lapse_slice_of(&page, now, log) {
+            self.gave_up = true;
+            return (sum, None);
+        }
         for queue in &page {
+            self.touch(*queue, now, log);
             if let Ok(forecast) = self.due_in(*queue, edges, now.wall, log) {
                 sum.add(&forecast);
             }
@@ -53,8 +59,7 @@ impl<B: StoredBody> Core<B> {
         log: &mut impl Log<B>,
     ) -> Result<Forecast> {
         let found = self.queues.get(queue);
-        // What has come is ready, though nobody has looked since. Leases that run out make ready, and what is not due has not
-        // expired either: so time need not act on the queue first.
+        // Time has acted on the queue; what is due counts as ready.
         let ripe = found.ripe.max(wall);
         let mut sum = resident(found, edges, ripe);
         if !found.cold.is_empty()

@@ -1,6 +1,6 @@
 //! Reading messages, by id or key or as the first of their state, and finding them by number.
 
-use dwell_model::{Message, MessageId, Now, Number, QueueName, StateKind};
+use dwell_model::{Message, MessageId, Now, Number, QueueName, StateKind, as_of};
 
 use super::cold::{Died, HandedOver, Reader};
 use super::{Core, Log, StoredBody};
@@ -102,6 +102,13 @@ impl<B: StoredBody> Core<B> {
         })
     }
 
+    /// Whether time has removed a message: it has been dead for too long, or has expired and its queue drops what does.
+    fn is_gone_by(&self, slot: u32, now: Now) -> bool {
+        let has_expired = self.entries.get(slot).expires().is_some_and(|at| at <= now.wall);
+        let is_dropped = || as_of(&self.standing(slot), now, self.rules(slot)).is_none();
+        self.is_past_retention(slot, now) || has_expired && is_dropped()
+    }
+
     /// Does all the rest of a peek, for who has nothing to do in between.
     ///
     /// # Errors
@@ -125,14 +132,16 @@ impl<B: StoredBody> Core<B> {
         self.queues.find(queue).is_some_and(|queue| self.queues.get(queue).cold.dead > 0)
     }
 
-    /// See [`Store::locate`](crate::Store::locate).
+    /// See [`Store::locate`](crate::Store::locate). It touches no queue: what time has removed is not there, whether anybody has noticed
+    /// that or not.
     pub fn locate(
         &mut self,
         numbers: Vec<Number>,
+        now: Now,
         log: &mut impl Log<B>,
     ) -> Vec<Result<Option<(QueueName, MessageId)>>> {
         self.each(numbers, |core, number| {
-            let slot = core.find_number(number, log)?;
+            let slot = core.find_number(number, log)?.filter(|slot| !core.is_gone_by(*slot, now));
             Ok(slot.map(|slot| {
                 let entry = core.entries.get(slot);
                 (core.queues.get(entry.queue).name.clone(), entry.id)

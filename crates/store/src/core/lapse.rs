@@ -14,7 +14,7 @@
 //! 3. Leases that end with the process are freed in slices too, of which each has a batch of its own: nobody is served before
 //!    the last one.
 
-use dwell_model::{Command, Now, QueueName, Timestamp};
+use dwell_model::{Command, Now, QueueName, Refusal, Timestamp};
 
 use super::queue::mono;
 use super::tokens::SWEPT_AT_CAP;
@@ -183,7 +183,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Sets the first of them aside. About how many bytes it records.
-    fn expire_next(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<usize> {
+    pub(super) fn expire_next(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<usize> {
         let (_, slot) = self.queues.get_mut(queue).expiries.pop_due(now.wall.as_ms())?;
         let bytes = self.recorded(slot);
         self.let_time_act(slot, now, now.wall, log);
@@ -217,10 +217,15 @@ impl<B: StoredBody> Core<B> {
         {
             slice.spend(self.recorded(slot));
             let queue = self.entries.get(slot).queue;
-            let state = self.change(slot, &Command::Unbind, now, Durability::Written, log);
-            if let Some(state) = state.expect("nothing refuses the end of a process") {
-                self.note_ready(slot, now.wall);
-                self.trim_changed(slot, Some(state), now, log);
+            match self.change(slot, &Command::Unbind, now, Durability::Written, log) {
+                Ok(Some(state)) => {
+                    self.note_ready(slot, now.wall);
+                    self.trim_changed(slot, Some(state), now, log);
+                }
+                Ok(None) => {}
+                // The lease has run out by the clock too, and the message has expired: time has removed it already.
+                Err(Refusal::Gone) => self.let_time_act(slot, now, now.wall, log),
+                Err(other) => unreachable!("nothing refuses the end of a process: {other:?}"),
             }
             self.queues.remove_if_bare(queue);
         }

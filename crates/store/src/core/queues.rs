@@ -163,6 +163,14 @@ impl Queues {
         Some(queue)
     }
 
+    /// The same of this queue; false if none of its dead messages is past its retention.
+    pub(super) fn take_retention(&mut self, queue: u32, now: i64) -> bool {
+        let Some(found) = self.slots.find_mut(queue) else { return false };
+        let Some((_, alarm)) = found.retention.take_if(|(at, _)| *at <= now) else { return false };
+        self.retentions.cancel(alarm);
+        true
+    }
+
     /// Whether it is known of a queue that none of its dead messages is past its retention before this.
     pub(super) fn expects_retention(&self, queue: u32, at: i64) -> bool {
         let retention = self.slots.get(queue).retention;

@@ -69,7 +69,7 @@ impl<B: StoredBody> Core<B> {
             Record::Stands { number, standing } => {
                 let slot = self.replayed(number, log)?;
                 let entry = self.entries.get(slot);
-                let dead = matches!(standing.state, State::Dead(_));
+                let (dead, queue) = (matches!(standing.state, State::Dead(_)), entry.queue);
                 let key = entry.key().filter(|_| !dead && !standing.keyless);
                 let owner = key.and_then(|key| self.resident_key(entry.queue, key));
                 if owner.is_some_and(|owner| owner != slot) {
@@ -77,6 +77,10 @@ impl<B: StoredBody> Core<B> {
                 }
                 self.restand(slot, standing);
                 self.note_ready(slot, self.seen);
+                if dead {
+                    // A default may keep fewer than it did when that was recorded.
+                    self.look_at_retention(queue);
+                }
             }
             Record::Gone { number } => {
                 let slot = self.replayed(number, log)?;
@@ -159,8 +163,8 @@ impl<B: StoredBody> Core<B> {
     /// If it is resident, or was not counted among the cold.
     pub fn replay_drawn(&mut self, mut cold: ColdMessage<B>, standing: Standing) -> Result<(), ReplayError> {
         let is_dead = |standing: &Standing| matches!(standing.state, State::Dead(_));
-        let was_dead = is_dead(&cold.message.standing);
-        let keyed = !is_dead(&standing) && !standing.keyless;
+        let (was_dead, dead) = (is_dead(&cold.message.standing), is_dead(&standing));
+        let keyed = !dead && !standing.keyless;
         if let (Some(key), Some(queue), true) =
             (&cold.message.key, self.queues.find(&cold.message.queue), keyed)
             && self.resident_key(queue, key).is_some()
@@ -170,9 +174,13 @@ impl<B: StoredBody> Core<B> {
         }
         cold.message.standing = standing;
         let slot = self.make_resident(cold);
-        self.count_out(self.entries.get(slot).queue, was_dead, 1);
+        let queue = self.entries.get(slot).queue;
+        self.count_out(queue, was_dead, 1);
         self.mark_changed(slot);
         self.note_ready(slot, self.seen);
+        if dead {
+            self.look_at_retention(queue);
+        }
         Ok(())
     }
 

@@ -1,15 +1,16 @@
 //! How long messages stay dead, and how many of them: the oldest deaths are discarded first.
 //!
 //! # Ground rules
-//! 1. Each queue that limits the time of its dead, or has more of them than it keeps, has one alarm, in the order of all queues' alarms:
-//!    nothing is to be discarded in it before that. It is made exact when it is come to. A queue without retention has none.
+//! 1. Each queue that limits the time of its dead, or has more of them than it keeps, or drops what expires and has such messages, has one
+//!    alarm, in the order of all queues' alarms: nothing is to be discarded in it before that. It is made exact when it is come to. A queue
+//!    without retention has none.
 //! 2. Calls discard at their beginning, before they have found any queue or message: together a slice, until the next
 //!    [`serve`](Core::serve). Whoever has time between calls does more of it: [`retain_some`](Core::retain_some).
 //! 3. A death that leaves more than the queue keeps discards the oldest in its step; where that is cold, the next slice does.
 //! 4. Whoever names a message does not find it from the moment on at which its time is over, whether it was discarded or not.
 //! 5. What is discarded is recorded singly, and no answer waits for it: what a crash loses of it is past its retention still.
 
-use dwell_model::{Now, State, Timestamp};
+use dwell_model::{Now, OnExpiry, State, Timestamp};
 
 use super::cold::{Died, HandedOver, Reader};
 use super::deaths::Discarded;
@@ -60,7 +61,7 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn retain(&mut self, now: Now, log: &mut impl Log<B>) {
         let mut left = self.slice.retained;
         while left > 0
-            && let Some(queue) = self.queues.pop_retention(now.wall.as_ms())
+            && let Some(queue) = self.next_to_retain(now)
         {
             self.retain_in(queue, &mut left, now, log);
             self.queues.remove_if_bare(queue);
@@ -68,9 +69,19 @@ impl<B: StoredBody> Core<B> {
         self.slice.retained = left;
     }
 
+    /// The queue that is being read goes first, until it is through: what was read is kept for one, and if each had a turn in between, none
+    /// would come to its end.
+    fn next_to_retain(&mut self, now: Now) -> Option<u32> {
+        let now_ms = now.wall.as_ms();
+        let last = self.retaining.map(|at| at.queue);
+        last.filter(|queue| self.queues.take_retention(*queue, now_ms))
+            .or_else(|| self.queues.pop_retention(now_ms))
+    }
+
     /// Discards what is past its retention in a queue, `left` messages at most, and sets the queue's alarm anew.
     pub(super) fn retain_in(&mut self, queue: u32, left: &mut usize, now: Now, log: &mut impl Log<B>) {
         self.queues.forget_retention(queue);
+        self.expire_dropped(queue, left, now, log);
         loop {
             let (ttl, most) = (self.settings(queue).dead_ttl_ms, self.settings(queue).dead_max);
             let dead = self.queues.get(queue).dead();
@@ -81,13 +92,21 @@ impl<B: StoredBody> Core<B> {
                 self.queues.expect_retention(queue, Timestamp::MIN.as_ms());
                 return;
             }
-            let asked = READ.min(*left);
+            // Where their number alone is limited no more are made resident than go.
+            let over = most.map_or(0, |most| dead.saturating_sub(most));
+            let needed = if ttl.is_some() { READ } else { usize::try_from(over).unwrap_or(READ) };
+            let asked = READ.min(*left).min(needed);
             // What was read for another queue is not what comes next. What has died since a reading was begun waits until
             // it has handed something over: else it would never end where messages expire all the time.
             let goes_on = |last: &Retaining| last.queue == queue && (last.is_reading || !last.is_stale);
             let last = self.retaining.filter(goes_on);
             let anew = last.is_none();
             let mut at = last.unwrap_or(Retaining { queue, after: None, is_reading: false, is_stale: false });
+            // What died later is not past its time, and there are not too many.
+            let until = if over == 0 { self.last_past_retention(queue, now) } else { None };
+            if let Some(cold) = log.cold() {
+                cold.retain_until(until);
+            }
             let read = self.page_in_dead(queue, Reader::Retention, at.after, anew, asked, log);
             let Ok(handed_over) = read else {
                 self.queues.expect_retention(queue, now.wall.saturating_after(AGAIN_MS).as_ms());
@@ -95,18 +114,25 @@ impl<B: StoredBody> Core<B> {
             };
             let mut to = at.after;
             let oldest = self.oldest(queue, &mut to, handed_over, asked);
-            at.is_reading = oldest.is_empty() && handed_over != HandedOver::All;
+            let is_through = match handed_over {
+                HandedOver::All => true,
+                HandedOver::To(to) => until.is_some() && until <= to,
+            };
+            at.is_reading = oldest.is_empty() && !is_through;
             if oldest.is_empty() {
                 let again = if at.is_reading {
                     // Some of it by each call: reading uses the slice up too.
-                    *left -= asked;
-                    at.after = to;
-                    self.retaining = Some(at);
+                    *left = left.saturating_sub(READ);
                     Timestamp::MIN
-                } else {
-                    self.retaining = None;
+                } else if handed_over == HandedOver::All {
                     now.wall.saturating_after(AGAIN_MS)
+                } else {
+                    // When the time of the next one is over was not read.
+                    self.expect_end_of_first(queue);
+                    now.wall.saturating_after(SOON_MS)
                 };
+                at.after = to;
+                self.retaining = Some(at).filter(|_| handed_over != HandedOver::All);
                 self.queues.expect_retention(queue, again.as_ms());
                 return;
             }
@@ -129,6 +155,34 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
+    /// Lets messages of a queue expire that drops them, `left` at most: where nobody comes to the queue they would keep memory, and the
+    /// queue itself.
+    fn expire_dropped(&mut self, queue: u32, left: &mut usize, now: Now, log: &mut impl Log<B>) {
+        if self.settings(queue).on_expiry != OnExpiry::Drop {
+            return;
+        }
+        while *left > 0 && self.expire_next(queue, now, log).is_some() {
+            *left -= 1;
+        }
+        self.expect_dropped(queue);
+    }
+
+    /// A queue that drops what expires has such messages, in memory: it is looked at when the first of them does.
+    fn expect_dropped(&mut self, queue: u32) {
+        if let (OnExpiry::Drop, Some(next)) =
+            (self.settings(queue).on_expiry, self.queues.get(queue).expiries.next_due())
+        {
+            self.queues.expect_retention(queue, next);
+        }
+    }
+
+    /// A message of a queue expires then, unless somebody holds it.
+    pub(super) fn expect_expiry(&mut self, queue: u32, expires: Timestamp) {
+        if self.settings(queue).on_expiry == OnExpiry::Drop {
+            self.queues.expect_retention(queue, expires.as_ms());
+        }
+    }
+
     /// The last of a queue's dead messages, by (death, id), whose time is over, if there is one.
     pub(super) fn last_past_retention(&self, queue: u32, now: Now) -> Option<Died> {
         let ttl_ms = i64::try_from(self.settings(queue).dead_ttl_ms?).unwrap_or(i64::MAX);
@@ -138,6 +192,7 @@ impl<B: StoredBody> Core<B> {
 
     /// A queue may have dead messages that are past its retention: its settings have changed, or it was not known what it has.
     pub(super) fn look_at_retention(&mut self, queue: u32) {
+        self.expect_dropped(queue);
         let settings = self.settings(queue);
         if (settings.dead_ttl_ms.is_some() || settings.dead_max.is_some())
             && self.queues.get(queue).dead() > 0
@@ -173,6 +228,14 @@ impl<B: StoredBody> Core<B> {
     fn expect_end_of(&mut self, queue: u32, death: Timestamp) {
         if let Some(ttl_ms) = self.settings(queue).dead_ttl_ms {
             self.queues.expect_retention(queue, death.saturating_after(ttl_ms).as_ms());
+        }
+    }
+
+    /// Of those in memory it is known when the first one's time is over.
+    fn expect_end_of_first(&mut self, queue: u32) {
+        let first = self.queues.get(queue).dead.by_death.first_key_value();
+        if let Some(death) = first.map(|((death, _), _)| *death) {
+            self.expect_end_of(queue, death);
         }
     }
 

@@ -390,8 +390,9 @@ impl<B: StoredBody> Core<B> {
         if let (true, Some(expires), Some(rare)) =
             (entry.place.is_pending(), entry.expires(), entry.rare.as_deref_mut())
         {
-            let queue = self.queues.get_mut(entry.queue);
-            rare.expiry = Some(queue.expiries.insert(expires.as_ms(), slot));
+            let of = entry.queue;
+            rare.expiry = Some(self.queues.get_mut(of).expiries.insert(expires.as_ms(), slot));
+            self.expect_expiry(of, expires);
         }
     }
 

@@ -315,12 +315,16 @@ impl<B: StoredBody> Core<B> {
         slice
     }
 
-    /// Whether the key of a dead message, if it has one, is free.
+    /// Whether the key of a dead message, if it has one, is free. What had it may have expired and die by this, and the queue may
+    /// keep so many that the message goes for it.
     fn check_key(&mut self, slot: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
         let entry = self.entries.get(slot);
-        let (Some(key), queue) = (entry.key().cloned(), entry.queue) else { return Ok(()) };
+        let (Some(key), queue, id) = (entry.key().cloned(), entry.queue, entry.id) else { return Ok(()) };
         match self.find_key(queue, &key, now, log)? {
             Some(owner) if owner != slot => Err(Error::KeyTaken { id: self.entries.get(owner).id }),
+            _ if self.resident_id(queue, id) != Some(slot) => {
+                Err(Error::MessageNotFound { queue: self.queues.get(queue).name.clone() })
+            }
             _ => Ok(()),
         }
     }

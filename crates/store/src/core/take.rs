@@ -251,13 +251,19 @@ impl<B: StoredBody> Core<B> {
         if entry.place.is_leased() {
             return Err(Error::Leased { id });
         }
+        let found = entry.queue;
         if entry.place == Place::Dead
-            && let (Some(key), queue) = (entry.key().cloned(), entry.queue)
-            && let Some(owner) = self.find_key(queue, &key, now, log)?
+            && let Some(key) = entry.key().cloned()
         {
-            return Err(Error::KeyTaken { id: self.entries.get(owner).id });
+            if let Some(owner) = self.find_key(found, &key, now, log)? {
+                return Err(Error::KeyTaken { id: self.entries.get(owner).id });
+            }
+            // What had the key may have expired and died by that, and its queue keeps so many: this one has gone for it.
+            if self.resident_id(found, id) != Some(slot) {
+                return Err(Error::MessageNotFound { queue: queue.clone() });
+            }
         }
-        let queue = self.entries.get(slot).queue;
+        let queue = found;
         if let Some(most) = self.settings(queue).max_leased.filter(|_| self.is_at_max_leased(queue)) {
             return Err(Error::TooManyLeased { limit: usize::try_from(most).unwrap_or(usize::MAX) });
         }

@@ -281,7 +281,7 @@ impl Store for MemoryStore {
     }
 
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
-        self.shared.call_each(numbers, |core, numbers, _| core.locate(numbers, &mut NoLog))
+        self.shared.call_each(numbers, |core, numbers, now| core.locate(numbers, now, &mut NoLog))
     }
 
     async fn list(
@@ -316,7 +316,7 @@ impl Store for MemoryStore {
             let page = |core: &mut Core<Bytes>, now| {
                 core.forecast_page(after.as_ref(), QUEUES_A_CALL, &edges, now, &mut NoLog)
             };
-            let (page, last) = self.shared.call(page)?;
+            let (page, last) = self.shared.until_known(false, page).await?;
             sum.add(&page);
             if last.is_none() {
                 break;

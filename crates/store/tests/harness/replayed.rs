@@ -179,7 +179,7 @@ impl Store for Replayed {
     }
 
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
-        self.call(|core, _, log| core.locate(numbers, log))
+        self.call(|core, now, log| core.locate(numbers, now, log))
     }
 
     async fn list(

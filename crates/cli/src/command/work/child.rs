@@ -5,11 +5,12 @@ use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use dwell_delivery::{Failure, Fired, IntoOutcome as _, Job, Outcome};
+use dwell_delivery::{Failure, IntoOutcome as _, Job, Outcome};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout, timeout_at};
 
 use super::environment;
 
@@ -19,6 +20,9 @@ const BURY: i32 = 65;
 const TAIL_LEN: usize = 2_048;
 /// How long a command has after SIGTERM, and its pipes after its end: a process that it has left behind may hold them.
 const GRACE: Duration = Duration::from_secs(1);
+/// How often it is looked whether anything of a command is left that was asked to end: nobody says so of those that are no child of ours.
+#[cfg(unix)]
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The command.
 pub(super) struct Program {
@@ -38,7 +42,7 @@ pub(super) async fn run(program: &Program, job: &Job) -> Outcome {
     // Its input, output and end at once: none may wait for another.
     let ended = tokio::select! {
         ended = running.child.wait() => ended,
-        fired = job.token().wait() => return running.stop(fired).await,
+        _ = job.token().wait() => return running.stop().await,
     };
     running.is_over = ended.is_ok();
     match ended {
@@ -70,6 +74,8 @@ struct Running {
     /// Its process group.
     group: Option<u32>,
     is_over: bool,
+    /// Writes its standard input.
+    input: Option<JoinHandle<()>>,
     /// The end of its standard error; closed when that is.
     tail: watch::Receiver<Vec<u8>>,
 }
@@ -87,15 +93,17 @@ impl Running {
         command.process_group(0);
         let mut child = command.spawn()?;
         let body = job.body().clone();
-        if let Some(mut stdin) = child.stdin.take() {
-            // A command need not read its input. Whoever holds the pipe when it has ended holds this task, and nothing else.
-            tokio::spawn(async move { drop(stdin.write_all(&body).await) });
-        }
+        // A command need not read its input. This ends with it, though a process that it has left behind may hold the pipe.
+        let input = child.stdin.take().map(|mut stdin| {
+            tokio::spawn(async move {
+                let _ = stdin.write_all(&body).await;
+            })
+        });
         let (sender, tail) = watch::channel(Vec::new());
         if let Some(stderr) = child.stderr.take() {
             tokio::spawn(pass_on(stderr, sender));
         }
-        Ok(Running { group: child.id(), child, is_over: false, tail })
+        Ok(Running { group: child.id(), child, is_over: false, input, tail })
     }
 
     /// The end of its standard error, once that is closed or the time for it is over.
@@ -107,35 +115,53 @@ impl Running {
         String::from_utf8_lossy(&tail).trim().to_owned()
     }
 
-    /// Asks it to end, and kills it if it does not.
-    async fn stop(mut self, why: Fired) -> Outcome {
+    /// Asks it to end, with all that it has started, and kills what does not.
+    async fn stop(mut self) -> Outcome {
         self.signal(Kind::Terminate);
         let released = Outcome::Release { after: None };
-        let Ok(Ok(status)) = timeout(GRACE, self.child.wait()).await else { return released };
+        // A sleep that is not polled tells an instant without asking a clock.
+        let deadline = sleep(GRACE).deadline();
+        let Ok(Ok(_)) = timeout_at(deadline, self.child.wait()).await else { return released };
+        // A shell ends at once, and what it was waiting for may not: it would run beside the next attempt.
+        let _ = timeout_at(deadline, self.is_gone()).await;
+        self.signal(Kind::Kill);
         self.is_over = true;
-        // How it ends when it was asked to says nothing of the message, unless it was done.
-        match (why, outcome(status, "")) {
-            (Fired::Draining, Outcome::Done) => Outcome::Done,
-            _ => released,
-        }
+        // Whatever it ends with: many programs end with 0 when they are asked to, be their work done or not.
+        released
+    }
+
+    #[cfg(unix)]
+    fn group(&self) -> Option<rustix::process::Pid> {
+        self.group.and_then(|group| i32::try_from(group).ok()).and_then(rustix::process::Pid::from_raw)
     }
 
     #[cfg(unix)]
     fn signal(&self, kind: Kind) {
-        use rustix::process::{Pid, Signal, kill_process_group};
+        use rustix::process::{Signal, kill_process_group};
         let signal = match kind {
             Kind::Terminate => Signal::TERM,
             Kind::Kill => Signal::KILL,
         };
-        let group = self.group.and_then(|group| i32::try_from(group).ok()).and_then(Pid::from_raw);
-        if let Some(group) = group {
+        if let Some(group) = self.group() {
             // It may have ended just now.
             let _ = kill_process_group(group, signal);
         }
     }
 
+    /// Waits until nothing of its process group is left.
+    #[cfg(unix)]
+    async fn is_gone(&self) {
+        use rustix::process::test_kill_process_group;
+        while self.group().is_some_and(|group| test_kill_process_group(group).is_ok()) {
+            sleep(LOOK).await;
+        }
+    }
+
     #[cfg(not(unix))]
     fn signal(&self, _: Kind) {}
+
+    #[cfg(not(unix))]
+    async fn is_gone(&self) {}
 }
 
 #[derive(Clone, Copy)]
@@ -146,6 +172,9 @@ enum Kind {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if let Some(input) = &self.input {
+            input.abort();
+        }
         // Once it was waited for, its number may be another's.
         if !self.is_over {
             self.signal(Kind::Kill);

@@ -41,9 +41,9 @@ pub use verdict::{MAX_RETRY_AFTER_MS, Verdict, verdict};
 use self::hosts::Hosts;
 use self::target::{HostPattern, Origin, Target};
 use self::transport::{Broken, Reach, Resolver, Transport};
-use crate::breaker::{Blame, Report};
+use crate::breaker::{Blame, FIRST_PROBE_MS, LAST_PROBE_MS, Report};
 use crate::outcome::IntoOutcome as _;
-use crate::{Error, Failure, Job, Lane, Outcome, Result, Switch};
+use crate::{Error, Failure, Job, Lane, Outcome, Result, Switch, jitter};
 
 /// Sends messages as webhooks. Cloning is cheap; clones share their connections and their switch.
 ///
@@ -198,7 +198,7 @@ impl Webhook {
         let mono_ms = || self.0.clock.now().mono_ms;
         let id = delivery.message.id;
         if let Err(wait_ms) = lock(breakers).admit(&target.origin, id, mono_ms()) {
-            return Outcome::Release { after: Some(Duration::from_millis(wait_ms)) };
+            return Outcome::Release { after: Some(again_after(delivery, wait_ms)) };
         }
         let out = Out { breakers, origin: &target.origin, id, clock: &*self.0.clock, is_told: false };
         let (report, outcome) =
@@ -223,7 +223,7 @@ impl Webhook {
         let (blame, wait_ms) = out.tell(report);
         let is_hosts = matches!(report, Report::Throttled { .. } | Report::Refused | Report::TimedOut);
         if is_hosts && blame == Blame::Destination {
-            return Outcome::Release { after: Some(Duration::from_millis(wait_ms)) };
+            return Outcome::Release { after: Some(again_after(delivery, wait_ms)) };
         }
         outcome
     }
@@ -253,6 +253,16 @@ fn aim(delivery: &Delivery, name: &str, hosts: &[HostPattern]) -> Result<Target>
         return Err(refuse(format!("{} is none of the hosts that this sink may send to", target.origin)));
     }
     Ok(target)
+}
+
+/// When a message is taken again whose host is down: not before that is tried, and the rarer the more often it was given back. All messages
+/// of a host would come back with each of its trials; and hosts that are forgotten would begin anew.
+fn again_after(delivery: &Delivery, wait_ms: u64) -> Duration {
+    let message = &delivery.message;
+    let releases = message.standing.counts.releases;
+    let longest_ms = FIRST_PROBE_MS.saturating_mul(1 << releases.min(20)).min(LAST_PROBE_MS);
+    let parts: [&[u8]; 2] = [&message.id.as_bits().to_le_bytes(), &releases.to_le_bytes()];
+    Duration::from_millis(jitter::shortened(longest_ms, 20, &parts).max(wait_ms))
 }
 
 /// An error as a message keeps it.

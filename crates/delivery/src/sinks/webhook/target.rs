@@ -26,13 +26,19 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A URL that requests can be sent to.
-#[derive(Clone, Debug)]
+/// A URL that requests can be sent to. Its path may be a password, so that no debug output shows it.
+#[derive(Clone)]
 pub(super) struct Target {
     pub(super) origin: Origin,
     /// The value of `Host`.
     pub(super) authority: HeaderValue,
     pub(super) path: PathAndQuery,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Target").field(&self.origin).finish()
+    }
 }
 
 impl FromStr for Target {
@@ -77,14 +83,17 @@ fn default_port(is_tls: bool) -> u16 {
     if is_tls { 443 } else { 80 }
 }
 
-/// A URL as a refusal may show it: what stands before `@` or behind `?` may be a password.
+/// A URL as a refusal may show it: what stands before `@` and behind the host may be a password. Many services have one in the path.
 fn without_secrets(text: &str) -> Box<str> {
-    let text = text.split_once('?').map_or(text, |(before, _)| before);
-    match (text.split_once("://"), text.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, after))) => excerpt(&format!("{scheme}://…@{after}")),
-        (None, Some((_, after))) => excerpt(&format!("…@{after}")),
-        _ => excerpt(text),
+    let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
+    let slashes = if scheme.is_empty() { "" } else { "://" };
+    // A password may have any character in it, also one that would end the host.
+    if rest.contains('@') {
+        return excerpt(&format!("{scheme}{slashes}…"));
     }
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let path = if host.len() == rest.len() { "" } else { "/…" };
+    excerpt(&format!("{scheme}{slashes}{host}{path}"))
 }
 
 /// Hosts that a URL in a message may name: `example.com`, `*.example.com` for all below it, `*` for any. Without a port, the one of the
@@ -198,12 +207,23 @@ mod tests {
             "https://me:s3cret@example.com/",
             "s3cret@example.com",
             "ftp://example.com/?token=s3cret",
+            "ftp://example.com/services/s3cret",
+            "example.com/services/s3cret",
+            "ftp://me@example.com/s3cret",
+            "https://me:a/s3cret@example.com/",
+            "ftp://example.com/me@s3cret",
         ];
         for url in cases {
             let error = url.parse::<Target>().unwrap_err();
             assert_eq!(error.code(), "invalid_sink", "{url}");
             assert!(!error.to_string().contains("s3cret"), "{error}");
         }
+    }
+
+    #[test]
+    fn no_debug_output_shows_what_may_be_a_password() {
+        let text = format!("{:?}", target("https://hooks.example.com/services/s3cret?token=s3cret"));
+        assert!(text.contains("hooks.example.com") && !text.contains("s3cret"), "{text}");
     }
 
     #[test]

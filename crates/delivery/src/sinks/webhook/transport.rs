@@ -173,7 +173,9 @@ impl Transport {
         request: Request<Full<Bytes>>,
         now_ms: u64,
     ) -> Result<(Line, Response<Incoming>), Broken> {
+        // Its task may have to notice first that the last answer has ended: until then it refuses a request.
         if let Some(mut line) = self.idle(&target.origin, now_ms)
+            && line.requests.ready().await.is_ok()
             && let Ok(response) = line.requests.send_request(request.clone()).await
         {
             return Ok((line, response));

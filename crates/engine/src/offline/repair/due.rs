@@ -15,7 +15,7 @@ use crate::OpenError;
 use crate::checkpoint::{Checkpoint, FileState, Held, file_name};
 use crate::disk::Disk;
 use crate::due::{Entry, Salvaged, Settled, SortKey, Writer, salvage};
-use crate::run::{self, Home, key_hash};
+use crate::run::{self, Home, key_hash_of};
 use crate::sealed::{Kind, Name};
 
 /// A run is made of so many pairs at least, but for the last.
@@ -283,8 +283,8 @@ impl<'a> Saving<'a> {
         }
         let number = entry.number;
         self.homes.push((number.get(), home));
-        if let Some(key) = entry.own_key() {
-            self.hashes.push((key_hash(self.target.directory, &entry.queue, key), number));
+        if let Some(hash) = key_hash_of(self.target.directory, entry) {
+            self.hashes.push((hash, number));
         }
         self.highest = self.highest.max(number.get());
         self.incarnation = self.incarnation.max(entry.id.incarnation());

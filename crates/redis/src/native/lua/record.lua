@@ -289,12 +289,25 @@ local function dead_key(key)
   return struct.pack('>I2', #key) .. key
 end
 
--- The youngest of the dead that had this key. Where its time is over, so is that of the others.
+-- The youngest of the dead that had this key. Where its time is over, so is that of the others. What leads to no dead message of this
+-- key is passed over: its record was removed by hand, or an earlier version has revived it, which knows nothing of `K`.
 local function find_dead_key(key)
   local from = dead_key(key)
-  local last = call('ZREVRANGEBYLEX', P .. 'K', '[' .. from .. string.rep('\255', 23), '[' .. from, 'LIMIT', 0, 1)[1]
-  local r = last and load(string.sub(last, -16))
-  return r and r.s == 3 and r or nil
+  local last = '[' .. from .. string.rep('\255', 23)
+  for _ = 1, 16 do
+    local member = call('ZREVRANGEBYLEX', P .. 'K', last, '[' .. from, 'LIMIT', 0, 1)[1]
+    if not member then
+      return nil
+    end
+    local r, is_gone = load(string.sub(member, -16))
+    if is_gone then
+      return nil
+    end
+    if r and r.s == 3 and r.k == key and not r.K then
+      return r
+    end
+    last = '(' .. member
+  end
 end
 
 local function find(target)

@@ -1,12 +1,13 @@
 //! Calls and what they record, where the contract's own tests do not see it.
 
 use dwell_model::{
-    Headers, LeaseToken, MessageId, Number, PutToken, Setting, SettingChange, Settings, StateKind,
+    Headers, LapseBackoff, LeaseToken, MessageId, Number, PutToken, Setting, SettingChange, Settings,
+    StateKind,
 };
 
 use super::*;
 use crate::core::{LEASE_BYTES, ReplayError, StoredBody};
-use crate::{Error, Page, Selection, When};
+use crate::{Error, Forecast, Page, Selection, When};
 
 #[test]
 fn a_message_goes_from_put_to_ack() {
@@ -319,4 +320,20 @@ fn a_lease_weighs_something_as_long_as_it_is_in_force() {
         rig.settle(&delivery.receipt, Action::Ack, now(1)).unwrap();
     }
     assert_eq!(rig.core.weight(), 0);
+}
+
+/// A lease that runs out may leave its message scheduled, and a retry may name an instant past the expiry.
+#[test]
+fn a_forecast_of_all_queues_is_as_of_now() {
+    let mut rig = Rig::new();
+    let change = SettingChange::Set(Setting::LapseBackoff(LapseBackoff::First));
+    rig.call(|core, log| core.configure(&queue("q"), vec![change], now(0), log)).unwrap();
+    rig.put(put_to("q"), now(0)).unwrap();
+    rig.put(Put { expires: Some(at(300)), ..put_to("q") }, now(0)).unwrap();
+    let taken = rig.take(Take::from(queue("q")).max(2).lease_ms(100), now(0)).unwrap();
+    let retry = Action::Retry { after_ms: Some(5_000), error: None, priority: None };
+    rig.settle(&taken[1].receipt, retry, now(10)).unwrap();
+    let mut all = |at_ms| rig.call(|core, log| core.forecast_page(None, 9, &[at(60_000)], now(at_ms), log)).0;
+    assert_eq!(all(200), Forecast { scheduled: 2, due_by: vec![2], within: 0 });
+    assert_eq!(all(300), Forecast { scheduled: 1, due_by: vec![1], within: 0 });
 }

@@ -97,7 +97,7 @@ fn nobody_finds_what_was_purged_by_id_number_or_key_and_the_key_is_free() {
         let cancel = rig.call(|core, log| core.cancel(&queue("q"), vec![target], now(1), log)).remove(0);
         assert_eq!(cancel.unwrap(), Cancelled::NotFound);
     }
-    assert_eq!(rig.call(|core, log| core.locate(vec![old.number], log)), [Ok(None)]);
+    assert_eq!(rig.call(|core, log| core.locate(vec![old.number], now(1), log)), [Ok(None)]);
     let take_id = rig.call(|core, log| core.take_id(&queue("q"), old.id, LeaseTerms::default(), now(1), log));
     assert_eq!(take_id.unwrap_err().code(), "message_not_found");
     let moved = rig

@@ -487,7 +487,7 @@ impl Walk {
         }
         let next_number = self.rig.core.next_number;
         let numbers: Vec<Number> = (1..next_number).map(|number| Number::new(number).unwrap()).collect();
-        let located = self.rig.core.locate(numbers, &mut self.rig.log);
+        let located = self.rig.core.locate(numbers, now, &mut self.rig.log);
         let located = located.into_iter().map(Result::unwrap).collect();
         // What has run out by then may be forgotten already, or come back with a clock that steps back.
         let latest = self.latest.max(now.wall);

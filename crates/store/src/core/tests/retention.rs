@@ -4,7 +4,7 @@ use dwell_model::{AttemptLimit, MessageId, OnExpiry, Setting, SettingChange, Set
 
 use super::cold::{capture, evict, recovered};
 use super::*;
-use crate::{Error, Target};
+use crate::{Error, LeaseTerms, Target};
 
 /// A rig that discards so many at a time.
 fn with_slices_of(swept_a_call: usize) -> Rig {
@@ -209,4 +209,151 @@ fn a_queue_whose_last_message_expires_is_gone_with_it() {
     let queues = rig.call(|core, log| core.queues(None, 9, now(50), log));
     assert!(queues.is_empty());
     assert!(rig.put(put_to("other"), now(50)).is_ok(), "there is room for another");
+}
+
+/// Crash story: 1. A message that expires is taken for as long as the process lives, in a queue that drops what expires. 2. The process
+/// is killed. 3. The store is opened when lease and expiry are over: the end of the process finds no message, and the opening panics.
+#[test]
+fn a_bound_lease_that_ran_out_while_nobody_served_frees_nothing_where_its_message_is_gone() {
+    let mut rig = Rig::new();
+    set(&mut rig, Setting::OnExpiry(OnExpiry::Drop), 0);
+    rig.put(Put { expires: Some(at(500)), ..put_to("q") }, now(0)).unwrap();
+    assert_eq!(rig.take(Take::from(queue("q")).lease_ms(100).bound(), now(0)).unwrap().len(), 1);
+    let again = rig.reopened(now(1_000));
+    assert!(again.core.is_empty());
+    assert_eq!(again.core.deaths().remove(0).discarded.on_expiry, 1);
+    assert!(again.replayed().core.is_empty(), "and that is recorded");
+}
+
+/// Crash story: 1. A dead message is named by its id, and it is asked who has its key now. 2. That one lies in a file and has expired, and
+/// nobody has come to it: it dies. 3. The queue keeps one dead message, so the one that was named goes. 4. The call goes on with it.
+#[test]
+fn a_message_that_goes_for_what_dies_when_its_key_is_asked_for_is_not_found() {
+    for revives in [false, true] {
+        let mut rig = with_slices_of(10);
+        let id = dead(&mut rig, 1, 0)[0];
+        set(&mut rig, Setting::DeadMax(1), 10);
+        let put = Put { expires: Some(at(500)), ..put_to("q").key("key-0".parse().unwrap()) };
+        let later = rig.put(put.after_ms(100), now(20)).unwrap().id;
+        capture(&mut rig);
+        evict(&mut rig, 0);
+        assert!(!is_gone(&mut rig, id, 30), "it is in memory again");
+        assert_eq!(rig.core.cold_len(), 1);
+        let refused = if revives {
+            let which = Selection::Ids(vec![id]);
+            let swept = rig.revive(&queue("q"), which, When::Now, now(600)).unwrap();
+            assert_eq!((swept.done, swept.refused_in_all), (0, 1));
+            swept.refused.into_iter().map(|(_, why)| why).next()
+        } else {
+            let terms = LeaseTerms::default();
+            rig.call(|core, log| core.take_id(&queue("q"), id, terms, now(600), log)).err()
+        };
+        assert_eq!(refused, Some(Error::MessageNotFound { queue: queue("q") }));
+        assert!(is_gone(&mut rig, id, 600) && !is_gone(&mut rig, later, 600));
+        assert_eq!(kept(&rig), 1);
+    }
+}
+
+/// Crash story: 1. A message expires in a queue that drops it; a copy lies in a file. 2. Before anybody touches the queue, another one
+/// changes what becomes of its own, and all files are ripened. 3. What has expired by that is dead: at once where it is cold, and for
+/// a replay where it was in memory.
+#[test]
+fn what_other_queues_drop_is_gone_before_a_change_ripens_all_files() {
+    for is_cold in [false, true] {
+        let defaults = dwell_model::Settings { on_expiry: OnExpiry::Drop, ..Default::default() };
+        let mut rig = Rig::configured(CoreConfig::new(Limits { defaults, ..Limits::default() }, 7));
+        let expiring = Put { expires: Some(at(50)), ..put_to("other") };
+        let id = rig.put(expiring.after_ms(10), now(0)).unwrap().id;
+        let lasts = rig.put(put_to("q").after_ms(10_000), now(0)).unwrap().id;
+        let checkpoint = capture(&mut rig);
+        evict(&mut rig, 0);
+        let (name, drawn) = if is_cold { ("q", lasts) } else { ("other", id) };
+        let targets = vec![Target::Id(drawn)];
+        let got = rig.call(|core, log| core.get(&queue(name), targets, false, now(20), log)).remove(0);
+        assert_eq!((got.unwrap().id, rig.core.cold_len()), (drawn, 1));
+        set(&mut rig, Setting::OnExpiry(OnExpiry::Dead), 60);
+        let mut again = recovered(&rig, &checkpoint);
+        for rig in [&mut rig, &mut again] {
+            rig.catch_up(now(70));
+            let queues = rig.call(|core, log| core.queues(None, 9, now(70), log));
+            let names: Vec<QueueName> = queues.into_iter().map(|stats| stats.name).collect();
+            assert_eq!(names, [queue("q")], "cold: {is_cold}");
+        }
+    }
+}
+
+#[test]
+fn a_default_that_keeps_fewer_than_before_is_heeded_after_an_opening() {
+    let mut rig = with_slices_of(3);
+    let ids = dead(&mut rig, 8, 0);
+    rig.config.limits.defaults.dead_max = Some(2);
+    let mut again = rig.reopened(now(1_000));
+    while again.call(|core, log| core.retain_some(now(1_000), log)) {}
+    assert_eq!(kept(&again), 2);
+    assert!(is_gone(&mut again, ids[5], 1_000) && !is_gone(&mut again, ids[6], 1_000));
+}
+
+#[test]
+fn what_time_has_removed_is_not_located_though_nobody_touches_its_queue() {
+    let mut rig = with_slices_of(1);
+    let buried = rig.put(put_to("q"), now(0)).unwrap().number;
+    let taken = rig.take(Take::from(queue("q")), now(0)).unwrap().remove(0);
+    rig.settle(&taken.receipt, Action::Bury { reason: None, priority: None }, now(0)).unwrap();
+    set(&mut rig, Setting::OnExpiry(OnExpiry::Drop), 0);
+    set(&mut rig, Setting::DeadTtlMs(100), 0);
+    let expires = rig.put(Put { expires: Some(at(50)), ..put_to("q") }, now(0)).unwrap().number;
+    let mut located = |number, at_ms| {
+        let found = rig.call(|core, log| core.locate(vec![number], now(at_ms), log)).remove(0);
+        found.unwrap().is_some()
+    };
+    assert!(located(expires, 49) && !located(expires, 50));
+    assert!(located(buried, 99) && !located(buried, 100));
+}
+
+/// Crash story: 1. Dead messages of several queues lie in files, and all get a retention. 2. To come to the oldest of a queue takes several
+/// reads, and after each of them it is another queue's turn. 3. What was read is kept for one queue: each begins anew, and none ends.
+#[test]
+fn the_dead_of_several_queues_go_however_long_it_takes_to_read_those_of_one() {
+    let names = ["a", "b", "c", "d", "e"];
+    let mut rig = with_slices_of(3);
+    for name in names {
+        for _ in 0..5 {
+            rig.put(put_to(name), now(0)).unwrap();
+            let taken = rig.take(Take::from(queue(name)), now(0)).unwrap().remove(0);
+            rig.settle(&taken.receipt, Action::Bury { reason: None, priority: None }, now(0)).unwrap();
+        }
+    }
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    assert_eq!(rig.core.cold_len(), 25);
+    rig.log.1.as_mut().unwrap().pieces = 4;
+    for name in names {
+        let change = vec![SettingChange::Set(Setting::DeadTtlMs(1_000))];
+        rig.call(|core, log| core.configure(&queue(name), change, now(100), log)).unwrap();
+    }
+    let mut calls = 0;
+    while rig.call(|core, log| core.retain_some(now(2_000), log)) {
+        calls += 1;
+        assert!(calls < 500, "{} are left", rig.core.cold_len());
+    }
+    assert!(rig.core.is_empty());
+}
+
+/// Crash story: 1. Messages expire in queues that drop them, and nobody comes to these queues any more. 2. They take the place of as many
+/// queues as there may be, and their messages stay in memory: for good.
+#[test]
+fn what_expires_goes_though_nobody_comes_to_the_queue_that_drops_it() {
+    let defaults = dwell_model::Settings { on_expiry: OnExpiry::Drop, ..Default::default() };
+    let limits = Limits { defaults, queues: 2, ..Limits::default() };
+    let mut rig = Rig::configured(CoreConfig { swept_a_call: 2, ..CoreConfig::new(limits, 7) });
+    for (name, expires) in [("a", 50), ("a", 50), ("a", 50), ("b", 60)] {
+        rig.put(Put { expires: Some(at(expires)), ..put_to(name) }, now(0)).unwrap();
+    }
+    assert_eq!(rig.core.next_retention(), Some(at(50)));
+    let refused = rig.put(put_to("c"), now(50)).unwrap_err();
+    assert_eq!((refused.code(), rig.core.len()), ("too_many_queues", 2), "a call lets two of them go");
+    while rig.call(|core, log| core.retain_some(now(60), log)) {}
+    assert_eq!((rig.core.others_len().1, rig.core.next_retention()), (0, None));
+    assert!(rig.put(put_to("c"), now(60)).is_ok());
+    assert_eq!(gone_records(&rig), 4);
 }

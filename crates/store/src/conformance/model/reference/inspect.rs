@@ -109,6 +109,13 @@ impl Reference {
         if self.is_known(queue) { Ok(()) } else { Err(Error::UnknownQueue { queue: queue.clone() }) }
     }
 
+    /// Whether any message has expired, or was dropped by its expiry within the last minute.
+    pub(in super::super) fn has_expired(&self) -> bool {
+        let expired =
+            |state| matches!(state, State::Dead(death) if death.reason == dwell_model::DeathReason::Expired);
+        self.has_lately_discarded() || self.kept.iter().any(|kept| expired(kept.message.standing.state))
+    }
+
     /// Whether a message has expired so lately that a store need not show it in lists and counts yet.
     pub(in super::super) fn has_lately_expired(&self) -> bool {
         self.kept.iter().any(|kept| match kept.message.standing.state {
