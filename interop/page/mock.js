@@ -75,7 +75,10 @@ export class World {
         }
         for (let at = 0; at < 400; at += 1) this.add("reminders-eu", { due: now + Math.floor(random() * 30 * 86_400_000), body: Buffer.from(`meeting ${at} begins in 15 minutes`), headers: { "content-type": "text/plain" } });
         for (let at = 0; at < 14; at += 1) this.add("orders", { state: "ready", due: now - Math.floor(random() * 90_000), key: `order-${40_900 + at}`, body: Buffer.from(`{"order":${40_900 + at}}`) });
-        for (let at = 0; at < 3; at += 1) this.add("orders", { state: "leased", due: now - 9_000, lease_until: now + 21_000, attempt: 1, key: `order-${40_800 + at}`, body: Buffer.from("{}") });
+        for (let at = 0; at < 3; at += 1) this.add("orders", {
+            state: "leased", due: now - 9_000, lease_until: now + 21_000, lease_granted: now - 9_000, attempt: 1, key: `order-${40_800 + at}`, body: Buffer.from("{}"),
+            counts: { takes: 1, lapses: 0, releases: 0, buries: 0, revives: 0 }, ...(at === 2 ? {} : { holder: at === 0 ? "worker 7 on host-a" : "pod\u202e<b>" }),
+        });
         for (let at = 0; at < 1_240; at += 1) {
             const failed = now - Math.floor(random() * 6 * 3_600_000);
             this.add("orders", {
@@ -134,16 +137,17 @@ export class World {
             settings: {
                 lease: "30s", max_attempts: 16, backoff: { base: "1s", factor_percent: 200, cap: "1h", jitter_percent: 20 }, max_pending: null,
                 pause: this.paused.get(queue) ?? "running", levels: [], spread: 1, token_ttl: "10m",
+                dead_ttl: queue === "orders" ? "7d" : null, dead_max: null, on_expiry: "dead", max_leased: null, lapse_backoff: "never",
             },
-            own: queue === "billing-cycle" ? ["pause", "max_attempts"] : [],
+            own: queue === "billing-cycle" ? ["pause", "max_attempts"] : queue === "orders" ? ["dead_ttl"] : [],
         };
     }
 
     show(message, { body = true, preview } = {}) {
-        const { body: bytes, due, created, lease_until, dead_at, first_taken, failed_at, expires, ...rest } = message;
+        const { body: bytes, due, created, lease_until, lease_granted, dead_at, first_taken, failed_at, expires, ...rest } = message;
         const text = bytes.toString("utf8");
         const isText = Buffer.from(text).equals(bytes);
-        const optional = { lease_until, dead_at, first_taken, failed_at, expires };
+        const optional = { lease_until, lease_granted, dead_at, first_taken, failed_at, expires };
         const given = Object.entries(optional).flatMap(([name, ms]) => (ms === undefined ? [] : [[name, instant(ms)]]));
         const shown = preview !== undefined
             ? (isText ? { preview: [...text].slice(0, preview).join("") } : { preview_base64: bytes.subarray(0, preview).toString("base64") })
@@ -349,6 +353,17 @@ function answer(state, request, response, url, body) {
     }
     if (rest === "messages:cancel") { need(["put", "manage"], queue); return each(fields, ({ id }) => cancel(find(queue, id))); }
     if (rest === "messages:reschedule") { need(["put", "manage"], queue); return each(fields, ({ id, ...when }) => move(find(queue, id), dueOf(when))); }
+    if (rest === "leases:expire") {
+        need(["manage"], queue);
+        return each(fields, ({ id, takes }) => {
+            const message = find(queue, id);
+            if (message.state !== "leased") throw new Problem(409, "not_leased", `nobody holds message ${id}`, { id });
+            if (message.counts.takes !== takes) throw new Problem(409, "lease_changed", `message ${id} was taken again since`, { id, takes: message.counts.takes });
+            Object.assign(message, { state: "ready", lease_until: undefined, lease_granted: undefined, holder: undefined });
+            message.counts.lapses += 1;
+            return { state: "ready" };
+        });
+    }
     if (rest === "dead/revive") {
         need(["manage"], queue);
         return swept(fields.ids, (message) => {
@@ -364,7 +379,9 @@ function answer(state, request, response, url, body) {
     if (keyed !== null) {
         need(["take", "manage", "look"], queue);
         const key = decodeURIComponent(keyed[1]);
-        const message = [...world.messages.values()].find((message) => message.queue === queue && message.key === key && message.state !== "dead");
+        const had = world.of(queue).filter((message) => message.key === key);
+        const dead = had.filter(({ state }) => state === "dead").sort((a, b) => b.dead_at - a.dead_at || (a.id < b.id ? 1 : -1));
+        const message = had.find(({ state }) => state !== "dead") ?? (url.searchParams.get("dead") === "true" ? dead[0] : undefined);
         if (message === undefined) throw new Problem(404, "message_not_found", `queue '${queue}' has no such message`);
         return json(world.show(message, { body: false }));
     }

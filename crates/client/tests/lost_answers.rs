@@ -26,7 +26,7 @@ enum Reply {
     HangUp,
     /// Answers with this.
     Answer(&'static str, String),
-    /// Answers as if the connection were to be kept, and closes it.
+    /// Answers as if the connection were to be kept, closes it, and says so behind the body.
     AnswerAndClose(String),
 }
 
@@ -41,6 +41,7 @@ fn play(replies: Vec<Reply>) -> (String, Receiver<String>) {
             let (stream, _) = listener.accept().unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             sender.send(read_request(&stream)).unwrap();
+            let is_closed = matches!(reply, Reply::AnswerAndClose(_));
             let (status, close, body) = match reply {
                 Reply::HangUp => continue,
                 Reply::Answer(status, body) => (status, "Connection: close\r\n", body),
@@ -48,6 +49,10 @@ fn play(replies: Vec<Reply>) -> (String, Receiver<String>) {
             };
             let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{close}\r\n", body.len());
             (&stream).write_all(format!("{head}{body}").as_bytes()).unwrap();
+            if is_closed {
+                drop(stream);
+                let _ = sender.send("closed".to_owned());
+            }
         }
     });
     (url, bodies)
@@ -192,6 +197,7 @@ fn a_connection_that_was_closed_meanwhile_is_replaced() {
     let client = blocking(&url);
     assert_eq!(client.purge(queue()), Ok(1));
     bodies.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(bodies.recv_timeout(PATIENCE).unwrap(), "closed");
     assert_eq!(client.purge(queue()), Ok(1));
 }
 

@@ -159,7 +159,7 @@ fn queue(store: &Arc<dyn Store>) -> Queue {
 /// A message with these headers, taken.
 async fn taken(body: &str, headers: &[(&str, &str)]) -> Delivery {
     let store = store();
-    let put = headers.iter().fold(queue(&store).put(body), |put, (name, value)| put.header(*name, *value));
+    let put = headers.iter().fold(queue(&store).put(body), |put, (name, value)| put.header(name, value));
     put.key("k ü").await.unwrap();
     let take = Take::from("q".parse().unwrap());
     store.take(take).await.unwrap().remove(0)

@@ -54,9 +54,11 @@ impl TryFrom<QueueStats> for dwell_store::QueueStats {
         let settings = Settings::try_from(stats.settings)?;
         let mut own = OwnSettings::default();
         for name in &stats.own {
-            let name = SettingName::ALL.into_iter().find(|known| known.as_str() == name);
-            let name = name.ok_or(Unreadable("a setting is not known"))?;
-            own.change(SettingChange::Set(value(&settings, name)?));
+            // A later server has settings that are not known here.
+            let known = SettingName::ALL.into_iter().find(|known| known.as_str() == name);
+            if let Some(name) = known {
+                own.change(SettingChange::Set(value(&settings, name)?));
+            }
         }
         Ok(dwell_store::QueueStats {
             name: stats.queue,
@@ -312,5 +314,26 @@ impl UnreadQueue {
             own: OwnSettings::default(),
             unread: Some(self.error.into_error(server)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_of_a_later_server_is_passed_over() {
+        let mut stats = QueueStats::from(dwell_store::QueueStats {
+            name: QueueName::new("q").unwrap(),
+            counts: dwell_store::StateCounts::default(),
+            waiting: 0,
+            next_due: None,
+            settings: Settings::default(),
+            own: OwnSettings::default(),
+            unread: None,
+        });
+        stats.own = vec!["colour".into(), "lease".into()];
+        let read = dwell_store::QueueStats::try_from(stats).unwrap();
+        assert_eq!(read.own.iter().collect::<Vec<_>>(), [&Setting::LeaseMs(Settings::default().lease_ms)]);
     }
 }

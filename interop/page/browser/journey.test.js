@@ -92,6 +92,27 @@ test("messages are cancelled, and refusals are listed with their codes", on(asyn
     assert.equal(server.world.messages.has(ids[2]), false);
 }));
 
+test("leases are ended as they were listed, and a later one is not", on(async ({ page, go, text, until, press, server }) => {
+    await go("#/queues/orders/messages?state=leased");
+    const [first, second] = server.world.of("orders", "leased");
+    assert.match(await text(), /granted.*holder.*worker 7 on host-a/s);
+    for (const { id } of [first, second]) await page.click(`tr[data-row="${id}"] input`);
+    await press("end leases…");
+    const commands = await text("dialog");
+    assert.ok(commands.includes("/v1/queues/orders/leases:expire") && commands.includes(`dwell expire-lease orders ${first.id} --takes 1`), commands);
+    // Somebody else takes one of them while the dialog is open.
+    second.counts.takes += 1;
+    await press("end 2 leases");
+    await until(() => document.querySelector("dialog")?.textContent?.includes("1 done, 1 refused."));
+    assert.equal(await page.$eval("dialog a.code", (link) => link.getAttribute("href")), "errors/lease_changed");
+    assert.deepEqual([first.state, second.state], ["ready", "leased"]);
+    await press("close");
+    await go(`#/queues/orders/messages/${second.id}`);
+    await press("end lease…");
+    await press("end 1 lease");
+    await until(() => document.querySelector("main h1 .chip")?.textContent === "ready");
+}));
+
 test("messages are rescheduled, delivered now, revived and discarded", on(async ({ page, go, text, until, press, server }) => {
     const [first, second] = server.world.of("orders", "scheduled").slice(-2);
     await go(`#/queues/orders/messages/${first.id}`);
@@ -371,7 +392,7 @@ test("what a token may not do has no button", on(async ({ page, go, text, until,
 test("axe finds nothing, in any view and theme", on(async ({ page, go, server, press }) => {
     await page.evaluateOnNewDocument(AXE);
     const dead = server.world.of("orders", "dead")[0];
-    const views = ["#/", "#/queues", "#/queues/orders", "#/queues/orders/messages", "#/queues/orders/messages?state=dead", `#/queues/orders/messages/${dead.id}`, "#/queues/orders/put", "#/search?q=order-41007&queue=orders", "#/nothing"];
+    const views = ["#/", "#/queues", "#/queues/orders", "#/queues/orders/messages", "#/queues/orders/messages?state=leased", "#/queues/orders/messages?state=dead", `#/queues/orders/messages/${dead.id}`, "#/queues/orders/put", "#/search?q=order-41007&queue=orders", "#/nothing"];
     for (const theme of ["light", "dark"]) {
         await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
         for (const view of views) {

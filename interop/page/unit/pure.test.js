@@ -183,6 +183,10 @@ test("commands are what a shell sends", async () => {
     assert.equal(command.dwell.cancel("q", ["a", "b"]), 'for id in a b; do dwell cancel q "$id"; done');
     assert.equal(command.cancel("q", ["a"]).method, "DELETE");
     assert.deepEqual(command.cancel("q", ["a", "b"]).json, [{ id: "a" }, { id: "b" }]);
+    const leases = [{ id: "a", takes: 1 }, { id: "b", takes: 3 }];
+    const ended = command.expireLeases("a/b", leases);
+    assert.deepEqual([ended.method, ended.path, ended.json], ["POST", "v1/queues/a%2Fb/leases:expire", leases]);
+    assert.equal(command.dwell.expireLeases("it's", leases), "dwell expire-lease 'it'\\''s' a --takes 1; dwell expire-lease 'it'\\''s' b --takes 3");
 });
 
 test("a sweep of all dead messages goes on past refusals, and ends", async () => {
@@ -264,6 +268,59 @@ test("a message's time line is what is kept of it, in order", async () => {
     const { events } = await load("view-message.js");
     const at = (/** @type {number} */ s) => new Date(s * 1_000).toISOString();
     assert.deepEqual(events({ created: at(1), due: at(9), dead_at: at(20), first_taken: at(10) }).map((/** @type {any} */ { what }) => what), ["put", "due", "first taken", "dead"]);
+});
+
+test("leases are ended by those who manage the queue, as they were shown", async () => {
+    const { messages } = await load("view-messages.js");
+    const { message: one } = await load("view-message.js");
+    const counts = (/** @type {number} */ takes) => ({ takes, lapses: 0, releases: 0, buries: 0, revives: 0 });
+    const held = (/** @type {string} */ id, /** @type {number} */ takes, more = {}) => ({
+        id, number: 1, queue: "q", state: "leased", size: 0, body: "", due: "2026-11-26T22:00:00Z", created: "2026-11-26T21:00:00Z", priority: 1_024, attempt: 1,
+        lease_until: "2026-11-26T22:31:00Z", lease_granted: "2026-11-26T22:30:00Z", counts: counts(takes), ...more,
+    });
+    const page = { ok: true, value: { messages: [held("a", 2, { holder: "host\u202ea" }), held("b", 5)] } };
+    const queue = { ok: false, problem: { code: "forbidden" } };
+    /** @type {any[]} */
+    const opened = [];
+    const context = (/** @type {string[]} */ scopes, /** @type {string} */ state) => ({
+        route: { view: "messages", queue: "q", id: "a", query: { state } }, me: { scopes }, mode: "utc", now: Date.parse("2026-11-26T22:30:30Z"), typed: {},
+        selected: new Set(["a", "elsewhere"]), open: (/** @type {any} */ dialog) => opened.push(dialog), copy() {},
+        bodies: { of: () => undefined, load() {} },
+    });
+    const nodes = (/** @type {any} */ node) => {
+        /** @type {any[]} */
+        const all = [];
+        const walk = (/** @type {any} */ node) => {
+            if (Array.isArray(node)) return node.forEach(walk);
+            if (node === null || typeof node !== "object") return;
+            all.push(node);
+            walk(node.children);
+        };
+        walk(node);
+        return all;
+    };
+    const text = (/** @type {any} */ node) => JSON.stringify(node);
+    const named = (/** @type {any} */ shown, /** @type {string} */ name) => nodes(shown).find((node) => node.tag === "button" && text(node.children).includes(name));
+    const list = (/** @type {any} */ context) => messages.show(context, { page, queue }, { page, queue });
+
+    const managed = context(["manage:q"], "leased");
+    const shown = list(managed);
+    for (const part of ["granted", "holder", "U+202E"]) assert.ok(text(shown).includes(part), part);
+    named(shown, "end leases").attributes.onclick();
+    assert.deepEqual(opened.pop().make({}).command.json, [{ id: "a", takes: 2 }], "of those that are selected and to be seen");
+    for (const scopes of [["put:q", "take:q", "look:q"], ["manage:other", "look:q"]]) {
+        const seen = list(context(scopes, "leased"));
+        assert.equal(named(seen, "end leases"), undefined);
+        assert.ok(!nodes(seen).some((node) => node.attributes?.type === "checkbox"));
+    }
+    assert.ok(!text(list(context(["manage:q"], "scheduled"))).includes("granted"));
+
+    const lease = { message: { ok: true, value: held("a", 2, { holder: "worker 7" }) } };
+    const view = one.show(managed, lease, lease);
+    assert.ok(text(view).includes("worker 7") && text(view).includes("lease granted"));
+    named(view, "end lease").attributes.onclick();
+    assert.deepEqual(opened.pop().make({}).command.json, [{ id: "a", takes: 2 }]);
+    assert.equal(named(one.show(context(["look:q", "put:q"], "leased"), lease, lease), "end lease"), undefined);
 });
 
 test("queues are sorted by a count, then by name", async () => {

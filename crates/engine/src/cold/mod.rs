@@ -34,6 +34,7 @@ mod walk;
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -49,7 +50,7 @@ use dwell_store::{Error, Forecast, Result};
 use crate::due::{Found, LaneState, Settled};
 use crate::executor::Executor;
 use crate::journal::segment::{Place, Segment};
-use crate::run::{Home, Run, key_hash};
+use crate::run::{Home, NumberSet, Run, key_hash};
 use crate::sealed::{self, ReadError};
 use crate::shard::overloaded;
 use blocks::Blocks;
@@ -89,6 +90,8 @@ struct Queued {
     version: u64,
 }
 
+/// So many that had a key are looked up one by one; more together, since they lie in the same blocks.
+const LOOKED_UP: usize = 4;
 /// At least so many are handed over at a time when many were.
 const WINDOW: usize = 512;
 /// So many for each lane, so that each of its blocks is of use for several.
@@ -337,6 +340,12 @@ impl ColdSet {
         self.files[&copy.file.get()].was_dead(copy.ordinal)
     }
 
+    /// The entries of a file that were dead when it was written.
+    pub(crate) fn dead_of(&self, file: u32) -> Vec<Range<u32>> {
+        let lanes = self.files.get(&file).map_or(&[][..], |file| file.file.lanes());
+        lanes.iter().filter(|lane| lane.state == LaneState::Dead).map(|lane| lane.range()).collect()
+    }
+
     /// What was due by then has been moved out of these files.
     pub(crate) fn set_split(&mut self, split: &[(u32, Timestamp)]) {
         for (number, until) in split {
@@ -569,6 +578,23 @@ impl ColdSet {
         Ok(None)
     }
 
+    /// Where those of them lie that are cold, the latest first where they are few. `numbers` rise.
+    fn homes(&self, numbers: &[Number]) -> sealed::Result<Vec<Spot>> {
+        if numbers.len() <= LOOKED_UP {
+            return numbers.iter().rev().filter_map(|number| self.home(*number).transpose()).collect();
+        }
+        let (mut wanted, mut spots) = (NumberSet::default(), Vec::new());
+        numbers.iter().for_each(|number| wanted.add(number.get()));
+        for run in &self.numbers {
+            run.find_all(&wanted, |Home { file, ordinal }| {
+                if self.files.get(&file).is_some_and(|file| file.is_cold(ordinal)) {
+                    spots.push(Spot { file, ordinal });
+                }
+            })?;
+        }
+        Ok(spots)
+    }
+
     /// Where the youngest dead message lies that had this key, of those that died after `after`: a block is read for each dead message
     /// that had it.
     fn dead_key_home(
@@ -581,8 +607,9 @@ impl ColdSet {
         let hashes = [true, false].map(|is_dead| key_hash(self.directory, queue, key, is_dead));
         let mut youngest: Option<(Died, Spot)> = None;
         for run in self.keys.clone() {
-            for number in run.find(hashes[0])?.into_iter().chain(run.find(hashes[1])?) {
-                let Some(spot) = self.home(number)? else { continue };
+            let mut numbers = [run.find(hashes[0])?, run.find(hashes[1])?].concat();
+            numbers.sort_unstable();
+            for spot in self.homes(&numbers)? {
                 let file = &self.files[&spot.file];
                 if !file.over.has(spot.ordinal) && !file.was_dead(spot.ordinal) {
                     continue;
@@ -599,9 +626,8 @@ impl ColdSet {
     fn key_home(&mut self, queue: &QueueName, key: &Key) -> sealed::Result<Option<Spot>> {
         let hash = key_hash(self.directory, queue, key, false);
         for run in self.keys.clone() {
-            // Dead ones that had the key are mostly older than the live one.
-            for number in run.find(hash)?.into_iter().rev() {
-                let Some(spot) = self.home(number)? else { continue };
+            // Those that expired where they lie, or that died and whose runs were not merged yet, had the key as well.
+            for spot in self.homes(&run.find(hash)?)? {
                 let file = &self.files[&spot.file];
                 if file.over.has(spot.ordinal) || file.was_dead(spot.ordinal) {
                     continue;

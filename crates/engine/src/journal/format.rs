@@ -9,7 +9,8 @@ use dwell_model::Timestamp;
 ///
 /// To change what is written:
 /// 1. A new optional attribute of a record is a new field number in `record.rs`, *critical* if a reader
-///    that skips it would do wrong. It needs no new version.
+///    that skips it would do wrong. It needs no new version. Nor does a new kind of record or a new setting:
+///    who does not know it refuses the directory as newer.
 /// 2. Anything else raises this number. Keep the old reader beside the new one, under its version.
 /// 3. Magic, version and checksum of manifest and segment header stay where they are for ever, so that
 ///    every version can tell damage from novelty.

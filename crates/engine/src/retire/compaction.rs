@@ -18,11 +18,11 @@ use std::sync::Arc;
 
 use super::job::Desk;
 use super::made::Made;
-use super::merge::{Gone, Kept};
+use super::merge::{Gone, Kept, Living};
 use crate::checkpoint::file_name;
 use crate::due::{File, Found};
 use crate::executor::Task;
-use crate::run::{self, Home, Lost, Merge, NumberSet, Parts, Run};
+use crate::run::{self, Home, Lost, Merge, Parts, Run};
 use crate::sealed::{Kind, ReadError};
 
 /// At least so many messages that were hidden are gathered before they are written.
@@ -49,7 +49,7 @@ pub(super) struct Compaction<V: Kept> {
     parts: Option<Parts<V>>,
     gone: Gone,
     /// The messages in due files, as far as they are known.
-    living: Option<NumberSet>,
+    living: Option<Living>,
     /// What tells of the others.
     unread: Option<Merge<Home>>,
     heals: bool,
@@ -80,7 +80,7 @@ impl<V: Kept> Compaction<V> {
             merge: run::merge(inputs.iter().map(iter).collect()),
             parts: Some(Parts::new(disk, dir, desk.run_bytes, filter_for)),
             gone,
-            living: unread.is_some().then(NumberSet::default),
+            living: unread.is_some().then(Living::default),
             unread,
             heals,
             healing: None,
@@ -106,13 +106,17 @@ impl<V: Kept> Compaction<V> {
                 }
             } else if let (Some(unread), Some(living)) = (&mut self.unread, &mut self.living) {
                 match unread.next().transpose()? {
-                    Some(home) if home.value.is_of_use(&self.gone, None) => living.add(home.key),
+                    Some(home) if home.value.is_of_use(home.key, &self.gone, None) => {
+                        let Home { file, ordinal } = home.value;
+                        let is_dead = self.gone[&file].dead.iter().any(|dead| dead.contains(&ordinal));
+                        living.add(home.key, is_dead);
+                    }
                     Some(_) => {}
                     None => self.unread = None,
                 }
             } else if let Some(merged) = self.merge.next().transpose()? {
                 let parts = self.parts.as_mut().expect("they are written until they are whole");
-                if merged.value.is_of_use(&self.gone, self.living.as_ref()) {
+                if merged.value.is_of_use(merged.key, &self.gone, self.living.as_ref()) {
                     parts.push(merged.key, merged.value, || self.made.new_name(V::KIND))?;
                 }
             } else {
@@ -162,7 +166,7 @@ impl<V: Kept> Healing<V> {
             self.open_next(desk)?;
             return Ok(0);
         };
-        let settled = &gone[&file.name().number];
+        let settled = &gone[&file.name().number].settled;
         let Some(next) = settled.next_live(from).filter(|next| *next < file.len()) else { return Ok(0) };
         let to = file.piece_end(next);
         let mut entries = Vec::new();

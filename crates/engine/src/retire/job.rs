@@ -256,6 +256,8 @@ pub(crate) struct Job {
     new_settled: Vec<Settled>,
     copies: Vec<Copied>,
     expired: Vec<(Number, Timestamp)>,
+    /// The moved messages that die of their expiry by that.
+    dying: BTreeSet<Number>,
     /// Key hashes of what is copied.
     key_hashes: Vec<(u64, Number)>,
     numbers: Vec<Arc<Run<Home>>>,
@@ -334,6 +336,7 @@ impl Job {
             new_settled: Vec::new(),
             copies: Vec::new(),
             expired: Vec::new(),
+            dying: BTreeSet::new(),
             key_hashes: Vec::new(),
             numbers: cold.numbers().to_vec(),
             keys: cold.keys().to_vec(),
@@ -447,7 +450,11 @@ impl Job {
                 source.file.read(ordinal..end, &mut found)?;
                 for one in found.drain(..).filter(|one| !source.settled.has(one.ordinal)) {
                     moved.push(one.ordinal);
-                    self.to_copy.push(source.captured(one, file, &self.drops, &mut self.names));
+                    let (captured, dies) = source.captured(one, file, &self.drops, &mut self.names);
+                    if dies {
+                        self.dying.insert(captured.number);
+                    }
+                    self.to_copy.push(captured);
                 }
                 next = source.settled.next_live(end).filter(|next| *next < range.end);
             }
@@ -506,7 +513,10 @@ impl Job {
                     {
                         self.expired.push((number, at));
                     }
-                    if let (Some(hash), None) = (key_hash_of(self.desk.directory, &entry), moved) {
+                    // A moved message has its pair already, unless it is another one now.
+                    if let Some(hash) = key_hash_of(self.desk.directory, &entry)
+                        && (moved.is_none() || self.dying.contains(&number))
+                    {
                         self.key_hashes.push((hash, number));
                     }
                     if !self.to_be_held.is_empty() && self.to_be_held.contains_key(&number) {

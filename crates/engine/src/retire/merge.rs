@@ -21,13 +21,45 @@ use super::compaction::{Compaction, Order, numbers_of};
 use super::job::Desk;
 use crate::due::{Entry, File, Settled};
 use crate::executor::{Class, Dropped, Handle, spawn};
-use crate::run::{Home, NumberSet, Run, Value, key_hash_of};
+use crate::run::{Home, NumberSet, Run, Value, key_hash_of, may_be_of_dead};
 
 /// So many runs of about one size are made one.
 const ALIKE: usize = 4;
 
-/// Which entries of which due files are settled: what lies there is not looked for any more.
-pub(crate) type Gone = BTreeMap<u32, Settled>;
+/// What is known of each due file that the manifest names.
+pub(crate) type Gone = BTreeMap<u32, GoneOf>;
+
+/// Of a due file: which entries are settled, so that what lies there is not looked for any more; and which were dead when it was
+/// written.
+#[derive(Clone, Debug)]
+pub(crate) struct GoneOf {
+    pub(crate) settled: Settled,
+    pub(crate) dead: Vec<Range<u32>>,
+}
+
+/// The messages that are in due files: those that were dead when their file was written, and the others.
+#[derive(Debug, Default)]
+pub(crate) struct Living(NumberSet);
+
+impl Living {
+    /// In rising order.
+    pub(super) fn add(&mut self, number: u64, is_dead: bool) {
+        self.0.add(2 * number + u64::from(is_dead));
+    }
+
+    fn has_live(&self, number: Number) -> bool {
+        self.0.has(2 * number.get())
+    }
+
+    fn has_dead(&self, number: Number) -> bool {
+        self.0.has(2 * number.get() + 1)
+    }
+
+    /// How many bytes it takes at most, of so many numbers between two.
+    fn most_memory(count: u64, (low, high): (u64, u64)) -> u64 {
+        NumberSet::most_memory(count, (2 * low, 2 * high + 1))
+    }
+}
 
 /// A merge of some kind of runs, under way.
 #[derive(Debug)]
@@ -45,8 +77,8 @@ type Outcome<V> = io::Result<Vec<Arc<Run<V>>>>;
 
 /// What is known of a value when it is merged.
 pub(crate) trait Kept: Value {
-    /// Whether somebody may look for it still. `living` are the messages in due files, if they are known.
-    fn is_of_use(&self, gone: &Gone, living: Option<&NumberSet>) -> bool;
+    /// Whether somebody may look for it still, under this key of the run. `living` are the messages in due files, if they are known.
+    fn is_of_use(&self, key: u64, gone: &Gone, living: Option<&Living>) -> bool;
 
     /// Whether the living are to be found out before a merge.
     fn asks_for_living(has_oldest: bool) -> bool;
@@ -62,8 +94,8 @@ pub(crate) trait Kept: Value {
 }
 
 impl Kept for Home {
-    fn is_of_use(&self, gone: &Gone, _: Option<&NumberSet>) -> bool {
-        gone.get(&self.file).is_some_and(|settled| !settled.has(self.ordinal))
+    fn is_of_use(&self, _: u64, gone: &Gone, _: Option<&Living>) -> bool {
+        gone.get(&self.file).is_some_and(|of| !of.settled.has(self.ordinal))
     }
 
     fn asks_for_living(_: bool) -> bool {
@@ -87,9 +119,9 @@ impl Kept for Home {
 }
 
 impl Kept for Number {
-    fn is_of_use(&self, _: &Gone, living: Option<&NumberSet>) -> bool {
-        // A message that comes into a due file again brings its key along.
-        living.is_none_or(|living| living.has(self.get()))
+    fn is_of_use(&self, key: u64, _: &Gone, living: Option<&Living>) -> bool {
+        // A message that comes into a due file again brings its key along, as a live or as a dead one.
+        living.is_none_or(|living| living.has_live(*self) || (may_be_of_dead(key) && living.has_dead(*self)))
     }
 
     fn asks_for_living(has_oldest: bool) -> bool {
@@ -173,8 +205,8 @@ impl Known<'_> {
         let ranges = || self.numbers.iter().filter_map(|run| Some((run.len(), run.key_range()?)));
         let all =
             ranges().map(|(_, range)| range).reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
-        let at_once = all.map_or(0, |all| NumberSet::most_memory(self.in_use, all));
-        at_once.min(ranges().map(|(len, range)| NumberSet::most_memory(len, range)).sum())
+        let at_once = all.map_or(0, |all| Living::most_memory(self.in_use, all));
+        at_once.min(ranges().map(|(len, range)| Living::most_memory(len, range)).sum())
     }
 }
 

@@ -50,7 +50,8 @@ use std::sync::atomic::Ordering;
 use dwell_model::{Now, Number, Timestamp};
 use dwell_store::core::{Capture, CopyAt, Placed};
 
-use crate::cold::ColdFile;
+use crate::checkpoint::FileState;
+use crate::cold::{ColdFile, ColdSet};
 use crate::disk::DiskFile;
 use crate::due::{File, LaneState, Settled};
 use crate::executor::{Class, Dropped, Handle, spawn};
@@ -63,7 +64,7 @@ use crate::shard::step::Step;
 use crate::troubles::{Troubles, Work};
 
 use self::chore::{Chore, Replaced};
-use self::merge::Known;
+use self::merge::{GoneOf, Known};
 use self::progress::{Progress, WHOLE};
 
 pub(crate) use budget::Budget;
@@ -584,8 +585,8 @@ impl Retirement {
     /// Goes on with merging runs, or begins with it.
     fn merge(&mut self, step: &mut Step, now: Now) {
         let files = &self.manifest.checkpoint.files;
-        let gone = || files.iter().map(|file| (file.number, file.settled.clone())).collect();
         let (_, cold) = step.both();
+        let gone = || files.iter().map(|file| gone_of(file, cold)).collect();
         let known = Known { numbers: cold.numbers(), in_use: self.in_use };
         let merged = self.numbers.go_on(cold.numbers(), &self.desk, &known, gone, now);
         if let Some(Replaced { old, new }) = merged {
@@ -593,8 +594,7 @@ impl Retirement {
             self.replaced(is_done, old.iter().map(|run| run.path()), new.iter().map(|run| run.path()));
         }
         let files = &self.manifest.checkpoint.files;
-        // Dead messages are found by their keys too, where somebody asks for the dead.
-        let gone = || files.iter().map(|file| (file.number, file.settled.clone())).collect();
+        let gone = || files.iter().map(|file| gone_of(file, cold)).collect();
         let known = Known { numbers: cold.numbers(), in_use: self.in_use };
         let merged = self.keys.go_on(cold.keys(), &self.desk, &known, gone, now);
         if let Some(Replaced { old, new }) = merged {
@@ -659,6 +659,11 @@ fn all_out(file: &File) -> Settled {
     let mut out = Settled::none(file.len());
     out.set_range(0..file.len());
     out
+}
+
+/// What runs need to know of a file.
+fn gone_of(state: &FileState, cold: &ColdSet) -> (u32, GoneOf) {
+    (state.number, GoneOf { settled: state.settled.clone(), dead: cold.dead_of(state.number) })
 }
 
 #[cfg(test)]
@@ -779,7 +784,8 @@ mod tests {
         Runs::new(&retirement.desk).go_on(&executor, &mut retirement, 0);
         let (numbers, keys) = (retirement.numbers.memory(), retirement.keys.memory());
         // Sixteen bits for each of 4,000 sparse numbers and of 2,000 keys, and the set of the messages in due files.
-        let living = NumberSet::most_memory(100_000, (1, 108_999));
+        let sparse = |from: u64| NumberSet::most_memory(1_000, (2 * from, 2 * (from + 49_950) + 1));
+        let living = (1..=4).map(sparse).sum::<u64>() + NumberSet::most_memory(9_000, (200_000, 217_999));
         assert_eq!((numbers, keys), (4_000 * 2, 2_000 * 2 + living));
         retirement.count_files(1_000_000);
         assert_eq!(retirement.budget.told().files, 1_000_000 + numbers + keys);

@@ -69,26 +69,27 @@ impl Source {
     }
 
     /// An entry as a message that is to be copied. What has expired of a queue that `drops` it is gone as soon as somebody comes to it,
-    /// and is not dead until then, here neither.
+    /// and is not dead until then, here neither. And whether it dies by that.
     pub(super) fn captured(
         &self,
         found: Found,
         file: NonZeroU32,
         drops: &BTreeSet<QueueName>,
         names: &mut Names,
-    ) -> Captured<Place> {
+    ) -> (Captured<Place>, bool) {
         let copy = CopyAt { file, ordinal: found.ordinal };
         let ready_since = found.entry.ready_since;
         let mut message = crate::cold::message(found, &self.segment);
         let is_pending = matches!(message.standing.state, State::Scheduled | State::Ready);
         // What had expired when the file was ripened died by that.
         let over_by = if drops.contains(&message.queue) { self.ripe } else { self.over_by };
-        if is_pending && message.standing.expires.is_some_and(|expires| expires <= over_by) {
+        let dies = is_pending && message.standing.expires.is_some_and(|expires| expires <= over_by);
+        if dies {
             message.standing = crate::cold::expired(&message.standing);
         } else if message.standing.state == State::Scheduled && message.standing.due <= self.ripe {
             message.standing.state = State::Ready;
         }
-        Captured::of(message, ready_since, Some(copy), names)
+        (Captured::of(message, ready_since, Some(copy), names), dies)
     }
 }
 
@@ -446,7 +447,7 @@ mod tests {
             let mut found = Vec::new();
             source.file.read(0..1, &mut found).unwrap();
             let number = NonZeroU32::new(1).unwrap();
-            let captured = source.captured(found.remove(0), number, drops, &mut Names::default());
+            let (captured, _) = source.captured(found.remove(0), number, drops, &mut Names::default());
             matches!(captured.state(), State::Dead(_))
         };
         let (none, drops) = (BTreeSet::new(), BTreeSet::from(["q".parse().unwrap()]));

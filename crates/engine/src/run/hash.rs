@@ -5,17 +5,26 @@ use siphasher::sip::SipHasher24;
 
 use crate::due::Entry;
 
-/// The hash of a queue's name, a byte that no name has, and a key. The byte is 255 for messages that were live when their file was
-/// written, and 254 for dead ones: who looks for the live owner of a key passes over no dead ones that had it.
+/// The hash of a queue's name, a byte 255 (which no name has), and a key. Of messages that were dead when their file was written its
+/// highest byte is 255: who looks for the live owner of a key passes over no dead ones that had it.
 ///
 /// The secret is made of the directory's number, so that callers can not choose keys that collide.
 pub(crate) fn key_hash(directory: u64, queue: &QueueName, key: &Key, is_dead: bool) -> u64 {
     let mut bytes = Vec::with_capacity(queue.as_str().len() + 1 + key.as_str().len());
     bytes.extend_from_slice(queue.as_str().as_bytes());
-    bytes.push(if is_dead { 254 } else { 255 });
+    bytes.push(255);
     bytes.extend_from_slice(key.as_str().as_bytes());
     let secret = (directory, directory.rotate_left(32) ^ u64::from_le_bytes(*b"dwellkey"));
-    SipHasher24::new_with_keys(secret.0, secret.1).hash(&bytes)
+    let hash = SipHasher24::new_with_keys(secret.0, secret.1).hash(&bytes);
+    if is_dead { hash | DEAD } else { hash }
+}
+
+/// What the hashes of dead messages have in common. One in 256 of the others has it by chance.
+const DEAD: u64 = 0xff << 56;
+
+/// Whether a dead message may be found under this hash.
+pub(crate) fn may_be_of_dead(hash: u64) -> bool {
+    hash & DEAD == DEAD
 }
 
 /// What a message that is in a due file is found under, if it has a key.

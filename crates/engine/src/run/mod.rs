@@ -33,7 +33,7 @@ mod value;
 mod writer;
 
 pub(crate) use file::Run;
-pub(crate) use hash::{key_hash, key_hash_of};
+pub(crate) use hash::{key_hash, key_hash_of, may_be_of_dead};
 pub(crate) use lost::Lost;
 pub(crate) use merge::{Merge, Merged, merge};
 pub(crate) use number_set::NumberSet;

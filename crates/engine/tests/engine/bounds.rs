@@ -67,7 +67,8 @@ fn dead_messages_that_had_a_key_cost_its_next_owner_nothing() {
     let found = store.run(engine.get(queue("q"), vec![target.clone()], false)).pop().unwrap();
     assert_eq!(found.unwrap_err().code(), "message_not_found");
     let spent = reads(&store) - before;
-    assert!(spent <= 8, "{spent} reads for a key that 300 dead messages had");
+    // Runs that were not merged with the oldest one know those that died since as live: they are looked up together.
+    assert!(spent <= 16, "{spent} reads for a key that 300 dead messages had");
     let put = store.put(Put::new(queue("q"), "next").key("key".parse().unwrap())).unwrap();
     let found = store.run(engine.get(queue("q"), vec![target.clone()], false)).pop().unwrap().unwrap();
     assert_eq!(found.id, put.id);

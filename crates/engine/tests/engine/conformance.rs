@@ -80,6 +80,11 @@ impl<H: Home> Harness for EngineHarness<H> {
         true
     }
 
+    /// Messages that died in tables are read for it, some of them in a turn.
+    fn shows_retention_at_once(&self) -> bool {
+        self.memory_limit > Options::MIN_MEMORY_LIMIT
+    }
+
     fn durable(&self) -> bool {
         true
     }

@@ -7,6 +7,7 @@
 //! last step that was answered, or after *f*. Together, since a batch is kept whole or not at all: of a message that
 //! replaces another, never one half.
 
+mod retention;
 mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -436,6 +437,7 @@ fn the_workload_does_all_there_is_to_do() {
         "release",
         "bury",
         "extend",
+        "expire lease",
         "cancel",
         "reschedule",
         "configure",

@@ -681,3 +681,32 @@ fn what_a_queue_drops_is_gone_though_another_changes_what_becomes_of_its_own() {
     let mut store = reopened(store, FEW);
     assert_eq!(counts(&mut store, "other"), (0, 0));
 }
+
+/// Crash story: 1. messages that are dead go into due files, and a run says which had which key. 2. Runs of keys are merged, and those of
+/// the dead are left out. 3. Support asks for an order by its number, and no dead message had it.
+#[test]
+fn dead_messages_are_found_by_key_when_runs_were_merged() {
+    const BATCHES: u64 = 60;
+    let mut store = fresh(FEW);
+    let key = |batch: u64, i: u64| Key::new(&format!("order-{batch}-{i}")).unwrap();
+    let engine = store.engine.clone();
+    for batch in 0..BATCHES {
+        let expires = store.now().after(1_000).unwrap();
+        let put =
+            |i| Put { expires: Some(expires), ..Put::new(queue("q"), format!("{i}")).key(key(batch, i)) };
+        put_all(&mut store, (0..40).map(put).collect());
+        store.clock.advance(1_000);
+        // They die in memory, and are written as what they are then.
+        assert_eq!(counts(&mut store, "q"), (0, 40 * (batch + 1)));
+        put_lasting(&mut store, "other", 40);
+    }
+    let (flushes, runs) = (engine.counters().checkpoints, engine.counters().runs);
+    assert!(flushes > 20 && runs < flushes, "{runs} runs of either kind are left of {flushes} flushes");
+    let mut store = reopened(store, FEW);
+    let engine = store.engine.clone();
+    for batch in 0..BATCHES {
+        let wanted = key(batch, batch % 40);
+        let got = store.run(engine.get(queue("q"), vec![Target::Key(wanted.clone())], true)).remove(0);
+        assert_eq!(got.map(|message| message.key), Ok(Some(wanted)));
+    }
+}

@@ -1,12 +1,15 @@
 //! `kill -9` of a Redis whose append-only file is synced before each answer.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use dwell_store::{Action, Error, Settle, Settled, Store as _, Take};
+use dwell_model::{Holder, MessageId, QueueName, Setting, SettingChange, StateKind};
+use dwell_redis::RedisStore;
+use dwell_store::{Action, Delivery, Error, LeaseRef, Put, Settle, Settled, Store as _, Take, Target};
 use dwell_testkit::redis::Server;
 
 use super::ledger::Load;
-use super::{ack, held, hold, open, spread_over, within};
+use super::{ack, held, hold, open, spread_over, until, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_answered_is_lost_by_kill_9_where_the_file_is_always_synced() {
@@ -72,4 +75,114 @@ async fn a_lease_outlives_kill_9_and_a_stale_receipt_does_not() {
     assert_eq!(ack(&other, &short.receipt).await, Err(Error::LeaseLost));
     assert_eq!(ack(&other, &taken.receipt).await, Ok(Settled::Gone));
     assert_eq!(ack(&store, &extended.receipt).await, Ok(Settled::Gone), "through the process that took it");
+}
+
+/// More than a few scripts discard by the way.
+const DEAD: usize = 1_200;
+const KEPT: usize = 5;
+const HELD: usize = 250;
+
+/// Puts so many and takes them, in the order of the puts.
+async fn taken(store: &RedisStore, name: &QueueName, count: usize) -> Vec<Delivery> {
+    let puts = (0..count).map(|n| Put::new(name.clone(), n.to_string())).collect();
+    assert!(store.put(puts).await.iter().all(Result::is_ok));
+    let mut all = Vec::new();
+    while all.len() < count {
+        let holder = Some(Holder::new("worker 7").unwrap());
+        let take = Take { holder, ..Take::from(name.clone()).max(count - all.len()).lease_ms(3_600_000) };
+        let taken = store.take(take).await.unwrap();
+        assert!(!taken.is_empty(), "{} of {count}", all.len());
+        all.extend(taken);
+    }
+    all
+}
+
+/// Puts, takes and buries so many, in the order of the puts.
+async fn buried(store: &RedisStore, name: &QueueName) -> Vec<MessageId> {
+    let held = taken(store, name, DEAD).await;
+    for part in held.chunks(100) {
+        let bury = Action::Bury { reason: None, priority: None };
+        let settles = part.iter().map(|one| Settle { receipt: one.receipt.clone(), action: bury.clone() });
+        assert!(store.settle(settles.collect()).await.iter().all(Result::is_ok));
+    }
+    held.into_iter().map(|one| one.message.id).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retention_goes_on_and_ended_leases_stay_ended_through_kill_9_between_them() {
+    let server = Arc::new(Mutex::new(Server::durable()));
+    let url = server.lock().unwrap().url();
+    // The call that the kill meets is given up soon.
+    let store = Arc::new(open(&format!("{url}?retry_ms=1000")).await);
+    let [dead, leased] = ["dead", "leased"].map(|name| QueueName::new(name).unwrap());
+    let buried = buried(&store, &dead).await;
+    let held = Arc::new(taken(&store, &leased, HELD).await);
+    let (ended, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let ending = tokio::spawn({
+        let (store, held, leased) = (Arc::clone(&store), Arc::clone(&held), leased.clone());
+        async move {
+            for (number, one) in held.iter().enumerate() {
+                let lease = LeaseRef { id: one.message.id, takes: one.message.standing.counts.takes };
+                match store.expire_lease(leased.clone(), vec![lease]).await.pop().unwrap() {
+                    Ok(settled) => assert_eq!(settled, Settled::Ready),
+                    Err(error) => {
+                        assert!(error.is_retryable(), "{error}");
+                        return number;
+                    }
+                }
+                // Nobody listens once the kill is under way.
+                let _ = ended.send(number + 1);
+            }
+            held.len()
+        }
+    });
+    while within("some leases", heard.recv()).await.is_some_and(|number| number < 20) {}
+    let most = vec![SettingChange::Set(Setting::DeadMax(KEPT as u64))];
+    within("the setting", store.configure(dead.clone(), most)).await.unwrap();
+    let killed = Arc::clone(&server);
+    within("the kill", tokio::task::spawn_blocking(move || killed.lock().unwrap().kill())).await.unwrap();
+    let answered = within("the end of the calls", ending).await.unwrap();
+    assert!((20..HELD).contains(&answered), "{answered}: the kill came at no time that means anything");
+    let started = Arc::clone(&server);
+    let start = tokio::task::spawn_blocking(move || started.lock().unwrap().start_again());
+    within("the restart", start).await.unwrap();
+
+    let other = open(&url).await;
+    let youngest: BTreeSet<MessageId> = buried[DEAD - KEPT..].iter().copied().collect();
+    let kept = async |ids: &BTreeSet<MessageId>| {
+        let targets = ids.iter().copied().map(Target::Id).collect();
+        other
+            .get(QueueName::new("dead").unwrap(), targets, false)
+            .await
+            .iter()
+            .filter(|one| one.is_ok())
+            .count()
+    };
+    assert_eq!(kept(&youngest).await, KEPT, "the youngest are kept");
+    until("what is too much goes", async || {
+        other.stats(dead.clone()).await.unwrap().counts.dead == KEPT as u64
+    })
+    .await;
+    assert_eq!(kept(&youngest).await, KEPT, "and it was of the older");
+
+    let targets = held.iter().map(|one| Target::Id(one.message.id)).collect();
+    let found = other.get(leased, targets, false).await;
+    for (number, (one, found)) in held.iter().zip(found).enumerate() {
+        let standing = found.unwrap().standing;
+        let acked = ack(&other, &one.receipt).await;
+        let is_ended = standing.state.kind() == StateKind::Ready
+            && (standing.attempts, standing.counts.lapses, standing.holder.is_some()) == (1, 1, false)
+            && acked == Err(Error::LeaseLost);
+        let is_held = standing.state.kind() == StateKind::Leased
+            && (standing.attempts, standing.holder.is_some()) == (0, true)
+            && acked == Ok(Settled::Gone);
+        match number {
+            number if number < answered => {
+                assert!(is_ended, "{number} of {answered}: {standing:?} {acked:?}")
+            }
+            number if number > answered => assert!(is_held, "{number} of {answered}: {standing:?} {acked:?}"),
+            // Its answer never came.
+            _ => assert!(is_ended || is_held, "{standing:?} {acked:?}"),
+        }
+    }
 }

@@ -61,6 +61,30 @@ async fn a_token_makes_a_repeated_put_harmless() {
 }
 
 #[tokio::test]
+async fn a_token_with_another_body_or_key_is_a_mismatch_and_puts_nothing() {
+    let server = start().await;
+    let put = |query: &str, body: &'static [u8]| {
+        let target = format!("/v1/queues/q/messages{query}");
+        let server = &server;
+        async move { server.send("POST", &target, &[("Idempotency-Key", "once")], body).await }
+    };
+    let first = put("?key=k&delay=1h", b"x").await.json();
+    for (query, body) in [("?key=k&delay=1h", b"y"), ("?key=l&delay=1h", b"x"), ("?delay=1h", b"x")] {
+        let refused = put(query, body).await;
+        assert_eq!(refused.problem(), (422, "idempotency_mismatch".to_owned()), "{query}");
+        assert_eq!(refused.json()["id"], first["id"], "{query}");
+    }
+    let item = |body: &str| json!([{"body": body, "key": "k", "delay": "2h", "token": "once"}]);
+    let many = server.post_json("/v1/queues/q/messages:batch", &item("y")).await.json();
+    assert_eq!(many["answers"][0]["error"]["code"], "idempotency_mismatch");
+    let many = server.post_json("/v1/queues/q/messages:batch", &item("x")).await.json();
+    assert_eq!((&many["answers"][0]["id"], &many["answers"][0]["due"]), (&first["id"], &first["due"]));
+    assert_eq!(put("?key=k&delay=5h&priority=3", b"x").await.json(), first, "all else may differ");
+    assert_eq!(server.count("scheduled").await, Some(1));
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn conflicts_of_keys_are_settled_as_asked() {
     let server = start().await;
     let first = server.put("?key=k&delay=1h", b"1").await;

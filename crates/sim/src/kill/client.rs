@@ -7,9 +7,11 @@ use dwell_testkit::Random;
 
 use super::Shared;
 use super::wire::{self, Broken};
-use crate::oracle::{Action, Address, Answer, Ask, GroupId, Kind, Member, Op, PutHeard, Sweep, Target};
+use crate::oracle::{
+    Action, Address, Answer, Ask, GroupId, Kind, Member, Op, PutHeard, Sweep, Target, Terms,
+};
 use crate::server::Pass;
-use crate::workload::{self, Choice, NewPut, key_name, queue_name, words};
+use crate::workload::{self, Choice, NewPut, Uses, key_name, queue_name, words};
 
 /// A client leaves a group alone while so many commands to it wait for others.
 const CROWD: usize = 40;
@@ -85,7 +87,7 @@ impl<'a> Client<'a> {
         if let Some(again) = self.again.take() {
             return self.send_put(again);
         }
-        match workload::choose(&mut self.rng) {
+        match workload::choose(&mut self.rng, Uses::Plain) {
             Choice::Put => self.put(),
             Choice::Take => self.take(),
             Choice::Settle => self.settle(),
@@ -99,6 +101,7 @@ impl<'a> Client<'a> {
             Choice::Discard => self.discard(),
             Choice::Configure => self.configure(),
             Choice::Sweep => self.sweep(),
+            Choice::EndLease | Choice::Retain => unreachable!("a plain workload chooses neither"),
         }
     }
 
@@ -190,7 +193,7 @@ impl<'a> Client<'a> {
             .max(self.rng.between(1, 8) as usize)
             .wait_ms(wait_ms)
             .lease_ms(lease_ms);
-        let op = self.begin(Ask::Take { queues, lease_ms: lease_ms as i64, bound: false });
+        let op = self.begin(Ask::Take { queues, terms: terms(lease_ms) });
         let answer = self.http().take(take);
         let told = wire::took(&answer);
         self.conclude(op, told);
@@ -280,7 +283,7 @@ impl<'a> Client<'a> {
     fn take_by_id(&mut self) {
         let Some((address, id)) = self.some_message() else { return };
         let lease_ms = workload::lease_ms(&mut self.rng);
-        let op = self.begin(Ask::TakeById { message: address, lease_ms: lease_ms as i64, bound: false });
+        let op = self.begin(Ask::TakeById { message: address, terms: terms(lease_ms) });
         let answer = self.http().take_id(queue_name(address.queue), id, LeaseTerms::of_ms(lease_ms));
         let told = wire::took_by_id(&answer);
         self.conclude(op, told);
@@ -307,7 +310,7 @@ impl<'a> Client<'a> {
 
     fn get(&mut self) {
         let Some((group, target, wish)) = self.some_target() else { return };
-        let op = self.begin(Ask::Get(group, target));
+        let op = self.begin(Ask::Get(group, target, false));
         let answer = only(self.http().get(queue_name(group.queue), vec![wish], false));
         self.conclude(op, wire::got(answer));
     }
@@ -358,4 +361,9 @@ impl<'a> Client<'a> {
         };
         self.conclude(op, answer);
     }
+}
+
+/// A lease beyond the process, of nobody who has a name.
+fn terms(lease_ms: u64) -> Terms {
+    Terms { lease_ms: lease_ms as i64, bound: false, holder: None }
 }

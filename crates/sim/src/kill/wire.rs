@@ -7,9 +7,9 @@ use dwell_store::{
 
 use crate::oracle::{
     Address, Answer, Changed, Delivered, Found, Move, PAUSE, PAUSED, PutHeard, Raised, SettleHeard, Shown,
-    Sight, TakenById, paused_until,
+    Sight, TakenById, Terms, paused_until,
 };
-use crate::workload::{self, body};
+use crate::workload::{self, body, words};
 
 /// Why there is no answer to tell the oracle.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(super) fn sight(message: &Message) -> Option<(Address, Sight)> {
         State::Scheduled => Shown::Scheduled,
         State::Ready => Shown::Ready,
         State::Leased(lease) => Shown::Leased(lease.deadline.as_ms()),
-        State::Dead(_) => Shown::Dead,
+        State::Dead(death) => Shown::Dead(death.at.as_ms()),
     };
     let sight = Sight {
         no: address.no,
@@ -80,7 +80,9 @@ pub(super) fn sight(message: &Message) -> Option<(Address, Sight)> {
         due: standing.due.as_ms(),
         priority: standing.priority,
         attempt: standing.attempt(),
+        takes: standing.counts.takes,
         keyed: message.key.is_some(),
+        holder: words::held_by(message)?,
         shown,
     };
     Some((address, sight))
@@ -107,8 +109,12 @@ pub(super) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
         keyed: message.key.is_some(),
         token: delivery.receipt.token.0,
         taken_at: delivery.taken_at.as_ms(),
-        lease_ms: delivery.lease_until.as_ms() - delivery.taken_at.as_ms(),
-        bound: false,
+        terms: Terms {
+            lease_ms: delivery.lease_until.as_ms() - delivery.taken_at.as_ms(),
+            bound: false,
+            holder: words::held_by(message)?,
+        },
+        takes: message.standing.counts.takes,
         lapses: message.standing.counts.lapses,
     };
     Some((address, delivered))
@@ -239,7 +245,7 @@ fn shown_value(stats: &QueueStats, name: &str) -> Option<String> {
         },
         "lease" => Some(settings.lease_ms.to_string()),
         "max_attempts" => Some(format!("{:?}", settings.max_attempts)),
-        "backoff" => Some(format!("{:?}", settings.backoff)),
+        "backoff" => Some(words::backoff(&settings.backoff)),
         "max_pending" => settings.max_pending.map(|limit| limit.to_string()),
         "levels" => Some(format!("{:?}", settings.levels)),
         "token_ttl" => Some(settings.token_ms.to_string()),

@@ -115,10 +115,20 @@ pub(crate) enum StoreFault {
     PeekMissesDead,
     /// Counts are off by one.
     CountOff,
+    /// A queue keeps one dead message more than its `dead_max` says.
+    RetainedTooMany,
+    /// A dead message is discarded when half of its `dead_ttl` is over.
+    DiscardedEarly,
+    /// The end of a lease is answered and not made: its receipt still works.
+    EndedLeaseWorks,
+    /// A queue has one message more leased than its `max_leased` says.
+    CapPassed,
+    /// What comes under the token of something else is answered as that was.
+    MismatchPassedOff,
 }
 
 /// All of them, by the names that the command prints.
-const ALL: [(&str, Mutant); 40] = [
+const ALL: [(&str, Mutant); 45] = [
     ("sync skipped", Mutant::Disk(DiskFault::SyncSkipped)),
     ("sync sometimes skipped", Mutant::Disk(DiskFault::SyncSometimesSkipped)),
     ("answer and delivery before the sync", Mutant::Disk(DiskFault::SyncLate)),
@@ -159,6 +169,11 @@ const ALL: [(&str, Mutant); 40] = [
     ("peek shows the second", Mutant::Store(StoreFault::PeekedSecond)),
     ("peek misses the dead", Mutant::Store(StoreFault::PeekMissesDead)),
     ("count off by one", Mutant::Store(StoreFault::CountOff)),
+    ("dead message too many retained", Mutant::Store(StoreFault::RetainedTooMany)),
+    ("dead message discarded too early", Mutant::Store(StoreFault::DiscardedEarly)),
+    ("receipt of an ended lease works", Mutant::Store(StoreFault::EndedLeaseWorks)),
+    ("cap of a queue's leases passed", Mutant::Store(StoreFault::CapPassed)),
+    ("other put under a token passed off", Mutant::Store(StoreFault::MismatchPassedOff)),
 ];
 
 /// How many seeds a mutant may survive.

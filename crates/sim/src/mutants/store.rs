@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dwell_model::{Message, MessageId, QueueName, SettingChange, StateKind, Timestamp};
+use dwell_model::{
+    Message, MessageId, OwnSettings, PutToken, QueueName, Setting, SettingChange, StateKind, Timestamp,
+};
 use dwell_store::{
-    Action, Cancelled, Delivery, Error, LeaseTerms, Put, PutAnswer, QueueStats, Rescheduled, Result,
-    Selection, Settle, Settled, Store, Swept, Take, Target, When, delegate_store,
+    Action, Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Put, PutAnswer, QueueStats, Rescheduled,
+    Result, Selection, Settle, Settled, Store, Swept, Take, Target, When, delegate_store,
 };
 
 use super::StoreFault;
@@ -23,6 +25,8 @@ pub(crate) struct MutantStore {
     scheduled: Mutex<HashMap<QueueName, (MessageId, Timestamp)>>,
     /// The last message handed out from each queue.
     last: Mutex<HashMap<QueueName, Delivery>>,
+    /// What puts were answered under their tokens.
+    answered: Mutex<HashMap<PutToken, PutAnswer>>,
 }
 
 impl MutantStore {
@@ -34,6 +38,7 @@ impl MutantStore {
             calls: AtomicU64::new(0),
             scheduled: Mutex::default(),
             last: Mutex::default(),
+            answered: Mutex::default(),
         }
     }
 
@@ -44,6 +49,49 @@ impl MutantStore {
     /// Whether the fault strikes now: it is this one, and its turn comes every fifth time.
     fn strikes(&self, fault: StoreFault) -> bool {
         self.has(fault) && self.calls.fetch_add(1, Ordering::Relaxed) % 5 == 4
+    }
+}
+
+impl MutantStore {
+    /// The change of a setting that is made instead of this one.
+    fn made(&self, change: SettingChange) -> SettingChange {
+        let SettingChange::Set(setting) = change else { return change };
+        SettingChange::Set(match (self.fault, setting) {
+            (Some(StoreFault::RetainedTooMany), Setting::DeadMax(most)) => Setting::DeadMax(most + 1),
+            (Some(StoreFault::CapPassed), Setting::MaxLeased(most)) => Setting::MaxLeased(most + 1),
+            (Some(StoreFault::DiscardedEarly), Setting::DeadTtlMs(ms)) => Setting::DeadTtlMs(ms.div_ceil(2)),
+            (_, setting) => setting,
+        })
+    }
+
+    /// With the settings as they were to be made. Nobody sets 2 ms.
+    fn as_made(&self, mut stats: QueueStats) -> QueueStats {
+        let mut own = OwnSettings::default();
+        for setting in stats.own.iter() {
+            own.change(SettingChange::Set(match (self.fault, setting.clone()) {
+                (Some(StoreFault::RetainedTooMany), Setting::DeadMax(most)) => Setting::DeadMax(most - 1),
+                (Some(StoreFault::CapPassed), Setting::MaxLeased(most)) => Setting::MaxLeased(most - 1),
+                (Some(StoreFault::DiscardedEarly), Setting::DeadTtlMs(ms)) if ms > 1 => {
+                    Setting::DeadTtlMs(2 * ms)
+                }
+                (_, setting) => setting,
+            }));
+        }
+        stats.own = own;
+        stats
+    }
+
+    /// Whether a lease is in force as it was listed, and its end would make the message ready, as far as is easily seen.
+    async fn would_be_ready(&self, queue: QueueName, LeaseRef { id, takes }: LeaseRef) -> bool {
+        let found = self.store.get(queue, vec![Target::Id(id)], false).await.pop();
+        matches!(found, Some(Ok(message)) if {
+            let standing = &message.standing;
+            let has_more = message.max_attempts.is_some_and(|limit| !limit.is_spent(standing.attempts + 1));
+            standing.state.kind() == StateKind::Leased
+                && standing.counts.takes == takes
+                && standing.expires.is_none()
+                && has_more
+        })
     }
 }
 
@@ -72,7 +120,19 @@ impl Store for MutantStore {
             }
         }
         let queues: Vec<QueueName> = puts.iter().map(|put| put.queue.clone()).collect();
-        let answers = self.store.put(puts).await;
+        let tokens: Vec<Option<PutToken>> = puts.iter().map(|put| put.token.clone()).collect();
+        let mut answers = self.store.put(puts).await;
+        if self.has(StoreFault::MismatchPassedOff) {
+            let mut answered = lock(&self.answered);
+            for (token, answer) in tokens.into_iter().zip(&mut answers) {
+                let Some(token) = token else { continue };
+                match (&answer, answered.get(&token)) {
+                    (Err(Error::IdempotencyMismatch { .. }), Some(first)) => *answer = Ok(*first),
+                    (Ok(put), _) => _ = answered.insert(token, *put),
+                    _ => {}
+                }
+            }
+        }
         if self.has(StoreFault::Early) {
             for (queue, answer) in queues.into_iter().zip(answers.iter().flatten()) {
                 lock(&self.scheduled).insert(queue, (answer.id, answer.due));
@@ -160,6 +220,21 @@ impl Store for MutantStore {
         self.store.settle(settles).await
     }
 
+    async fn expire_lease(&self, queue: QueueName, leases: Vec<LeaseRef>) -> Vec<Result<Settled>> {
+        if !self.has(StoreFault::EndedLeaseWorks) {
+            return self.store.expire_lease(queue, leases).await;
+        }
+        let mut answers = Vec::new();
+        for lease in leases {
+            if self.would_be_ready(queue.clone(), lease).await {
+                answers.push(Ok(Settled::Ready));
+            } else {
+                answers.extend(self.store.expire_lease(queue.clone(), vec![lease]).await);
+            }
+        }
+        answers
+    }
+
     async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
         if let ([Target::Id(id)], true) = (targets.as_slice(), self.has(StoreFault::CancelDropped)) {
             // It looks, and answers as if it had done it.
@@ -206,7 +281,7 @@ impl Store for MutantStore {
     }
 
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
-        let mut stats = self.store.stats(queue).await?;
+        let mut stats = self.as_made(self.store.stats(queue).await?);
         if self.has(StoreFault::CountOff) && stats.counts.dead > 0 {
             stats.counts.dead -= 1;
         }
@@ -218,7 +293,8 @@ impl Store for MutantStore {
             // Something like an answer, and no change.
             return self.store.configure(queue, Vec::new()).await;
         }
-        self.store.configure(queue, changes).await
+        let changes = changes.into_iter().map(|change| self.made(change)).collect();
+        Ok(self.as_made(self.store.configure(queue, changes).await?))
     }
 
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
@@ -236,7 +312,7 @@ impl Store for MutantStore {
 
     delegate_store! {
         self.store;
-        own: put take settle cancel reschedule peek stats configure revive;
-        forward: take_id expire_lease get locate list forecast queues ready deaths discard purge delete_queue;
+        own: put take settle expire_lease cancel reschedule peek stats configure revive;
+        forward: take_id get locate list forecast queues ready deaths discard purge delete_queue;
     }
 }

@@ -1,8 +1,8 @@
 //! What drivers tell the oracle: each command before it is sent, and its answer, if one comes.
 
 use super::group::{
-    Action, Attempt, Changed, Delivered, Due, Found, Move, PutHeard, Raised, SettleHeard, Sight, Spec, Sweep,
-    TakenById, Target,
+    Action, Attempt, Changed, Delivered, Due, Ended, Found, Move, PutHeard, Raised, SettleHeard, Sight, Spec,
+    Sweep, TakenById, Target, Terms,
 };
 
 /// Where a message belongs: what its body says of it.
@@ -46,21 +46,25 @@ impl Address {
 pub(crate) enum Ask {
     /// Put.
     Put(GroupId, Spec),
+    /// Put of another body or key under the token of the put of this number, which was answered and put in this group.
+    Mismatch { group: GroupId, no: u64 },
     /// Take from these queues. A lease has to be named, since a lost take leaves one behind.
-    Take { queues: Vec<u32>, lease_ms: i64, bound: bool },
+    Take { queues: Vec<u32>, terms: Terms },
     /// Not a command: a take that was answered could not read all that it had leased, so that the store has to see to
     /// the rest. Where that counts as an attempt that failed, it is due then.
     Unread { queues: Vec<u32>, due: Due, attempt: Attempt },
     /// Take by id.
-    TakeById { message: Address, lease_ms: i64, bound: bool },
+    TakeById { message: Address, terms: Terms },
     /// Settle with the receipt of `token`.
     Settle { message: Address, token: u128, action: Action },
+    /// End the lease by which the message was handed out as the take of this number.
+    EndLease { message: Address, takes: u32 },
     /// Cancel.
     Cancel(GroupId, Target),
     /// Reschedule.
     Reschedule(GroupId, Target, Due),
-    /// Get.
-    Get(GroupId, Target),
+    /// Get; by key also a dead message where none is live, if so.
+    Get(GroupId, Target, bool),
     /// Peek at the first message of some state of a queue.
     Peek { queue: u32 },
     /// List all messages of a queue: the leased, then the scheduled, then the ready, then the dead, so that
@@ -93,6 +97,8 @@ pub(crate) enum Answer {
     TookById(TakenById),
     /// To a settlement.
     Settled(SettleHeard),
+    /// To the end of a lease.
+    Ended(Ended),
     /// To a cancel.
     Cancelled(Changed),
     /// To a reschedule.
@@ -132,11 +138,14 @@ impl Ask {
     /// The one group that a command is about.
     pub(super) fn narrow_group(&self) -> Option<GroupId> {
         match self {
-            Ask::Put(group, _) | Ask::Cancel(group, _) | Ask::Reschedule(group, ..) | Ask::Get(group, _) => {
-                Some(*group)
-            }
+            Ask::Put(group, _)
+            | Ask::Mismatch { group, .. }
+            | Ask::Cancel(group, _)
+            | Ask::Reschedule(group, ..)
+            | Ask::Get(group, ..) => Some(*group),
             Ask::TakeById { message, .. }
             | Ask::Settle { message, .. }
+            | Ask::EndLease { message, .. }
             | Ask::Revive(message, _)
             | Ask::Discard(message) => Some(message.group()),
             Ask::Take { .. }
@@ -160,9 +169,14 @@ impl Answer {
                 !spec.token && matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. })
             }
             (_, Answer::Settled(SettleHeard::Leased(_))) => false,
-            (_, Answer::Settled(_) | Answer::Cancelled(_) | Answer::Rescheduled(_) | Answer::Raised(_)) => {
-                self.promises()
-            }
+            (
+                _,
+                Answer::Settled(_)
+                | Answer::Ended(_)
+                | Answer::Cancelled(_)
+                | Answer::Rescheduled(_)
+                | Answer::Raised(_),
+            ) => self.promises(),
             _ => false,
         }
     }
@@ -174,6 +188,7 @@ impl Answer {
                 matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. } | PutHeard::Kept { .. })
             }
             Answer::Settled(heard) => *heard != SettleHeard::LeaseLost,
+            Answer::Ended(heard) => matches!(heard, Ended::Done(_)),
             Answer::Cancelled(heard) => matches!(heard, Changed::Cancelled(_)),
             Answer::Rescheduled(heard) => matches!(heard, Move::Moved { .. }),
             Answer::Raised(heard) => *heard == Raised::Done,

@@ -1,12 +1,15 @@
 //! What the store must answer, where everything that bears on it is certain.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use dwell_store::StateCounts;
 
+use super::hear::Heard;
 use super::message::{Message, Phase};
-use super::window::{At, Reading, Window};
-use super::{Oracle, PAUSE, of_queue, register};
+use super::policy::Policy;
+use super::window::{At, EXPIRY_IN_LISTS_MS, Reading, Window};
+use super::{Kind, Oracle, PAUSE, of_queue, register};
 
 /// A message that must be handed out when its turn comes: in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,12 +64,37 @@ impl Tallies {
     }
 }
 
+/// What must be counted of a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    /// Of the dead no fewer.
+    tallies: Tallies,
+    /// The most that may be counted as dead: retention takes some of them away, in its time.
+    most_dead: u64,
+}
+
+impl Expected {
+    /// Whether it may have been counted so.
+    pub(crate) fn allows(&self, counted: Tallies) -> bool {
+        let Tallies { dead, .. } = counted;
+        self.tallies.dead <= dead && dead <= self.most_dead && Tallies { dead, ..self.tallies } == counted
+    }
+
+    /// What is wrong with a count that it does not allow.
+    pub(crate) fn kind(&self, counted: Tallies) -> Kind {
+        if counted.dead > self.most_dead { Kind::Retained } else { Kind::Contradiction }
+    }
+}
+
 /// Where a message certainly is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Scheduled,
     Ready(Ready),
     Leased,
     Dead,
+    /// It is not there.
+    Nowhere,
 }
 
 impl Oracle {
@@ -77,20 +105,32 @@ impl Oracle {
             if self.is_paused(*queue, now)? {
                 continue;
             }
-            for place in self.places(*queue, now)? {
-                if let Place::Ready(message) = place {
-                    ready.push(message);
-                }
+            let places = self.places(*queue, now, false)?;
+            let leased = places.iter().filter(|(place, _)| *place == Place::Leased).count() as i64;
+            let mut of_queue: Vec<Ready> = places
+                .into_iter()
+                .filter_map(|(place, _)| match place {
+                    Place::Ready(message) => Some(message),
+                    _ => None,
+                })
+                .collect();
+            of_queue.sort_unstable();
+            // At its cap a queue is as if paused.
+            if let Some(most) = only(self.policy(*queue).max_leased(self.seq, self.seq))? {
+                of_queue.truncate(usize::try_from(most - leased).unwrap_or(0));
             }
+            ready.extend(of_queue);
         }
         ready.sort_unstable();
         Some(ready)
     }
 
-    /// How many messages the queue must have at `now`; nothing if that is uncertain.
-    pub(crate) fn tallies(&self, queue: u32, now: Reading) -> Option<Tallies> {
-        let mut tallies = Tallies::default();
-        for place in self.places(queue, now)? {
+    /// How many messages the queue must have at `now`; nothing if that is uncertain. A store that `rests` has discarded what it
+    /// does not keep.
+    pub(crate) fn tallies(&self, queue: u32, now: Reading, rests: bool) -> Option<Expected> {
+        let (mut tallies, mut most_dead) = (Tallies::default(), 0);
+        for (place, may_be_dead) in self.places(queue, now, rests)? {
+            most_dead += u64::from(may_be_dead);
             match place {
                 Place::Scheduled => tallies.scheduled += 1,
                 Place::Ready(message) => {
@@ -99,23 +139,70 @@ impl Oracle {
                 }
                 Place::Leased => tallies.leased += 1,
                 Place::Dead => tallies.dead += 1,
+                Place::Nowhere => {}
             }
         }
-        Some(tallies)
+        if let (true, Some(Some(most))) = (rests, only(self.policy(queue).dead_maxes(self.seq, self.seq))) {
+            most_dead = most_dead.min(most.unsigned_abs());
+        }
+        Some(Expected { tallies, most_dead })
     }
 
-    fn places(&self, queue: u32, now: Reading) -> Option<Vec<Place>> {
-        let at = self.at(now);
+    /// Where each message of a queue is, and whether it may be dead; a dead one that may be gone counts as nowhere.
+    fn places(&self, queue: u32, now: Reading, rests: bool) -> Option<Vec<(Place, bool)>> {
+        let mut policy = self.policy(queue).clone();
+        policy.crowd = self.crowd(queue).unwrap_or_default();
+        let at = At { policy: &policy, ..self.at(queue, now) };
         let mut places = Vec::new();
         for (_, track) in self.groups.range(of_queue(queue)) {
-            if track.states.len() != 1 || track.waiting() > 0 || track.is_broken() {
+            if track.waiting() > 0 || track.is_broken() {
                 return None;
             }
-            for message in track.states.iter().flat_map(|state| &state.messages) {
-                places.push(place(queue, message, at)?);
+            let numbers: BTreeSet<u64> =
+                track.states.iter().flat_map(|state| &state.messages).map(|message| message.no).collect();
+            for no in numbers {
+                let mut seen = BTreeSet::new();
+                for state in &track.states {
+                    match state.messages.iter().find(|message| message.no == no) {
+                        Some(message) => seen.extend(place(queue, message, at, rests)?),
+                        None => _ = seen.insert(Place::Nowhere),
+                    }
+                }
+                let may_be_dead = seen.contains(&Place::Dead);
+                let mut seen = seen.into_iter();
+                places.push(match (seen.next(), seen.next(), seen.next()) {
+                    (Some(place), None, None) => (place, may_be_dead),
+                    (Some(Place::Dead), Some(Place::Nowhere), None) => (Place::Nowhere, may_be_dead),
+                    _ => return None,
+                });
             }
         }
         Some(places)
+    }
+
+    /// How many messages of a queue were certainly leased before a command began, and all the time until it ended.
+    pub(super) fn certainly_leased(&self, queue: u32, heard: Heard) -> usize {
+        let Heard { begin, end, window } = heard;
+        let at = At { begin, end, window, rules: &self.rules, policy: self.policy(queue) };
+        let is_leased = |message: &Message| {
+            let is_leased_before = |version: &Message| matches!(version.standing.phase, Phase::Leased(lease) if lease.granted < begin);
+            message.versions(at, false).iter().all(is_leased_before)
+        };
+        let mut count = 0;
+        for (_, track) in self.groups.range(of_queue(queue)) {
+            if track.waiting() > 0 || track.is_broken() {
+                continue;
+            }
+            let mut states = track.states.iter();
+            let Some(first) = states.next() else { continue };
+            let in_all = |no: u64| {
+                let mut others = states.clone();
+                others
+                    .all(|state| state.messages.iter().any(|message| message.no == no && is_leased(message)))
+            };
+            count += first.messages.iter().filter(|message| is_leased(message) && in_all(message.no)).count();
+        }
+        count
     }
 
     fn is_paused(&self, queue: u32, now: Reading) -> Option<bool> {
@@ -123,26 +210,50 @@ impl Oracle {
         if track.states.len() != 1 || track.waiting() > 0 || track.is_broken() {
             return None;
         }
-        match track.states.first()?.running(self.at(now)) {
+        match track.states.first()?.running(self.at(queue, now)) {
             register::Running::No => Some(true),
             register::Running::Perhaps => None,
             register::Running::Yes => Some(false),
         }
     }
 
-    fn at(&self, now: Reading) -> At<'_> {
-        At { begin: self.seq, end: self.seq, window: Window::between(now, now), rules: &self.rules }
+    fn at(&self, queue: u32, now: Reading) -> At<'_> {
+        let (window, policy) = (Window::between(now, now), self.policy(queue));
+        At { begin: self.seq, end: self.seq, window, rules: &self.rules, policy }
+    }
+
+    /// What the settings of a queue may have been.
+    pub(crate) fn policy(&self, queue: u32) -> &Policy {
+        static NONE: LazyLock<Policy> = LazyLock::new(Policy::default);
+        self.policies.get(&queue).unwrap_or(&NONE)
     }
 }
 
-/// Where a message is; nothing if there are two ways to see it.
-fn place(queue: u32, message: &Message, at: At<'_>) -> Option<Place> {
-    let versions = message.versions(at, false);
-    let [message] = versions.as_slice() else { return None };
+/// The one value that a setting may have; nothing if there are several.
+fn only<T>(mut values: impl Iterator<Item = T>) -> Option<T> {
+    let first = values.next()?;
+    values.next().is_none().then_some(first)
+}
+
+/// Where a message may be; nothing if that is known too badly. One that is dead, and which its queue does not keep, is gone
+/// where the store `rests`.
+fn place(queue: u32, message: &Message, at: At<'_>, rests: bool) -> Option<Vec<Place>> {
+    message.versions(at, false).iter().map(|version| place_of(queue, version, at, rests)).collect()
+}
+
+fn place_of(queue: u32, message: &Message, at: At<'_>, rests: bool) -> Option<Place> {
     let due = message.standing.due;
     match message.standing.phase {
         Phase::Leased(_) => Some(Place::Leased),
-        Phase::Dead => Some(Place::Dead),
+        Phase::Gone(_) => Some(Place::Nowhere),
+        Phase::Dead(death) => {
+            let is_over = |ttl: Option<i64>| {
+                let ends = ttl.map(|ttl| death.at.hi.saturating_add(ttl).saturating_add(EXPIRY_IN_LISTS_MS));
+                ends.is_some_and(|ends| ends <= at.window.wall.lo)
+            };
+            let is_gone = rests && at.policy.dead_ttls(at.begin, at.end).all(is_over);
+            Some(if is_gone { Place::Nowhere } else { Place::Dead })
+        }
         Phase::Pending if due.lo != due.hi => None,
         Phase::Pending if due.hi <= at.window.wall.lo => {
             let id = message.id?;

@@ -7,8 +7,8 @@ use super::linearize::Deed;
 use super::register::Access;
 use super::window::Window;
 use super::{
-    Address, Answer, Ask, Delivered, Due, Found, Kind, Oracle, PAUSE, PutHeard, Seq, SettleHeard, Sight,
-    Sweep, TakenById, Target, of_queue,
+    Address, Answer, Ask, Delivered, Due, Found, GroupId, Kind, Oracle, PAUSE, PutHeard, Seq, SettleHeard,
+    Sight, Sweep, TakenById, Target, Terms, known_of, of_queue,
 };
 
 /// When something was heard.
@@ -35,20 +35,22 @@ impl Oracle {
                 }
                 self.push(group, heard, What::Put(spec, Some(answer)));
             }
-            (Ask::Take { queues, lease_ms, bound }, Answer::Took(batch)) => {
-                self.took(&queues, (lease_ms, bound), batch, heard);
+            (Ask::Mismatch { group, no }, Answer::Put(heard_put)) => {
+                self.push(group, heard, What::Mismatch { no, heard: heard_put });
             }
-            (Ask::Take { queues, lease_ms, bound }, Answer::TookPart(batch)) => {
-                self.took(&queues, (lease_ms, bound), batch, heard);
+            (Ask::Take { queues, terms }, Answer::Took(batch)) => self.took(&queues, terms, batch, heard),
+            (Ask::Take { queues, terms }, Answer::TookPart(batch)) => {
+                self.took(&queues, terms, batch, heard);
                 for queue in queues {
-                    self.all_of(queue, heard, |_| What::UnreadTake { lease_ms, bound });
+                    self.all_of(queue, heard, |_| What::UnreadTake(terms));
                 }
             }
-            (Ask::TakeById { message, lease_ms, bound }, Answer::TookById(answer)) => {
+            (Ask::TakeById { message, terms }, Answer::TookById(answer)) => {
                 if let TakenById::Delivered(delivered) = &answer {
-                    self.handed_over(delivered, (lease_ms, bound), heard);
+                    self.handed_over(delivered, terms, heard);
+                    self.check_cap(message.queue, 1, heard);
                 }
-                let what = What::TakeById { no: message.no, lease_ms, bound, heard: Some(answer) };
+                let what = What::TakeById { no: message.no, terms, heard: Some(answer) };
                 self.push(message.group(), heard, what);
             }
             (Ask::Settle { message, token, action }, Answer::Settled(answer)) => {
@@ -58,17 +60,21 @@ impl Oracle {
                 let what = What::Settle { no: message.no, token, action, heard: Some(answer) };
                 self.push(message.group(), heard, what);
             }
+            (Ask::EndLease { message, takes }, Answer::Ended(answer)) => {
+                let what = What::EndLease { no: message.no, takes, heard: Some(answer) };
+                self.push(message.group(), heard, what);
+            }
             (Ask::Cancel(group, target), Answer::Cancelled(answer)) => {
                 self.push(group, heard, What::Cancel { target, heard: Some(answer) });
             }
             (Ask::Reschedule(group, target, due), Answer::Rescheduled(answer)) => {
                 self.push(group, heard, What::Reschedule { target, due, heard: Some(answer) });
             }
-            (Ask::Get(group, target), Answer::Got(found)) => {
+            (Ask::Get(group, target, dead), Answer::Got(found)) => {
                 if let Found::Message(sight) = &found {
                     self.identify(sight.no, sight.id);
                 }
-                self.push(group, heard, What::Got { target, found });
+                self.push(group, heard, What::Got { target, dead, found });
             }
             (Ask::Peek { queue }, Answer::Peeked(shown)) => {
                 shown.into_iter().for_each(|(address, sight)| self.shown_in(queue, address, sight, heard));
@@ -88,6 +94,8 @@ impl Oracle {
             }
             (Ask::ReadSettings { queue }, Answer::Settings(values)) => {
                 for (setting, value) in values {
+                    let policy = self.policies.entry(queue).or_default();
+                    policy.read(heard.begin, heard.end, self.latest_wall, setting, &value);
                     self.push_setting(queue, setting, heard, Access::Read { value });
                 }
             }
@@ -103,9 +111,9 @@ impl Oracle {
     pub(super) fn miss(&mut self, ask: Ask, heard: Heard) {
         match ask {
             Ask::Put(group, spec) => self.push(group, heard, What::Put(spec, None)),
-            Ask::Take { queues, lease_ms, bound } => {
+            Ask::Take { queues, terms } => {
                 for queue in queues {
-                    self.all_of(queue, heard, |_| What::LostTake { lease_ms, bound });
+                    self.all_of(queue, heard, |_| What::LostTake(terms));
                 }
             }
             Ask::Unread { queues, due, attempt } => {
@@ -113,12 +121,16 @@ impl Oracle {
                     self.all_of(queue, heard, |_| What::SentBack { due, attempt, heard: false });
                 }
             }
-            Ask::TakeById { message, lease_ms, bound } => {
-                let what = What::TakeById { no: message.no, lease_ms, bound, heard: None };
+            Ask::TakeById { message, terms } => {
+                let what = What::TakeById { no: message.no, terms, heard: None };
                 self.push(message.group(), heard, what);
             }
             Ask::Settle { message, token, action } => {
                 let what = What::Settle { no: message.no, token, action, heard: None };
+                self.push(message.group(), heard, what);
+            }
+            Ask::EndLease { message, takes } => {
+                let what = What::EndLease { no: message.no, takes, heard: None };
                 self.push(message.group(), heard, what);
             }
             Ask::Cancel(group, target) => self.push(group, heard, What::Cancel { target, heard: None }),
@@ -135,7 +147,9 @@ impl Oracle {
             Ask::Configure { queue, setting, value } => {
                 self.push_setting(queue, setting, heard, Access::Write { value, heard: false });
             }
-            Ask::Get(..)
+            // Whether it was refused or not looked at, it has changed nothing.
+            Ask::Mismatch { .. }
+            | Ask::Get(..)
             | Ask::Peek { .. }
             | Ask::ListAll { .. }
             | Ask::Look { .. }
@@ -143,7 +157,7 @@ impl Oracle {
         }
     }
 
-    fn took(&mut self, queues: &[u32], asked: (i64, bool), batch: Vec<(Address, Delivered)>, heard: Heard) {
+    fn took(&mut self, queues: &[u32], asked: Terms, batch: Vec<(Address, Delivered)>, heard: Heard) {
         for (_, delivered) in &batch {
             self.handed_over(delivered, asked, heard);
         }
@@ -159,6 +173,8 @@ impl Oracle {
         let from: BTreeSet<u32> = batch.iter().map(|(address, _)| address.queue).collect();
         for queue in from {
             self.push_setting(queue, PAUSE, heard, Access::HandedOut);
+            let count = batch.iter().filter(|(address, _)| address.queue == queue).count();
+            self.check_cap(queue, count, heard);
         }
         for (address, delivered) in batch {
             if !queues.contains(&address.queue) {
@@ -170,8 +186,8 @@ impl Oracle {
     }
 
     /// What holds for everything that is handed out, whatever else was done to it.
-    fn handed_over(&mut self, delivered: &Delivered, asked: (i64, bool), heard: Heard) {
-        if asked != (delivered.lease_ms, delivered.bound) {
+    fn handed_over(&mut self, delivered: &Delivered, asked: Terms, heard: Heard) {
+        if asked != delivered.terms {
             self.accuse(Kind::Contradiction, format!("{delivered:?} has another lease than {asked:?}"));
         }
         self.counts.delivered += 1;
@@ -193,17 +209,36 @@ impl Oracle {
         }
     }
 
+    /// No more messages of a queue are leased than it allows, now that so many were handed out: beside those that were certainly
+    /// leased already.
+    fn check_cap(&mut self, queue: u32, count: usize, heard: Heard) {
+        let Some(policy) = self.policies.get(&queue) else { return };
+        let mut most = Some(0);
+        for allowed in policy.max_leased(heard.begin, heard.end) {
+            most = most.zip(allowed).map(|(most, allowed)| most.max(allowed));
+        }
+        let Some(most) = most else { return };
+        let held = self.certainly_leased(queue, heard);
+        if (held + count) as i64 > most {
+            let text = format!(
+                "{count} messages of queue {queue} were handed out while {held} were leased, and {most} may be"
+            );
+            self.accuse(Kind::CapPassed, text);
+        }
+    }
+
     fn listed(&mut self, queue: u32, sights: Vec<(Address, Sight)>, heard: Heard) {
         let shown: HashSet<u64> = sights.iter().map(|(_, sight)| sight.no).collect();
         self.seen(queue, sights, heard);
         let mut missing = Vec::new();
         for (group, track) in self.groups.range(of_queue(queue)) {
-            let known = track.states.iter().flat_map(|state| &state.messages).map(|message| message.no);
+            let known = track.states.iter().flat_map(|state| &state.messages);
+            let known = known.filter(|message| !message.is_gone()).map(|message| message.no);
             let known: BTreeSet<u64> = known.filter(|no| !shown.contains(no)).collect();
             missing.extend(known.into_iter().map(|no| (*group, no)));
         }
         for (group, no) in missing {
-            let what = What::Got { target: Target::Message(no), found: Found::Nothing };
+            let what = What::Got { target: Target::Message(no), dead: false, found: Found::Nothing };
             self.push(group, heard, what);
         }
     }
@@ -227,6 +262,9 @@ impl Oracle {
         if let Sweep::ReviveAll(due) = sweep {
             return self.revived_all(queue, due, heard, answered);
         }
+        for (group, no) in self.known_in(queue) {
+            self.may_have_died(group, no);
+        }
         self.all_of(queue, heard, |_| What::Sweep { sweep, heard: answered });
         if sweep == Sweep::DeleteQueue {
             let settings: Vec<&'static str> =
@@ -239,11 +277,16 @@ impl Oracle {
 
     /// A revive of all comes to each message by itself.
     fn revived_all(&mut self, queue: u32, due: Due, heard: Heard, answered: bool) {
+        for (group, no) in self.known_in(queue) {
+            self.push(group, heard, What::RevivedWithAll { no, due, heard: answered });
+        }
+    }
+
+    /// All messages that there may be in a queue.
+    fn known_in(&self, queue: u32) -> Vec<(GroupId, u64)> {
         let mut messages = Vec::new();
         for (group, track) in self.groups.range(of_queue(queue)) {
-            let known = track.states.iter().flat_map(|state| &state.messages).map(|message| message.no);
-            let known: BTreeSet<u64> = known.chain(track.unexplained().filter_map(What::tells_of)).collect();
-            messages.extend(known.into_iter().map(|no| (*group, no)));
+            messages.extend(known_of(track).into_iter().map(|no| (*group, no)));
         }
         // A put that is not answered yet may have been done, and its message dead by then.
         messages.extend(self.open.values().filter_map(|(ask, ..)| match ask {
@@ -252,9 +295,7 @@ impl Oracle {
         }));
         messages.sort_unstable();
         messages.dedup();
-        for (group, no) in messages {
-            self.push(group, heard, What::RevivedWithAll { no, due, heard: answered });
-        }
+        messages
     }
 
     /// An id belongs to one put for ever.

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use super::policy::Policy;
 use super::window::{At, Rules, Seq, Window};
 
 /// What a command does to the thing that it was given to.
@@ -70,6 +71,7 @@ pub(crate) fn explain<E: Effect>(
     states: &BTreeSet<E::State>,
     deeds: &[Deed<E>],
     rules: &Rules,
+    policy: &Policy,
 ) -> Result<BTreeSet<E::State>, Unexplained<E::State>> {
     assert!(deeds.len() <= MOST, "{} commands overlap on one group", deeds.len());
     let mut frontier: BTreeSet<(u128, E::State)> = states.iter().map(|state| (0, state.clone())).collect();
@@ -78,7 +80,7 @@ pub(crate) fn explain<E: Effect>(
         for (done, state) in &frontier {
             for place in candidates(deeds, *done) {
                 let Deed { begin, end, window, effect } = &deeds[place];
-                let at = At { begin: *begin, end: *end, window: *window, rules };
+                let at = At { begin: *begin, end: *end, window: *window, rules, policy };
                 next.extend(effect.after(state, at).into_iter().map(|after| (done | (1 << place), after)));
             }
             if next.len() > MOST_STATES {
@@ -139,7 +141,7 @@ mod tests {
     }
 
     fn after(deeds: &[Deed<Access>]) -> Result<Vec<u8>, Vec<usize>> {
-        match explain(&BTreeSet::from([0]), deeds, &Rules::default()) {
+        match explain(&BTreeSet::from([0]), deeds, &Rules::default(), &Policy::default()) {
             Ok(states) => Ok(states.into_iter().collect()),
             Err(Unexplained::DeadEnd(end)) => Err(end.stuck),
             Err(Unexplained::TooMany) => panic!("it is a short story"),
@@ -171,7 +173,8 @@ mod tests {
         let story = |count: u32| -> Vec<Deed<Perhaps>> {
             (0..count).map(|n| Deed { begin: n.into(), end: 100, window, effect: Perhaps(n) }).collect()
         };
-        let explained = |count| explain(&BTreeSet::from([0]), &story(count), &Rules::default());
+        let explained =
+            |count| explain(&BTreeSet::from([0]), &story(count), &Rules::default(), &Policy::default());
         assert_eq!(explained(8).unwrap().len(), 256);
         assert!(matches!(explained(30), Err(Unexplained::TooMany)));
     }

@@ -10,18 +10,22 @@
 //! - `expect`: what the store must answer, where that is certain
 //! - `group/`: what each command makes of a group of messages
 //! - `hear`: what an answer says of each group
+//! - `crowd`: which messages of a queue may have died, where it keeps so many
 //! - `message`: one message, and what time makes of it
+//! - `policy`: what settings may have been in force when something happened to a message
 //! - `register`: settings
 //! - `linearize`, `track`: explaining what overlapped
 //! - `violation`: finding the word for what cannot be explained
 //! - `window`: instants, as far as they are known
 
 mod ask;
+mod crowd;
 mod expect;
 mod group;
 mod hear;
 mod linearize;
 mod message;
+mod policy;
 mod register;
 #[cfg(test)]
 mod tests;
@@ -34,15 +38,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 pub(crate) use ask::{Address, Answer, Ask, GroupId, Member};
 pub(crate) use expect::{Tallies, are_first_of_each};
 pub(crate) use group::{
-    Action, Attempt, Changed, Delivered, Due, Found, Move, OnConflict, PutHeard, Raised, SettleHeard, Shown,
-    Sight, Spec, Sweep, TakenById, Target,
+    Action, Attempt, Changed, Delivered, Due, Ended, Found, Move, OnConflict, PutHeard, Raised, SettleHeard,
+    Shown, Sight, Spec, Sweep, TakenById, Target, Terms,
 };
+pub(crate) use policy::{DEAD_MAX, DEAD_TTL, ON_EXPIRY};
 pub(crate) use register::{PAUSED, paused_until};
 pub(crate) use violation::{Kind, Violation};
 pub(crate) use window::{Reading, Rules, Seq};
 
 use group::What;
 use hear::Heard;
+use policy::Policy;
 use register::Access;
 use track::{Settled, Track};
 use window::Window;
@@ -79,6 +85,12 @@ pub(crate) struct Oracle {
     wide: BTreeMap<u32, BTreeMap<Op, Seq>>,
     groups: BTreeMap<GroupId, Track<What>>,
     settings: BTreeMap<(u32, &'static str), Track<Access>>,
+    /// By queue: what its settings may have been, and when.
+    policies: BTreeMap<u32, Policy>,
+    /// By queue: messages that may have died, by the latest instant of that.
+    died: BTreeMap<u32, BTreeMap<u64, i64>>,
+    /// The latest that the wall clock was seen to show.
+    latest_wall: i64,
     /// Groups with something to explain.
     waiting: BTreeSet<GroupId>,
     waiting_settings: BTreeSet<(u32, &'static str)>,
@@ -111,6 +123,9 @@ impl Oracle {
             wide: BTreeMap::new(),
             groups: BTreeMap::new(),
             settings: BTreeMap::new(),
+            policies: BTreeMap::new(),
+            died: BTreeMap::new(),
+            latest_wall: 0,
             waiting: BTreeSet::new(),
             waiting_settings: BTreeSet::new(),
             pinned: BTreeMap::new(),
@@ -144,6 +159,16 @@ impl Oracle {
         if let Ask::Configure { queue, setting, .. } = &ask {
             self.settings.entry((*queue, setting)).or_insert_with(Track::new).begin(op, begin);
         }
+        match &ask {
+            Ask::Configure { queue, setting, value } => {
+                self.policies.entry(*queue).or_default().begin(op, begin, setting, value.clone());
+            }
+            Ask::Sweep { queue, sweep: Sweep::DeleteQueue } => {
+                self.policies.entry(*queue).or_default().begin_reset(op, begin);
+            }
+            _ => {}
+        }
+        self.latest_wall = self.latest_wall.max(now.wall);
         self.open.insert(op, (ask, begin, now));
         op
     }
@@ -151,6 +176,7 @@ impl Oracle {
     /// The store was shown this wall time; needed only where the wall clock steps.
     pub(crate) fn shown(&mut self, wall: i64) {
         let at = self.tick();
+        self.latest_wall = self.latest_wall.max(wall);
         self.rules.shown(at, wall);
     }
 
@@ -174,6 +200,7 @@ impl Oracle {
             self.durable = self.durable.max(begin);
         }
         self.over(op, &ask);
+        self.written(op, &ask, heard.end, Some(&answer));
         self.hear(ask, answer, heard);
         self.settle();
     }
@@ -185,12 +212,14 @@ impl Oracle {
         self.counts.unknown += u64::from(!matches!(
             ask,
             Ask::Get(..)
+                | Ask::Mismatch { .. }
                 | Ask::ListAll { .. }
                 | Ask::Look { .. }
                 | Ask::ReadSettings { .. }
                 | Ask::Unread { .. }
         ));
         self.over(op, &ask);
+        self.written(op, &ask, heard.end, None);
         self.miss(ask, heard);
         self.settle();
     }
@@ -200,9 +229,9 @@ impl Oracle {
         let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
         let heard = self.heard(begin, from, now);
         self.over(op, &ask);
-        let Ask::Take { queues, lease_ms, bound } = ask else { panic!("{ask:?} hands nothing out") };
+        let Ask::Take { queues, terms } = ask else { panic!("{ask:?} hands nothing out") };
         for queue in queues {
-            self.all_of(queue, heard, |_| What::LostTake { lease_ms, bound });
+            self.all_of(queue, heard, |_| What::LostTake(terms));
             self.all_of(queue, heard, |_| What::GaveBack);
         }
         self.settle();
@@ -312,6 +341,7 @@ impl Oracle {
 
     fn heard(&mut self, begin: Seq, from: Reading, now: Reading) -> Heard {
         let end = self.tick();
+        self.latest_wall = self.latest_wall.max(now.wall);
         Heard { begin, end, window: self.rules.widened(Window::between(from, now), begin, end) }
     }
 
@@ -339,7 +369,22 @@ impl Oracle {
         }
     }
 
+    /// A command that may have changed settings is over.
+    fn written(&mut self, op: Op, ask: &Ask, end: Seq, answer: Option<&Answer>) {
+        let (Ask::Configure { queue, .. } | Ask::Sweep { queue, sweep: Sweep::DeleteQueue }) = ask else {
+            return;
+        };
+        let policy = self.policies.entry(*queue).or_default();
+        match answer {
+            Some(Answer::Refused) => policy.refused(op),
+            answer => policy.end(op, end, self.latest_wall, answer.is_some()),
+        }
+    }
+
     fn push(&mut self, group: GroupId, heard: Heard, what: What) {
+        if let Some(no) = what.may_meet_dead() {
+            self.may_have_died(group, no);
+        }
         self.groups.entry(group).or_insert_with(Track::new).push(heard.deed(what));
         self.waiting.insert(group);
     }
@@ -370,13 +415,16 @@ impl Oracle {
 
     /// Explains whatever can be explained by now.
     fn settle(&mut self) {
+        self.count_crowds();
+        let durable = self.durable;
         for group in std::mem::take(&mut self.waiting) {
             let horizon = self.horizon(group.queue);
+            let policy = self.policies.entry(group.queue).or_default();
             let Some(track) = self.groups.get_mut(&group) else { continue };
-            match track.settle(horizon, &self.rules) {
+            match track.settle(horizon, &self.rules, policy) {
                 Settled::Fine => {}
                 Settled::Contradicted((end, deeds)) => {
-                    let kind = violation::diagnose(&deeds, &end, &self.rules);
+                    let kind = violation::diagnose(&deeds, &end, &self.rules, policy);
                     let text = format!(
                         "nothing explains what was heard of {group:?}, known to be {:?}:{}",
                         end.state,
@@ -390,6 +438,9 @@ impl Oracle {
                 self.waiting.insert(group);
                 continue;
             }
+            crowd::note_deaths(self.died.entry(group.queue).or_default(), track);
+            track.states =
+                std::mem::take(&mut track.states).into_iter().map(|state| state.pruned(durable)).collect();
             for no in self.forgotten.remove(&group).unwrap_or_default() {
                 let forget = |mut state: group::State| {
                     state.answered.remove(&no);
@@ -404,8 +455,9 @@ impl Oracle {
         }
         for register in std::mem::take(&mut self.waiting_settings) {
             let horizon = self.horizon(register.0);
+            let policy = self.policies.entry(register.0).or_default();
             let Some(track) = self.settings.get_mut(&register) else { continue };
-            match track.settle(horizon, &self.rules) {
+            match track.settle(horizon, &self.rules, policy) {
                 Settled::Fine => {}
                 Settled::Contradicted((end, _)) => {
                     let text = format!(
@@ -427,6 +479,12 @@ impl Oracle {
     fn horizon(&self, queue: u32) -> Seq {
         self.wide.get(&queue).and_then(|wide| wide.values().min().copied()).unwrap_or(Seq::MAX)
     }
+}
+
+/// The messages that a group may have.
+fn known_of(track: &Track<What>) -> BTreeSet<u64> {
+    let known = track.states.iter().flat_map(|state| &state.messages).map(|message| message.no);
+    known.chain(track.unexplained().filter_map(What::tells_of)).collect()
 }
 
 fn of_queue(queue: u32) -> std::ops::Range<GroupId> {

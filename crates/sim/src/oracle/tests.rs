@@ -10,6 +10,7 @@ struct Story {
 
 const MESSAGE: Address = Address { queue: 1, key: None, no: 1 };
 const ID: u128 = 0xabc;
+const TERMS: Terms = Terms { lease_ms: 100, bound: false, holder: None };
 
 fn story() -> Story {
     Story { oracle: Oracle::new(Rules { one_clock: true, ..Rules::default() }), now: 1_000 }
@@ -75,8 +76,8 @@ impl Story {
             keyed: false,
             token,
             taken_at: self.now,
-            lease_ms: 100,
-            bound: false,
+            terms: TERMS,
+            takes: attempt,
             lapses: attempt - 1,
         }
     }
@@ -100,7 +101,17 @@ impl Story {
     }
 
     fn sight(&self, due: i64, attempt: u32, shown: Shown) -> Answer {
-        let sight = Sight { no: 1, id: ID, due, priority: 1, attempt, keyed: false, shown };
+        let sight = Sight {
+            no: 1,
+            id: ID,
+            due,
+            priority: 1,
+            attempt,
+            takes: attempt,
+            keyed: false,
+            holder: None,
+            shown,
+        };
         Answer::Listed(vec![(MESSAGE, sight)])
     }
 
@@ -127,7 +138,7 @@ impl Story {
 }
 
 fn take() -> Ask {
-    Ask::Take { queues: vec![1], lease_ms: 100, bound: false }
+    Ask::Take { queues: vec![1], terms: TERMS }
 }
 
 fn ack(story: Story, token: u128) -> Story {
@@ -242,7 +253,8 @@ fn a_message_is_dead_when_its_attempts_are_spent_and_only_then() {
             .taken(1_000, 3, 9)
             .at(1_300)
     };
-    lapsed_thrice().listed(1_000, 3, Shown::Dead).honest();
+    lapsed_thrice().listed(1_000, 3, Shown::Dead(1_300)).honest();
+    lapsed_thrice().listed(1_000, 3, Shown::Dead(1_299)).lie(Kind::Contradiction);
     lapsed_thrice().taken(1_000, 4, 10).lie(Kind::Resurrected);
 }
 
@@ -329,9 +341,18 @@ fn a_key_has_one_owner() {
     };
     cancel(replaced(), 2).honest();
     cancel(replaced(), 1).lie(Kind::Contradiction);
-    let get = Ask::Get(keyed(1).group(), Target::Message(1));
-    let sight =
-        Sight { no: 1, id: 1, due: 2_000, priority: 1, attempt: 0, keyed: true, shown: Shown::Scheduled };
+    let get = Ask::Get(keyed(1).group(), Target::Message(1), false);
+    let sight = Sight {
+        no: 1,
+        id: 1,
+        due: 2_000,
+        priority: 1,
+        attempt: 0,
+        takes: 0,
+        keyed: true,
+        holder: None,
+        shown: Shown::Scheduled,
+    };
     replaced().said(get, Answer::Got(Found::Message(sight))).lie(Kind::Resurrected);
 }
 
@@ -424,8 +445,8 @@ fn a_loss_of_power_may_undo_a_lease_that_no_sync_covered_and_nothing_else() {
     };
     let answer = |story: &Story, shown, attempt| {
         let Answer::Listed(mut sights) = story.sight(1_000, attempt, shown) else { unreachable!() };
-        let other =
-            Sight { no: 2, id: 2, due: 9_000, shown: Shown::Scheduled, attempt: 0, ..sights[0].1.clone() };
+        let shown = Shown::Scheduled;
+        let other = Sight { no: 2, id: 2, due: 9_000, shown, attempt: 0, takes: 0, ..sights[0].1.clone() };
         sights.push((second, other));
         Answer::Listed(sights)
     };
@@ -442,8 +463,9 @@ fn a_loss_of_power_may_undo_a_lease_that_no_sync_covered_and_nothing_else() {
 fn a_bound_lease_ends_with_its_process_and_a_close_spends_no_attempt() {
     let held = || {
         let story = on_a_machine().put(1_000);
-        let delivered = Delivered { bound: true, ..story.delivery(1_000, 1, 7) };
-        let ask = Ask::Take { queues: vec![1], lease_ms: 100, bound: true };
+        let terms = Terms { bound: true, ..TERMS };
+        let delivered = Delivered { terms, ..story.delivery(1_000, 1, 7) };
+        let ask = Ask::Take { queues: vec![1], terms };
         story.said(ask, Answer::Took(vec![(MESSAGE, delivered)]))
     };
     let reopened = |mut story: Story| {
@@ -458,7 +480,14 @@ fn a_bound_lease_ends_with_its_process_and_a_close_spends_no_attempt() {
     };
     reopened(held()).listed(1_000, 1, Shown::Ready).honest();
     reopened(held()).listed(1_000, 1, Shown::Leased(1_100)).lie(Kind::Contradiction);
-    closed(held()).listed(1_000, 0, Shown::Ready).honest();
+    let released = |story: Story, takes| {
+        let Answer::Listed(mut sights) = story.sight(1_000, 0, Shown::Ready) else { unreachable!() };
+        sights[0].1.takes = takes;
+        story.said(Ask::ListAll { queue: 1 }, Answer::Listed(sights))
+    };
+    released(closed(held()), 1).honest();
+    // Somebody has held it: the next one has another number.
+    released(closed(held()), 0).lie(Kind::Contradiction);
     closed(held()).listed(1_000, 1, Shown::Ready).lie(Kind::Contradiction);
 }
 
@@ -501,7 +530,7 @@ fn a_look_says_what_it_shows_and_no_more() {
     };
     look(story().put(1_000), Shown::Ready).honest();
     story().put(1_000).said(Ask::Look { queue: 1 }, Answer::Seen(Vec::new())).honest();
-    look(story().put(1_000), Shown::Dead).lie(Kind::Contradiction);
+    look(story().put(1_000), Shown::Dead(1_000)).lie(Kind::Contradiction);
     look(ack(story().put(1_000).taken(1_000, 1, 7), 7), Shown::Ready).lie(Kind::Resurrected);
 }
 
@@ -514,4 +543,268 @@ fn a_revive_of_all_may_meet_what_is_put_meanwhile() {
     let mut story = story.at(2_000).said(sweep, Answer::Done);
     story.end(put, Answer::Put(PutHeard::Created { id: ID, due: 1_000 }));
     story.listed(2_000, 0, Shown::Ready).honest();
+}
+
+fn set(story: Story, setting: &'static str, value: &str) -> Story {
+    let value = Some(value.to_owned());
+    story.said(Ask::Configure { queue: 1, setting, value }, Answer::Done)
+}
+
+fn buried(story: Story) -> Story {
+    let bury = Action::Bury { priority: None };
+    story.put(1_000).taken(1_000, 1, 7).settled(7, bury, SettleHeard::Dead)
+}
+
+fn got(story: Story, dead: bool, found: Found) -> Story {
+    story.said(Ask::Get(MESSAGE.group(), Target::Message(1), dead), Answer::Got(found))
+}
+
+/// Message 1 as it is dead since `died`.
+fn dead_sight(story: &Story, died: i64) -> Found {
+    let Answer::Listed(sights) = story.sight(1_000, 1, Shown::Dead(died)) else { unreachable!() };
+    Found::Message(sights[0].1.clone())
+}
+
+#[test]
+fn what_is_dead_stays_dead_where_no_retention_is_set() {
+    buried(story()).at(9_000_000).nothing_listed().lie(Kind::Lost);
+    got(buried(story()).at(9_000_000), false, Found::Nothing).lie(Kind::Lost);
+    let story = buried(story()).at(9_000_000);
+    let found = dead_sight(&story, 1_000);
+    got(story, false, found).honest();
+}
+
+#[test]
+fn a_dead_message_is_gone_when_its_time_is_over_and_not_before() {
+    let kept = |now: i64| buried(set(story(), DEAD_TTL, "500")).at(now);
+    let shown = |story: Story| {
+        let found = dead_sight(&story, 1_000);
+        got(story, false, found)
+    };
+    shown(kept(1_499)).honest();
+    got(kept(1_499), false, Found::Nothing).lie(Kind::Lost);
+    got(kept(1_500), false, Found::Nothing).honest();
+    shown(kept(1_500)).lie(Kind::Contradiction);
+    kept(1_500).nothing_listed().honest();
+    let revive =
+        |story: Story, heard| story.said(Ask::Revive(MESSAGE, Due::At(1_000)), Answer::Raised(heard));
+    revive(kept(1_499), Raised::Done).honest();
+    revive(kept(1_500), Raised::Done).lie(Kind::Contradiction);
+    revive(kept(1_500), Raised::NotFound).honest();
+    // Once it was taken away it does not come back, though its queue keeps the dead for longer now.
+    let later = |story: Story| set(story, DEAD_TTL, "5000");
+    shown(later(kept(1_400)).at(1_600)).honest();
+    got(later(kept(1_600)), false, Found::Nothing).honest();
+    got(later(kept(1_400)).at(1_600), false, Found::Nothing).lie(Kind::Lost);
+}
+
+#[test]
+fn no_more_dead_go_than_others_have_died_since() {
+    let second = Address { queue: 1, key: None, no: 2 };
+    let of_two = |most: &str| {
+        let story = buried(set(story(), DEAD_MAX, most)).at(1_010);
+        let answer = Answer::Put(PutHeard::Created { id: 2, due: 1_010 });
+        let mut story = story.said(Ask::Put(second.group(), spec(2, 1_010)), answer);
+        let delivered = Delivered { no: 2, id: 2, token: 8, ..story.delivery(1_010, 1, 8) };
+        story = story.said(take(), Answer::Took(vec![(second, delivered)]));
+        let bury = Ask::Settle { message: second, token: 8, action: Action::Bury { priority: None } };
+        story.said(bury, Answer::Settled(SettleHeard::Dead))
+    };
+    let lost = |story: Story, address: Address| {
+        let ask = Ask::Get(address.group(), Target::Message(address.no), false);
+        story.said(ask, Answer::Got(Found::Nothing))
+    };
+    lost(of_two("1"), MESSAGE).honest();
+    lost(of_two("2"), MESSAGE).lie(Kind::Lost);
+    // The younger one is not the first to go.
+    lost(of_two("1"), second).lie(Kind::Lost);
+    lost(of_two("0"), second).honest();
+    let counted = |most, dead, rests| {
+        let story = of_two(most);
+        let expected = story.oracle.tallies(1, story.reading(), rests).expect("all is known");
+        let counted = Tallies { dead, ..Tallies::default() };
+        expected.allows(counted).then_some(()).ok_or(expected.kind(counted))
+    };
+    assert_eq!(counted("1", 1, true), Ok(()));
+    assert_eq!(counted("1", 2, false), Ok(()));
+    assert_eq!(counted("1", 2, true), Err(Kind::Retained));
+    assert_eq!(counted("2", 1, true), Err(Kind::Contradiction));
+}
+
+#[test]
+fn a_loss_of_power_may_bring_back_what_retention_took_away() {
+    let gone = || {
+        let story = buried(set(on_a_machine(), DEAD_TTL, "500")).at(1_500);
+        got(story, false, Found::Nothing)
+    };
+    let mut back = gone().power_failed();
+    // The clock has been stepped back meanwhile.
+    back.now = 1_400;
+    let found = dead_sight(&back, 1_000);
+    got(back, false, found).honest();
+    gone().power_failed().nothing_listed().honest();
+}
+
+#[test]
+fn the_receipt_of_an_ended_lease_proves_nothing() {
+    let ended = |story: Story, takes, heard| {
+        story.said(Ask::EndLease { message: MESSAGE, takes }, Answer::Ended(heard))
+    };
+    let held = || story().put(1_000).taken(1_000, 1, 7).at(1_010);
+    let done = || ended(held(), 1, Ended::Done(SettleHeard::Ready));
+    done().settled(7, Action::Ack, SettleHeard::LeaseLost).listed(1_000, 1, Shown::Ready).honest();
+    ack(done(), 7).lie(Kind::Contradiction);
+    done().taken(1_000, 2, 8).honest();
+    done().killed().listed(1_000, 1, Shown::Leased(1_100)).lie(Kind::Contradiction);
+    // No attempt was spent.
+    done().taken(1_000, 1, 8).lie(Kind::Contradiction);
+    ended(held(), 2, Ended::Changed { takes: 1 }).honest();
+    ended(held(), 2, Ended::Done(SettleHeard::Ready)).lie(Kind::Contradiction);
+    ended(held(), 1, Ended::Changed { takes: 1 }).lie(Kind::Contradiction);
+    ack(ended(held(), 2, Ended::Changed { takes: 1 }), 7).honest();
+    ended(held().at(1_100), 1, Ended::NotLeased).honest();
+    ended(held(), 1, Ended::NotLeased).lie(Kind::Contradiction);
+    ended(ack(held(), 7), 1, Ended::NotFound).honest();
+    let last = || held().at(1_100).taken(1_000, 2, 8).at(1_200).taken(1_000, 3, 9).at(1_210);
+    ended(last(), 3, Ended::Done(SettleHeard::Dead)).listed(1_000, 3, Shown::Dead(1_210)).honest();
+    ended(last(), 3, Ended::Done(SettleHeard::Ready)).lie(Kind::Contradiction);
+}
+
+#[test]
+fn a_message_waits_after_a_lapse_where_its_queue_says_so() {
+    let policy = |from: &str| set(set(story(), "lapse_backoff", from), "backoff", "200 100 1000 0");
+    let lapsed = |story: Story| story.put(1_000).taken(1_000, 1, 7).at(1_100);
+    lapsed(policy("second")).taken(1_000, 2, 8).honest();
+    lapsed(policy("first")).listed(1_300, 1, Shown::Scheduled).honest();
+    lapsed(policy("first")).listed(1_000, 1, Shown::Ready).lie(Kind::Contradiction);
+    lapsed(policy("first")).taken(1_000, 2, 8).lie(Kind::Early);
+    // It counts from the deadline, whoever notices it.
+    lapsed(policy("first")).at(1_300).taken(1_300, 2, 8).honest();
+    let twice = || lapsed(policy("second")).taken(1_000, 2, 8).at(1_250);
+    twice().listed(1_400, 2, Shown::Scheduled).honest();
+    twice().listed(1_400, 2, Shown::Ready).lie(Kind::Contradiction);
+}
+
+#[test]
+fn what_expires_is_gone_or_dead_as_its_queue_says() {
+    let expired = |what: &str| {
+        let spec = Spec { expires: Some(1_500), ..spec(1, 1_000) };
+        let answer = Answer::Put(PutHeard::Created { id: ID, due: 1_000 });
+        set(story(), ON_EXPIRY, what).said(Ask::Put(MESSAGE.group(), spec), answer).at(1_500)
+    };
+    got(expired("drop"), false, Found::Nothing).nothing_listed().honest();
+    got(expired("dead"), false, Found::Nothing).lie(Kind::Lost);
+    expired("dead").listed(1_000, 0, Shown::Dead(1_500)).honest();
+    expired("drop").listed(1_000, 0, Shown::Dead(1_500)).lie(Kind::Contradiction);
+    expired("drop").at(1_499).nothing_listed().lie(Kind::Lost);
+    // What was dead stays so; what expires while it is held goes when it is given back.
+    set(expired("dead").listed(1_000, 0, Shown::Dead(1_500)), ON_EXPIRY, "drop")
+        .listed(1_000, 0, Shown::Dead(1_500))
+        .honest();
+    let release = Action::Release { due: None, priority: None };
+    let held = || expired("drop").at(1_450).taken(1_000, 1, 7).at(1_510);
+    held().settled(7, release, SettleHeard::Gone).honest();
+    held().settled(7, release, SettleHeard::Dead).lie(Kind::Contradiction);
+}
+
+#[test]
+fn more_leased_than_a_queue_allows_are_reported() {
+    let second = Address { queue: 1, key: None, no: 2 };
+    let held = |most: &str| {
+        let answer = Answer::Put(PutHeard::Created { id: 2, due: 1_000 });
+        let story = set(story().put(1_000), policy::MAX_LEASED, most);
+        let story = story.said(Ask::Put(second.group(), spec(2, 1_000)), answer);
+        let mut ready = story.oracle.ready(&[1], story.reading()).expect("all is known");
+        assert_eq!(ready.len(), most.parse::<usize>().unwrap().min(2));
+        ready.truncate(1);
+        story.taken(1_000, 1, 7).at(1_010)
+    };
+    let taken = |story: Story| {
+        let delivered = Delivered { no: 2, id: 2, ..story.delivery(1_000, 1, 8) };
+        story.said(take(), Answer::Took(vec![(second, delivered)]))
+    };
+    taken(held("1")).lie(Kind::CapPassed);
+    taken(held("2")).honest();
+    taken(ack(held("1"), 7)).honest();
+    taken(held("1").at(1_100)).honest();
+    // A lowered cap ends no lease.
+    ack(set(taken(held("2")), policy::MAX_LEASED, "1"), 7).honest();
+}
+
+#[test]
+fn a_put_of_something_else_under_a_token_changes_nothing() {
+    let token = Spec { token: true, ..spec(1, 2_000) };
+    let mismatched = |heard| {
+        let mut first = story();
+        first.oracle.pin(MESSAGE.group());
+        let answer = Answer::Put(PutHeard::Created { id: ID, due: 2_000 });
+        let story = first.said(Ask::Put(MESSAGE.group(), token), answer).cancelled(Changed::Cancelled(ID));
+        story.said(Ask::Mismatch { group: MESSAGE.group(), no: 1 }, Answer::Put(heard)).nothing_listed()
+    };
+    mismatched(PutHeard::Mismatch { id: ID }).honest();
+    mismatched(PutHeard::Mismatch { id: ID + 1 }).lie(Kind::Contradiction);
+    mismatched(PutHeard::Created { id: ID, due: 2_000 }).lie(Kind::Contradiction);
+}
+
+#[test]
+fn the_youngest_of_the_dead_is_found_by_key_and_only_where_none_is_live() {
+    let died = |no: u64, now: i64, story: Story| {
+        let id = u128::from(no);
+        let story = keyed_put(story.at(now), no, OnConflict::Reject, PutHeard::Created { id, due: 2_000 });
+        let terms = TERMS;
+        let delivered = Delivered { no, id, due: now, keyed: true, ..story.delivery(now, 1, id) };
+        let story = story.said(
+            Ask::TakeById { message: keyed(no), terms },
+            Answer::TookById(TakenById::Delivered(delivered)),
+        );
+        let bury = Action::Bury { priority: None };
+        let ask = Ask::Settle { message: keyed(no), token: id, action: bury };
+        story.said(ask, Answer::Settled(SettleHeard::Dead))
+    };
+    let two = || died(2, 1_200, died(1, 1_100, story()));
+    let by_key = |story: Story, dead, found| {
+        story.said(Ask::Get(keyed(1).group(), Target::Key, dead), Answer::Got(found))
+    };
+    let sight = |no: u64, died: i64| {
+        let (id, shown) = (u128::from(no), Shown::Dead(died));
+        let (attempt, takes) = (1, 1);
+        Found::Message(Sight {
+            no,
+            id,
+            due: died,
+            priority: 1,
+            attempt,
+            takes,
+            keyed: true,
+            holder: None,
+            shown,
+        })
+    };
+    by_key(two(), true, sight(2, 1_200)).honest();
+    by_key(two(), true, sight(1, 1_100)).lie(Kind::Contradiction);
+    by_key(two(), true, Found::Nothing).lie(Kind::Contradiction);
+    by_key(two(), false, Found::Nothing).honest();
+    by_key(two(), false, sight(2, 1_200)).lie(Kind::Contradiction);
+    let live = || keyed_put(two().at(1_300), 3, OnConflict::Reject, PutHeard::Created { id: 3, due: 2_000 });
+    by_key(live(), true, sight(2, 1_200)).lie(Kind::Contradiction);
+    by_key(live(), true, Found::Nothing).lie(Kind::Lost);
+}
+
+#[test]
+fn a_holder_is_shown_while_it_holds_and_no_longer() {
+    let held = || {
+        let terms = Terms { holder: Some(3), ..TERMS };
+        let story = story().put(1_000);
+        let delivered = Delivered { terms, ..story.delivery(1_000, 1, 7) };
+        story.said(Ask::Take { queues: vec![1], terms }, Answer::Took(vec![(MESSAGE, delivered)]))
+    };
+    let listed = |story: Story, attempt, holder, shown| {
+        let Answer::Listed(mut sights) = story.sight(1_000, attempt, shown) else { unreachable!() };
+        sights[0].1.holder = holder;
+        story.said(Ask::ListAll { queue: 1 }, Answer::Listed(sights))
+    };
+    listed(held(), 1, Some(3), Shown::Leased(1_100)).honest();
+    listed(held(), 1, None, Shown::Leased(1_100)).lie(Kind::Contradiction);
+    listed(held().at(1_100), 1, None, Shown::Ready).honest();
+    listed(held().at(1_100), 1, Some(3), Shown::Ready).lie(Kind::Contradiction);
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 
 use super::linearize::{DeadEnd, Deed, Effect, Unexplained, explain};
+use super::policy::Policy;
 use super::window::{Rules, Seq};
 
 /// How many explained deeds are kept for a report.
@@ -81,13 +82,13 @@ where
     }
 
     /// Explains what waits, unless a command that began before `horizon` could still change it.
-    pub(super) fn settle(&mut self, horizon: Seq, rules: &Rules) -> Settled<E> {
+    pub(super) fn settle(&mut self, horizon: Seq, rules: &Rules, policy: &Policy) -> Settled<E> {
         let Some(last) = self.deeds.iter().map(|deed| deed.end).max() else { return Settled::Fine };
         if !self.open.is_empty() || horizon <= last {
             return Settled::Fine;
         }
         let deeds = std::mem::take(&mut self.deeds);
-        let outcome = explain(&self.states, &deeds, rules);
+        let outcome = explain(&self.states, &deeds, rules, policy);
         for deed in &deeds {
             if self.history.len() == HISTORY {
                 self.history.pop_front();

@@ -5,6 +5,7 @@ use std::fmt;
 use super::group::{Changed, Found, Move, Raised, SettleHeard, State, Target, What};
 use super::linearize::{DeadEnd, Deed};
 use super::message::Phase;
+use super::policy::Policy;
 use super::window::{At, Rules};
 
 /// A promise that was broken.
@@ -30,6 +31,10 @@ pub(crate) enum Kind {
     Withheld,
     /// Other bytes than were put.
     WrongBytes,
+    /// More dead messages than their queue keeps, or for longer.
+    Retained,
+    /// More messages leased than their queue allows.
+    CapPassed,
     /// A setting that reads otherwise than it was set, or a pause that did not hold.
     Setting,
     /// Says again and again that there is something to do, and does nothing.
@@ -56,10 +61,10 @@ impl fmt::Display for Violation {
 }
 
 /// Which promise was broken where nothing explains what was heard.
-pub(super) fn diagnose(deeds: &[Deed<What>], end: &DeadEnd<State>, rules: &Rules) -> Kind {
+pub(super) fn diagnose(deeds: &[Deed<What>], end: &DeadEnd<State>, rules: &Rules, policy: &Policy) -> Kind {
     let kinds = end.stuck.iter().map(|place| {
         let deed = &deeds[*place];
-        let at = At { begin: deed.begin, end: deed.end, window: deed.window, rules };
+        let at = At { begin: deed.begin, end: deed.end, window: deed.window, rules, policy };
         kind(&deed.effect, &end.state, at)
     });
     // Where several commands are stuck, all but the culprit are stuck only for now.
@@ -67,7 +72,7 @@ pub(super) fn diagnose(deeds: &[Deed<What>], end: &DeadEnd<State>, rules: &Rules
 }
 
 fn kind(what: &What, state: &State, at: At<'_>) -> Kind {
-    let find = |no: u64| state.messages.iter().find(|message| message.no == no);
+    let find = |no: u64| state.messages.iter().find(|message| message.no == no && !message.is_gone());
     let is_there = |target: &Target| match target {
         Target::Message(no) => find(*no).is_some(),
         Target::Key => state.messages.iter().any(|message| message.owns_key()),
@@ -76,11 +81,11 @@ fn kind(what: &What, state: &State, at: At<'_>) -> Kind {
         What::Taken(delivered) => match find(delivered.no) {
             None => Kind::Resurrected,
             Some(message) => {
-                let phases = message.versions(at, false).into_iter().map(|version| version.standing.phase);
-                match phases.max() {
+                let versions = message.versions(at, false);
+                match versions.iter().map(|version| version.standing.phase).max() {
                     Some(Phase::Leased(_)) => Kind::TwoReceipts,
-                    Some(Phase::Dead) => Kind::Resurrected,
-                    _ if !message.may_be_ready(at) => Kind::Early,
+                    Some(Phase::Dead(_) | Phase::Gone(_)) => Kind::Resurrected,
+                    _ if !versions.iter().any(|version| version.may_be_ready(at)) => Kind::Early,
                     _ => Kind::Contradiction,
                 }
             }
@@ -88,7 +93,7 @@ fn kind(what: &What, state: &State, at: At<'_>) -> Kind {
         What::Listed(sight) | What::Got { found: Found::Message(sight), .. } if find(sight.no).is_none() => {
             Kind::Resurrected
         }
-        What::Got { target, found: Found::Nothing }
+        What::Got { target, found: Found::Nothing, .. }
         | What::Cancel { target, heard: Some(Changed::NotFound) }
         | What::Reschedule { target, heard: Some(Move::NotFound), .. }
             if is_there(target) =>

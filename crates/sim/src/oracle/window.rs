@@ -1,5 +1,7 @@
 //! When something happened, as far as the outside can tell.
 
+use super::policy::Policy;
+
 /// A place in the one order in which the oracle hears of things.
 pub(crate) type Seq = u64;
 
@@ -75,7 +77,7 @@ pub(crate) struct Rules {
     pub(crate) readings: Vec<(Seq, i64)>,
 }
 
-/// How long an expired message may still be listed as waiting.
+/// How long an expired message may still be listed as waiting, and a dead one be counted whose time is over.
 pub(crate) const EXPIRY_IN_LISTS_MS: i64 = 60_000;
 
 impl Rules {
@@ -117,4 +119,6 @@ pub(crate) struct At<'a> {
     pub(crate) window: Window,
     /// What else there is to know.
     pub(crate) rules: &'a Rules,
+    /// What the settings of the queue may have been.
+    pub(crate) policy: &'a Policy,
 }

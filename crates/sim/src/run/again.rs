@@ -22,12 +22,14 @@ pub(super) struct Again {
     earliest: i64,
     latest: i64,
     is_repetition: bool,
+    /// Whether something else is sent under its token, which stands for it.
+    pub(super) is_mismatch: bool,
 }
 
 impl Again {
     /// A put that is sent for the first time, at `wall`.
     pub(super) fn new(put: NewPut, wall: i64) -> Again {
-        Again { put, earliest: wall, latest: wall, is_repetition: false }
+        Again { put, earliest: wall, latest: wall, is_repetition: false, is_mismatch: false }
     }
 
     /// It as a repetition; nothing if it is too late for one.
@@ -51,6 +53,7 @@ impl World {
     pub(super) fn pass_time(&mut self) {
         let under_way = self.flights.iter_mut().filter_map(|flight| match &mut flight.about {
             About::Put(again) if again.put.spec.token => Some(&mut **again),
+            About::Mismatch(again) => Some(&mut **again),
             _ => None,
         });
         let mut watched: Vec<&mut Again> = under_way.collect();

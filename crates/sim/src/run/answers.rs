@@ -7,7 +7,8 @@ use dwell_store::{
 };
 
 use crate::oracle::{
-    Address, Answer, Changed, Delivered, Found, Move, PutHeard, Raised, SettleHeard, Shown, Sight, TakenById,
+    Address, Answer, Changed, Delivered, Ended, Found, Move, PutHeard, Raised, SettleHeard, Shown, Sight,
+    TakenById, Terms,
 };
 use crate::workload::{body, key_name, queue_name, words};
 
@@ -73,6 +74,7 @@ pub(crate) fn put(answer: &Result<PutAnswer>) -> Fate {
         }
         Err(Error::KeyTaken { id }) => PutHeard::KeyTaken { id: id.as_bits() },
         Err(Error::Leased { id }) => PutHeard::Leased { id: id.as_bits() },
+        Err(Error::IdempotencyMismatch { id }) => PutHeard::Mismatch { id: id.as_bits() },
         // A repetition may come when its expiry is past; it is refused then, or answered as before.
         Err(Error::Invalid(Invalid::ExpiresBeforeDue { .. })) => PutHeard::Refused,
         Err(error) => return other(error),
@@ -102,8 +104,12 @@ pub(crate) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
         keyed: message.key.is_some(),
         token: delivery.receipt.token.0,
         taken_at: delivery.taken_at.as_ms(),
-        lease_ms: delivery.lease_until.as_ms() - delivery.taken_at.as_ms(),
-        bound: lease.bound,
+        terms: Terms {
+            lease_ms: delivery.lease_until.as_ms() - delivery.taken_at.as_ms(),
+            bound: lease.bound,
+            holder: words::held_by(message)?,
+        },
+        takes: message.standing.counts.takes,
         lapses: message.standing.counts.lapses,
     };
     Some((address, delivered))
@@ -140,15 +146,34 @@ pub(crate) fn took_by_id(answer: &Result<Delivery>) -> Fate {
 
 pub(crate) fn settled(answer: &Result<Settled>) -> Fate {
     let heard = match answer {
-        Ok(Settled::Gone) => SettleHeard::Gone,
-        Ok(Settled::Scheduled(due)) => SettleHeard::Scheduled(due.as_ms()),
-        Ok(Settled::Ready) => SettleHeard::Ready,
-        Ok(Settled::Dead(_)) => SettleHeard::Dead,
-        Ok(Settled::Leased(until)) => SettleHeard::Leased(until.as_ms()),
+        Ok(settled) => became(settled),
         Err(Error::LeaseLost) => SettleHeard::LeaseLost,
         Err(error) => return other(error),
     };
     Fate::Heard(Answer::Settled(heard))
+}
+
+/// What has become of a message whose lease was settled or ended.
+fn became(settled: &Settled) -> SettleHeard {
+    match settled {
+        Settled::Gone => SettleHeard::Gone,
+        Settled::Scheduled(due) => SettleHeard::Scheduled(due.as_ms()),
+        Settled::Ready => SettleHeard::Ready,
+        Settled::Dead(_) => SettleHeard::Dead,
+        Settled::Leased(until) => SettleHeard::Leased(until.as_ms()),
+    }
+}
+
+/// The answer to the end of a lease.
+pub(crate) fn ended(answer: &Result<Settled>) -> Fate {
+    let heard = match answer {
+        Ok(settled) => Ended::Done(became(settled)),
+        Err(Error::NotLeased { .. }) => Ended::NotLeased,
+        Err(Error::LeaseChanged { takes, .. }) => Ended::Changed { takes: *takes },
+        Err(error) if is_nowhere(error) => Ended::NotFound,
+        Err(error) => return other(error),
+    };
+    Fate::Heard(Answer::Ended(heard))
 }
 
 pub(crate) fn cancelled(answer: &Result<Cancelled>) -> Fate {
@@ -217,12 +242,14 @@ fn sight(message: &Message<Bytes>) -> Option<(Address, Sight)> {
         due: message.standing.due.as_ms(),
         priority: message.standing.priority,
         attempt: message.standing.attempt(),
+        takes: message.standing.counts.takes,
         keyed: message.key.is_some(),
+        holder: words::held_by(message)?,
         shown: match message.standing.state {
             State::Scheduled => Shown::Scheduled,
             State::Ready => Shown::Ready,
             State::Leased(lease) => Shown::Leased(lease.deadline.as_ms()),
-            State::Dead(_) => Shown::Dead,
+            State::Dead(death) => Shown::Dead(death.at.as_ms()),
         },
     };
     Some((address, sight))

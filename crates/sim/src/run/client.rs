@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use dwell_model::{Message, MessageId, Receipt, StateKind};
+use dwell_model::{Message, MessageId, Receipt, SettingChange, StateKind};
 use dwell_store::{
     self as wish, Cancelled, Delivery, Error, LeaseTerms, PutAnswer, Rescheduled, Result, Settled, Store,
     Swept,
@@ -16,7 +16,7 @@ use super::answers::{self, Fate};
 use super::disaster::Climate;
 use super::world::World;
 use crate::oracle::{
-    Address, Answer, Ask, Attempt, Due, GroupId, Kind, Member, Op, PutHeard, Sweep, TakenById, Target,
+    Address, Answer, Ask, Attempt, Due, GroupId, Kind, Member, Op, PutHeard, Sweep, TakenById, Target, Terms,
 };
 use crate::workload::{self, Choice, key_name, queue_name, words};
 
@@ -26,6 +26,15 @@ pub(super) struct Held {
     address: Address,
     id: MessageId,
     receipt: Receipt,
+    /// Which take of the message it was.
+    takes: u32,
+}
+
+impl Held {
+    /// The queue that it was handed out from.
+    pub(super) fn queue(&self) -> u32 {
+        self.address.queue
+    }
 }
 
 /// Commands under way, in one call to the store.
@@ -43,7 +52,11 @@ pub(super) struct Flight {
 /// What a call is about, for when its answer is here.
 pub(super) enum About {
     Put(Box<Again>),
+    /// Something else under the token of this put.
+    Mismatch(Box<Again>),
     Settle(Vec<(Held, bool)>),
+    EndLease(Vec<(Address, MessageId)>),
+    Discard(u32),
     Other,
 }
 
@@ -54,6 +67,7 @@ pub(super) enum Said {
     Took(Result<Vec<Delivery>>),
     TookById(Result<Delivery>),
     Settled(Vec<Result<Settled>>),
+    Ended(Vec<Result<Settled>>),
     Cancelled(Result<Cancelled>),
     Moved(Result<Rescheduled>),
     Got(Result<Message>),
@@ -67,16 +81,24 @@ impl World {
     pub(super) fn send(&mut self) {
         if let Some(again) = self.again.take() {
             let (group, no) = (again.put.address.group(), again.put.spec.no);
-            if let Some(again) = again.repeated() {
+            if let Some(mut again) = again.repeated() {
+                if again.is_mismatch {
+                    return self.send_mismatch(again);
+                }
+                if self.uses.percent(&mut self.rng, 50) {
+                    let now = self.wall();
+                    again.put = workload::again_otherwise(&mut self.rng, &again.put, now);
+                }
                 return self.send_put(again);
             }
             self.oracle.unpin(group, no);
         }
-        match workload::choose(&mut self.rng) {
+        match workload::choose(&mut self.rng, self.uses) {
             Choice::Put => self.put(),
             Choice::Take => self.take(),
             Choice::Settle => self.settle(),
             Choice::Stale => self.settle_spent(),
+            Choice::EndLease => self.end_leases(),
             Choice::TakeById => self.take_by_id(),
             Choice::Cancel => self.cancel(),
             Choice::Reschedule => self.reschedule(),
@@ -85,6 +107,7 @@ impl World {
             Choice::Revive => self.revive(),
             Choice::Discard => self.discard(),
             Choice::Configure => self.configure(),
+            Choice::Retain => self.retain(),
             Choice::Sweep => self.sweep(),
         }
     }
@@ -129,6 +152,16 @@ impl World {
         self.fly(vec![op], About::Put(Box::new(again)), future);
     }
 
+    /// Sends something else under the token of a put that was answered.
+    fn send_mismatch(&mut self, again: Again) {
+        let no = self.pool.next_no();
+        let put = workload::mismatched(&mut self.rng, &again.put, no);
+        let op = self.begin(Ask::Mismatch { group: again.put.address.group(), no: again.put.spec.no });
+        let store = self.store();
+        let future = async move { Said::Put(one(store.put(vec![put]).await)) };
+        self.fly(vec![op], About::Mismatch(Box::new(again)), future);
+    }
+
     fn take(&mut self) {
         let queues = workload::queues(&mut self.rng);
         let lease_ms = workload::lease_ms(&mut self.rng);
@@ -138,7 +171,9 @@ impl World {
             .wait_ms(*self.rng.pick(&[0, 0, 50, 3_000]))
             .lease_ms(lease_ms);
         take.bound = bound;
-        let op = self.begin(Ask::Take { queues, lease_ms: lease_ms as i64, bound });
+        let terms = workload::terms(&mut self.rng, self.uses, lease_ms, bound);
+        take.holder = terms.holder.map(words::holder);
+        let op = self.begin(Ask::Take { queues, terms });
         let store = self.store();
         let future = Box::pin(async move { Said::Took(store.take(take).await) });
         self.launch(Flight { ops: vec![op], is_take: true, is_sweep: false, about: About::Other, future });
@@ -148,11 +183,14 @@ impl World {
         let Some((address, id)) = self.some_message() else { return };
         let lease_ms = workload::lease_ms(&mut self.rng);
         let bound = self.rng.percent(20);
-        let op = self.begin(Ask::TakeById { message: address, lease_ms: lease_ms as i64, bound });
+        let terms = workload::terms(&mut self.rng, self.uses, lease_ms, bound);
+        let op = self.begin(Ask::TakeById { message: address, terms });
         let store = self.store();
         let queue = queue_name(address.queue);
         self.fly(vec![op], About::Other, async move {
-            let terms = LeaseTerms { bound, ..LeaseTerms::of_ms(lease_ms) };
+            let Terms { bound, holder, .. } = terms;
+            let terms =
+                LeaseTerms { bound, holder: holder.map(words::holder), ..LeaseTerms::of_ms(lease_ms) };
             Said::TookById(store.take_id(queue, id, terms).await)
         });
     }
@@ -193,6 +231,35 @@ impl World {
         }
         let store = self.store();
         self.fly(ops, About::Settle(about), async move { Said::Settled(store.settle(settles).await) });
+    }
+
+    /// Ends leases of a queue, as an operator does: those that are in force as far as is known, and now and then one that nobody
+    /// holds. Who held them goes on to settle, in vain.
+    fn end_leases(&mut self) {
+        let (mut queue, mut leases) = (None, Vec::new());
+        for _ in 0..self.rng.between(1, 3) {
+            let meant = if self.rng.percent(85) && !self.held.is_empty() {
+                let held = self.rng.pick(&self.held).clone();
+                let takes = workload::meant_take(&mut self.rng, held.takes);
+                Some((held.address, held.id, takes))
+            } else {
+                self.some_message().map(|(address, id)| (address, id, 1))
+            };
+            leases.extend(meant.filter(|(address, ..)| {
+                *queue.get_or_insert(address.queue) == address.queue && !self.is_crowded(address.group())
+            }));
+        }
+        let Some(queue) = queue.filter(|_| !leases.is_empty()) else { return };
+        let ask = |(message, _, takes): &(Address, MessageId, u32)| Ask::EndLease {
+            message: *message,
+            takes: *takes,
+        };
+        let asks: Vec<Ask> = leases.iter().map(ask).collect();
+        let ops = asks.into_iter().map(|ask| self.begin(ask)).collect();
+        let about = About::EndLease(leases.iter().map(|(address, id, _)| (*address, *id)).collect());
+        let named = leases.into_iter().map(|(_, id, takes)| wish::LeaseRef { id, takes }).collect();
+        let store = self.store();
+        self.fly(ops, about, async move { Said::Ended(store.expire_lease(queue_name(queue), named).await) });
     }
 
     fn some_message(&mut self) -> Option<(Address, MessageId)> {
@@ -238,12 +305,13 @@ impl World {
 
     fn get(&mut self) {
         let Some((group, target, wish)) = self.some_target() else { return };
-        let op = self.begin(Ask::Get(group, target));
+        let dead = self.uses.percent(&mut self.rng, 50);
+        let op = self.begin(Ask::Get(group, target, dead));
         let (store, queue) = (self.store(), queue_name(group.queue));
         self.fly(
             vec![op],
             About::Other,
-            async move { Said::Got(one(store.get(queue, vec![wish], false).await)) },
+            async move { Said::Got(one(store.get(queue, vec![wish], dead).await)) },
         );
     }
 
@@ -271,7 +339,7 @@ impl World {
         let Some((address, id)) = self.some_dead() else { return };
         let op = self.begin(Ask::Discard(address));
         let (store, queue) = (self.store(), queue_name(address.queue));
-        self.fly(vec![op], About::Other, async move {
+        self.fly(vec![op], About::Discard(address.queue), async move {
             Said::Raised(store.discard(queue, wish::Selection::Ids(vec![id])).await)
         });
     }
@@ -280,6 +348,16 @@ impl World {
         let queue = workload::queue(&mut self.rng);
         let now = self.wall();
         let change = workload::setting(&mut self.rng, now);
+        self.change(queue, change);
+    }
+
+    fn retain(&mut self) {
+        let queue = workload::queue(&mut self.rng);
+        let change = workload::retention(&mut self.rng);
+        self.change(queue, change);
+    }
+
+    fn change(&mut self, queue: u32, change: SettingChange) {
         let (setting, value) = words::change(&change);
         let op = self.begin(Ask::Configure { queue, setting, value });
         let store = self.store();
@@ -316,6 +394,7 @@ impl World {
             Said::Took(answer) => vec![answers::took(answer, bad_reads)],
             Said::TookById(answer) => vec![answers::took_by_id(answer)],
             Said::Settled(answers) => answers.iter().map(answers::settled).collect(),
+            Said::Ended(answers) => answers.iter().map(answers::ended).collect(),
             Said::Cancelled(answer) => vec![answers::cancelled(answer)],
             Said::Moved(answer) => vec![answers::moved(answer)],
             Said::Got(answer) => vec![answers::got(answer)],
@@ -324,6 +403,7 @@ impl World {
             Said::Swept(answer) => vec![answers::done(answer)],
         };
         self.note_failure(&ops, &said);
+        self.note_deaths(&about, &said);
         if let (Said::Put(Ok(answer)), Fate::Heard(Answer::Put(heard)), About::Put(again)) =
             (&said, &fates[0], &about)
             && matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. })
@@ -337,7 +417,7 @@ impl World {
             }
         }
         // Whose key cannot be looked up is refused for that.
-        if let Said::Put(answer) = &said
+        if let (Said::Put(answer), About::Put(_)) = (&said, &about)
             && !matches!(answer, Err(Error::Overloaded { .. } | Error::DiskFull { .. }))
         {
             self.puts_decided += 1;
@@ -358,11 +438,24 @@ impl World {
             self.unread.push(op);
         }
         match (said, about) {
-            (Said::Put(_), About::Put(again)) if again.put.spec.token => {
-                if !heard[0] || self.rng.percent(10) {
+            (Said::Put(answer), About::Put(mut again)) if again.put.spec.token => {
+                again.is_mismatch = answer.is_ok() && self.uses.percent(&mut self.rng, 15);
+                if !heard[0] || again.is_mismatch || self.rng.percent(10) {
                     self.repeat(*again);
                 } else {
                     self.oracle.unpin(again.put.address.group(), again.put.spec.no);
+                }
+            }
+            // What its token stands for is as it was.
+            (Said::Put(_), About::Mismatch(mut again)) => {
+                again.is_mismatch = false;
+                self.repeat(*again);
+            }
+            (Said::Ended(answers), About::EndLease(leases)) => {
+                for ((address, id), answer) in leases.into_iter().zip(answers) {
+                    if matches!(answer, Ok(Settled::Dead(_))) {
+                        self.pool.add_dead(&mut self.rng, address, id);
+                    }
                 }
             }
             (Said::Took(Ok(deliveries)), _) => deliveries.iter().for_each(|delivery| self.hold(delivery)),
@@ -392,7 +485,8 @@ impl World {
         let Some((address, _)) = answers::delivered(delivery) else { return };
         let id = delivery.message.id;
         self.pool.add(&mut self.rng, address, id);
-        self.held.push(Held { address, id, receipt: delivery.receipt.clone() });
+        let takes = delivery.message.standing.counts.takes;
+        self.held.push(Held { address, id, receipt: delivery.receipt.clone(), takes });
     }
 
     /// A put of unknown outcome, or any now and then, is sent again. One waits at a time.
@@ -420,7 +514,9 @@ impl World {
             | Said::Peeked(_, Err(error))
             | Said::Raised(Err(error))
             | Said::Swept(Err(error)) => vec![error],
-            Said::Settled(answers) => answers.iter().filter_map(|answer| answer.as_ref().err()).collect(),
+            Said::Settled(answers) | Said::Ended(answers) => {
+                answers.iter().filter_map(|answer| answer.as_ref().err()).collect()
+            }
             Said::Raised(Ok(swept)) => swept.refused.iter().map(|(_, error)| error).collect(),
             _ => Vec::new(),
         };

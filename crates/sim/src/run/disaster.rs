@@ -8,6 +8,8 @@ use dwell_engine::disk::{Calls, Crash, Fault};
 use dwell_engine::{Durability, Engine, OpenError};
 use dwell_model::MessageId;
 
+use super::client::About;
+use super::deaths::Deaths;
 use super::world::{Running, World};
 use crate::mutants::MutantStore;
 use crate::oracle::{Kind, Op, Reading};
@@ -381,10 +383,13 @@ impl World {
         let ops: Vec<Op> = self.flights.iter().flat_map(|flight| flight.ops.iter().copied()).collect();
         let flights = std::mem::take(&mut self.flights);
         for flight in flights {
-            if let super::client::About::Put(again) = flight.about
-                && again.put.spec.token
-            {
-                self.repeat(*again);
+            match flight.about {
+                About::Put(again) if again.put.spec.token => self.repeat(*again),
+                About::Mismatch(mut again) => {
+                    again.is_mismatch = false;
+                    self.repeat(*again);
+                }
+                _ => {}
             }
         }
         for op in ops.into_iter().chain(self.lost.drain(..)).chain(self.unread.drain(..)) {
@@ -473,6 +478,7 @@ impl World {
                     let store = Arc::new(MutantStore::new(Arc::new(engine.clone()), self.fault));
                     self.running = Some(Running { driver, engine, store });
                     self.oracle.reopened(now);
+                    self.deaths = Deaths::default();
                     self.reopened += 1;
                     return;
                 }

@@ -7,6 +7,7 @@
 //! - `answers`: what the engine's answers mean, in the oracle's words
 //! - `time`: how the clocks move
 //! - `disaster`: power failures, kills, disks that break or run full, and opening again after them
+//! - `deaths`: what the store counts as dead and discarded
 //! - `schedule`: which work in the background goes on between two turns
 //! - `invariants`: what must be so where nothing is uncertain
 //! - `totals`: many runs, and what they came to
@@ -15,6 +16,7 @@
 mod again;
 pub(crate) mod answers;
 mod client;
+mod deaths;
 mod disaster;
 mod invariants;
 mod schedule;

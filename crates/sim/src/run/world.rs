@@ -16,13 +16,14 @@ use super::Outcome;
 use super::again::Again;
 use super::answers::Fate;
 use super::client::{Flight, Held};
+use super::deaths::Deaths;
 use super::disaster::{Climate, Weather};
 use super::schedule::Schedule;
 use super::time;
 use super::trace::Trace;
 use crate::mutants::{Mutant, MutantDisk, StoreFault};
 use crate::oracle::{Address, Kind, Op, Oracle, Reading, Rules};
-use crate::workload::{self, Pool};
+use crate::workload::{self, Pool, Uses};
 
 /// After so many ticks the store is to come to rest. In between it is met with retirements half done.
 const TICKS_TO_REST: u64 = 16;
@@ -67,6 +68,9 @@ pub(super) struct World {
     pub(super) weather: Weather,
     pub(super) climate: Climate,
     schedule: Schedule,
+    pub(super) uses: Uses,
+    /// What the store must have counted as dead or discarded since it was opened.
+    pub(super) deaths: Deaths,
     /// The disk of a run in which it is full once has been.
     pub(super) is_filled: bool,
     /// Rot was copied while it was there, and so stays: some messages can not be read any more, for good.
@@ -161,6 +165,8 @@ impl World {
             weather: Weather::default(),
             climate,
             schedule,
+            uses: Uses::of(seed),
+            deaths: Deaths::default(),
             is_filled: false,
             is_scarred: false,
             sectors_lost: 0,
@@ -365,7 +371,7 @@ impl World {
     }
 
     /// Whether nothing is under way and nothing is wrong.
-    fn is_quiet(&self) -> bool {
+    pub(super) fn is_quiet(&self) -> bool {
         self.flights.is_empty()
             && self.lost.is_empty()
             && self.abandoned.is_empty()

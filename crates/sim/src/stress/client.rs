@@ -6,13 +6,15 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dwell_engine::Engine;
-use dwell_model::{MessageId, Receipt, StateKind};
-use dwell_store::{self as wish, Delivery, Error, LeaseTerms, Result, Settled, Store as _};
+use dwell_model::{MessageId, Receipt, SettingChange, StateKind};
+use dwell_store::{self as wish, Delivery, Error, LeaseRef, LeaseTerms, Result, Settled, Store as _};
 use dwell_testkit::Random;
 
 use super::Shared;
 use super::wait::polled;
-use crate::oracle::{Action, Address, Answer, Ask, GroupId, Kind, Member, Op, PutHeard, Sweep, Target};
+use crate::oracle::{
+    Action, Address, Answer, Ask, GroupId, Kind, Member, Op, PutHeard, Sweep, Target, Terms,
+};
 use crate::run::answers::{self, Fate};
 use crate::workload::{self, Choice, NewPut, key_name, queue_name, words};
 
@@ -52,6 +54,8 @@ struct Held {
     address: Address,
     id: MessageId,
     receipt: Receipt,
+    /// Which take of the message it was.
+    takes: u32,
 }
 
 /// What a caller keeps from one burst to the next.
@@ -62,11 +66,13 @@ pub(super) struct Hands {
     spent: Vec<Held>,
     /// A put that is to be sent again.
     again: Option<NewPut>,
+    /// Whether something else is to be sent under its token before: the store has answered it.
+    is_mismatch: bool,
 }
 
 impl Hands {
     pub(super) fn new(rng: Random) -> Hands {
-        Hands { rng, held: Vec::new(), spent: Vec::new(), again: None }
+        Hands { rng, held: Vec::new(), spent: Vec::new(), again: None, is_mismatch: false }
     }
 }
 
@@ -124,6 +130,7 @@ impl<'a> Client<'a> {
             self.give_up(flight);
         }
         // Time may leap before there is another burst.
+        self.hands.is_mismatch = false;
         if let Some(put) = self.hands.again.take() {
             self.shared.oracle().unpin(put.address.group(), put.spec.no);
         }
@@ -146,17 +153,25 @@ impl<'a> Client<'a> {
     }
 
     fn step(&mut self) {
-        if let Some(again) = self.hands.again.take() {
+        if let Some(mut again) = self.hands.again.take() {
+            if self.hands.is_mismatch {
+                self.hands.is_mismatch = false;
+                self.send_mismatch(&again);
+            }
+            if self.shared.uses.percent(&mut self.hands.rng, 50) {
+                again = workload::again_otherwise(&mut self.hands.rng, &again, self.shared.wall());
+            }
             return self.send_puts(vec![again]);
         }
         if self.hands.rng.percent(6) {
             return self.look();
         }
-        match workload::choose(&mut self.hands.rng) {
+        match workload::choose(&mut self.hands.rng, self.shared.uses) {
             Choice::Put => self.put(),
             Choice::Take => self.take(),
             Choice::Settle => self.settle(),
             Choice::Stale => self.settle_spent(),
+            Choice::EndLease => self.end_leases(),
             Choice::TakeById => self.take_by_id(),
             Choice::Cancel => self.cancel(),
             Choice::Reschedule => self.reschedule(),
@@ -165,6 +180,7 @@ impl<'a> Client<'a> {
             Choice::Revive => self.revive(),
             Choice::Discard => self.discard(),
             Choice::Configure => self.configure(),
+            Choice::Retain => self.retain(),
             Choice::Sweep => self.sweep(),
         }
     }
@@ -282,13 +298,25 @@ impl<'a> Client<'a> {
                 self.shared.pool().add(&mut self.hands.rng, put.address, answer.id);
             }
         }
-        for put in puts.into_iter().filter(|put| put.spec.token) {
+        let is_put: Vec<bool> = answers.iter().map(Result::is_ok).collect();
+        for (at, put) in puts.into_iter().enumerate().filter(|(_, put)| put.spec.token) {
             if self.may_repeat() && self.hands.again.is_none() && self.hands.rng.percent(10) {
+                let is_put = is_put.get(at).copied().unwrap_or_default();
+                self.hands.is_mismatch = is_put && self.shared.uses.percent(&mut self.hands.rng, 50);
                 self.hands.again = Some(put);
             } else {
                 self.shared.oracle().unpin(put.address.group(), put.spec.no);
             }
         }
+    }
+
+    /// Sends something else under the token of a put that was answered.
+    fn send_mismatch(&mut self, first: &NewPut) {
+        let no = self.shared.pool().next_no();
+        let put = workload::mismatched(&mut self.hands.rng, first, no);
+        let op = self.begin(Ask::Mismatch { group: first.address.group(), no: first.spec.no });
+        let answer = self.shared.answer("a put", self.engine.put(vec![put]));
+        self.conclude_each(vec![op], answer, answers::put);
     }
 
     /// Whether what is known of a put's token now is known when it comes again.
@@ -315,7 +343,9 @@ impl<'a> Client<'a> {
             take = take.wait_ms(*rng.pick(&[20, 3_000, 60_000]));
         }
         take.bound = bound;
-        let op = self.begin(Ask::Take { queues, lease_ms: lease_ms as i64, bound });
+        let terms = workload::terms(&mut self.hands.rng, self.shared.uses, lease_ms, bound);
+        take.holder = terms.holder.map(words::holder);
+        let op = self.begin(Ask::Take { queues, terms });
         if waits {
             let engine = self.engine.clone();
             let future = Box::pin(async move { engine.take(take).await });
@@ -379,7 +409,8 @@ impl<'a> Client<'a> {
         let Some((address, _)) = answers::delivered(delivery) else { return };
         let id = delivery.message.id;
         self.shared.pool().add(&mut self.hands.rng, address, id);
-        self.hands.held.push(Held { address, id, receipt: delivery.receipt.clone() });
+        let takes = delivery.message.standing.counts.takes;
+        self.hands.held.push(Held { address, id, receipt: delivery.receipt.clone(), takes });
     }
 
     fn settle(&mut self) {
@@ -434,6 +465,38 @@ impl<'a> Client<'a> {
         }
     }
 
+    /// Ends leases of a queue that this caller holds, as an operator does, and now and then one that nobody does. Others settle and
+    /// take meanwhile; this caller goes on to settle, in vain.
+    fn end_leases(&mut self) {
+        let (mut queue, mut leases) = (None, Vec::new());
+        for _ in 0..*self.hands.rng.pick(&[1, 1, 3, 20]) {
+            let meant = if self.hands.rng.percent(85) && !self.hands.held.is_empty() {
+                let held = self.hands.rng.pick(&self.hands.held).clone();
+                let takes = workload::meant_take(&mut self.hands.rng, held.takes);
+                Some((held.address, held.id, takes))
+            } else {
+                self.some_message().map(|(address, id)| (address, id, 1))
+            };
+            leases.extend(meant.filter(|(address, ..)| {
+                *queue.get_or_insert(address.queue) == address.queue && !self.is_crowded(address.group())
+            }));
+        }
+        let Some(queue) = queue.filter(|_| !leases.is_empty()) else { return };
+        let ask = |(message, _, takes): &(Address, MessageId, u32)| {
+            self.begin(Ask::EndLease { message: *message, takes: *takes })
+        };
+        let ops = leases.iter().map(ask).collect();
+        let named = leases.iter().map(|(_, id, takes)| LeaseRef { id: *id, takes: *takes }).collect();
+        let call = self.engine.expire_lease(queue_name(queue), named);
+        let answers = self.shared.answer("the end of leases", call);
+        let answers = self.conclude_each(ops, answers, answers::ended);
+        for ((address, id, _), answer) in leases.into_iter().zip(answers) {
+            if matches!(answer, Ok(Settled::Dead(_))) {
+                self.shared.pool().add_dead(&mut self.hands.rng, address, id);
+            }
+        }
+    }
+
     fn some_message(&mut self) -> Option<(Address, MessageId)> {
         let (address, id) = self.shared.pool().any(&mut self.hands.rng)?;
         (!self.is_crowded(address.group())).then_some((address, id))
@@ -466,12 +529,11 @@ impl<'a> Client<'a> {
         let Some((address, id)) = self.some_message() else { return };
         let lease_ms = workload::lease_ms(&mut self.hands.rng);
         let bound = self.burst.binds && self.hands.rng.percent(20);
-        let op = self.begin(Ask::TakeById { message: address, lease_ms: lease_ms as i64, bound });
-        let call = self.engine.take_id(
-            queue_name(address.queue),
-            id,
-            LeaseTerms { bound, ..LeaseTerms::of_ms(lease_ms) },
-        );
+        let terms = workload::terms(&mut self.hands.rng, self.shared.uses, lease_ms, bound);
+        let op = self.begin(Ask::TakeById { message: address, terms });
+        let Terms { bound, holder, .. } = terms;
+        let terms = LeaseTerms { bound, holder: holder.map(words::holder), ..LeaseTerms::of_ms(lease_ms) };
+        let call = self.engine.take_id(queue_name(address.queue), id, terms);
         let answer = self.shared.answer("a take by id", call);
         if let Some(Ok(delivery)) = self.conclude_one(op, answer, answers::took_by_id) {
             self.hold(&delivery);
@@ -501,10 +563,11 @@ impl<'a> Client<'a> {
 
     fn get(&mut self) {
         let Some((queue, targets)) = self.some_targets() else { return };
-        let ask = |(group, target, _): &_| self.begin(Ask::Get(*group, *target));
+        let dead = self.shared.uses.percent(&mut self.hands.rng, 50);
+        let ask = |(group, target, _): &_| self.begin(Ask::Get(*group, *target, dead));
         let ops = targets.iter().map(ask).collect();
         let wishes = targets.into_iter().map(|(_, _, wish)| wish).collect();
-        let answers = self.shared.answer("a get", self.engine.get(queue_name(queue), wishes, false));
+        let answers = self.shared.answer("a get", self.engine.get(queue_name(queue), wishes, dead));
         self.conclude_each(ops, answers, answers::got);
     }
 
@@ -536,6 +599,16 @@ impl<'a> Client<'a> {
     fn configure(&mut self) {
         let queue = workload::queue(&mut self.hands.rng);
         let change = workload::setting(&mut self.hands.rng, self.shared.wall());
+        self.change(queue, change);
+    }
+
+    fn retain(&mut self) {
+        let queue = workload::queue(&mut self.hands.rng);
+        let change = workload::retention(&mut self.hands.rng);
+        self.change(queue, change);
+    }
+
+    fn change(&mut self, queue: u32, change: SettingChange) {
         let (setting, value) = words::change(&change);
         let op = self.begin(Ask::Configure { queue, setting, value });
         let answer = self.shared.answer("a setting", self.engine.configure(queue_name(queue), vec![change]));

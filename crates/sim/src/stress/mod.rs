@@ -31,7 +31,7 @@ use dwell_time::{Clock, ManualClock, SystemClock};
 use self::client::{Burst, Client, Hands};
 use crate::oracle::{Kind, Op, Oracle, Reading, Rules, Violation};
 use crate::run::answers::Fate;
-use crate::workload::Pool;
+use crate::workload::{Pool, Uses};
 
 /// What to do.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +58,7 @@ struct Shared {
     manual: Option<ManualClock>,
     /// The queue that most commands are about, so that much comes together in it.
     focus: Option<u32>,
+    uses: Uses,
     /// Somebody was not answered: nobody waits any more.
     is_stuck: AtomicBool,
 }
@@ -201,6 +202,7 @@ impl Round {
             clock,
             manual,
             focus,
+            uses: Uses::of(seed),
             is_stuck: AtomicBool::new(false),
         };
         let hands = (0..CLIENTS).map(|number| Hands::new(Random::of(seed, number))).collect();

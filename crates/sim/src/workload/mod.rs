@@ -13,13 +13,14 @@ pub(crate) mod words;
 use std::num::NonZeroU32;
 
 use dwell_model::{
-    AttemptLimit, Backoff, Key, Pause, PutToken, QueueName, Setting, SettingChange, SettingName, Timestamp,
+    AttemptLimit, Backoff, Headers, Key, LapseBackoff, OnExpiry, Pause, PutToken, QueueName, Setting,
+    SettingChange, SettingName, Timestamp,
 };
 
 use dwell_store as store;
 use dwell_testkit::Random;
 
-use crate::oracle::{Action, Address, Due, OnConflict, Spec, Sweep};
+use crate::oracle::{Action, Address, Due, OnConflict, Spec, Sweep, Terms};
 
 pub(crate) use pool::Pool;
 
@@ -46,6 +47,7 @@ pub(crate) enum Choice {
     Take,
     Settle,
     Stale,
+    EndLease,
     TakeById,
     Cancel,
     Reschedule,
@@ -54,8 +56,34 @@ pub(crate) enum Choice {
     Revive,
     Discard,
     Configure,
+    Retain,
     Sweep,
 }
+
+/// What a workload makes use of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Uses {
+    /// The plain commands, and settings by which no message is discarded, held back or kept waiting.
+    Plain,
+    /// Beside them what operators do: retention, caps of queues, backoff after lapses, leases that are ended; holders, dead messages
+    /// looked up by key, and tokens that come again with something else.
+    All,
+}
+
+impl Uses {
+    /// Those of a seed. So that they meet every other choice that follows from the seed.
+    pub(crate) fn of(seed: u64) -> Uses {
+        if seed % 7 < 3 { Uses::Plain } else { Uses::All }
+    }
+
+    /// So many of a hundred; none of a plain workload, which asks chance for nothing then.
+    pub(crate) fn percent(self, rng: &mut Random, percent: u64) -> bool {
+        self == Uses::All && rng.percent(percent)
+    }
+}
+
+/// Weights beside [`WEIGHTS`] of what operators do.
+const OPERATING: [(u64, Choice); 2] = [(45, Choice::EndLease), (45, Choice::Retain)];
 
 /// Weights, of 1,000.
 const WEIGHTS: [(u64, Choice); 13] = [
@@ -75,9 +103,11 @@ const WEIGHTS: [(u64, Choice); 13] = [
 ];
 
 /// The next command.
-pub(crate) fn choose(rng: &mut Random) -> Choice {
-    let mut at = rng.below(WEIGHTS.iter().map(|(weight, _)| weight).sum());
-    for (weight, choice) in WEIGHTS {
+pub(crate) fn choose(rng: &mut Random, uses: Uses) -> Choice {
+    let operating: &[(u64, Choice)] = if uses == Uses::All { &OPERATING } else { &[] };
+    let weights = || WEIGHTS.iter().chain(operating).copied();
+    let mut at = rng.below(weights().map(|(weight, _)| weight).sum());
+    for (weight, choice) in weights() {
         if at < weight {
             return choice;
         }
@@ -132,6 +162,21 @@ pub(crate) fn lease_ms(rng: &mut Random) -> u64 {
     *rng.pick(&[120, 1_000, 5_000, 60_000])
 }
 
+/// How a message is to be held: a plain workload names nobody.
+pub(crate) fn terms(rng: &mut Random, uses: Uses, lease_ms: u64, bound: bool) -> Terms {
+    let holder = uses.percent(rng, 40).then(|| rng.below(5) as u32);
+    Terms { lease_ms: lease_ms as i64, bound, holder }
+}
+
+/// The take that an operator means by its number, where a message was handed out as the `last` one when it was last heard of.
+pub(crate) fn meant_take(rng: &mut Random, last: u32) -> u32 {
+    match rng.below(10) {
+        0 => last.saturating_sub(1),
+        1 => last + 1,
+        _ => last,
+    }
+}
+
 pub(crate) fn sweep(rng: &mut Random, now: Timestamp) -> Sweep {
     match rng.below(8) {
         0 => Sweep::Purge,
@@ -168,6 +213,24 @@ pub(crate) fn setting(rng: &mut Random, now: Timestamp) -> SettingChange {
         setting if rng.percent(30) => SettingChange::Reset(setting.name()),
         setting => SettingChange::Set(setting),
     }
+}
+
+/// A setting by which messages are discarded, held back or kept waiting. Every other one is small enough to be met at once.
+pub(crate) fn retention(rng: &mut Random) -> SettingChange {
+    let setting = match rng.below(6) {
+        0 => Setting::DeadTtlMs(*rng.pick(&[1, 400, 5_000, 60_000, 86_400_000])),
+        1 => Setting::DeadMax(*rng.pick(&[0, 1, 2, 5, 30])),
+        2 => Setting::OnExpiry(*rng.pick(&[OnExpiry::Drop, OnExpiry::Drop, OnExpiry::Dead])),
+        3 => Setting::MaxLeased(*rng.pick(&[1, 2, 3, 6, 40])),
+        4 => Setting::LapseBackoff(*rng.pick(&LapseBackoff::ALL)),
+        _ => Setting::Backoff(Backoff {
+            base_ms: rng.between(1, 3_000),
+            factor_percent: rng.between(100, 300) as u32,
+            cap_ms: rng.between(3_000, 20_000),
+            jitter_percent: rng.below(100) as u32,
+        }),
+    };
+    if rng.percent(25) { SettingChange::Reset(setting.name()) } else { SettingChange::Set(setting) }
 }
 
 /// The longest that a retry without a delay of its own may wait, whatever the backoff was set to: the
@@ -256,6 +319,31 @@ pub(crate) fn put_at(rng: &mut Random, address: Address, now: Timestamp) -> NewP
     put.expires = spec.expires.map(words::instant);
     put.token = spec.token.then(|| PutToken::new(&format!("put-{no}")).expect("it is visible ASCII"));
     NewPut { address, spec, put }
+}
+
+/// A put under the token of another one, with another body or another key. No message is put by it: `no` is a number that no other
+/// put has, so that one that were would be found out.
+pub(crate) fn mismatched(rng: &mut Random, first: &NewPut, no: u64) -> store::Put {
+    let mut put = first.put.clone();
+    let is_keyed = rng.percent(50);
+    if is_keyed {
+        put.key = (first.put.key.is_none() || rng.percent(50)).then(|| key_name(KEYS));
+    }
+    if !is_keyed || rng.percent(50) {
+        put.body = body::make(Address { no, ..first.address }).into();
+    }
+    put
+}
+
+/// The put again, with another instant and other headers, as callers repeat it who name a delay and trace what they do.
+pub(crate) fn again_otherwise(rng: &mut Random, first: &NewPut, now: Timestamp) -> NewPut {
+    let due = due(rng, now);
+    let mut again = first.clone();
+    again.spec.due = due;
+    again.put.when = words::when(due);
+    let trace = rng.below(1_000).to_string();
+    again.put.headers = Headers::new([("trace", trace.as_str())]).expect("it is a short text");
+    again
 }
 
 /// An expiry within five seconds or half a minute from `earliest` on; most share their instant with many others.

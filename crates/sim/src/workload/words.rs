@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use dwell_model::{AttemptLimit, Pause, Setting, SettingChange, Timestamp};
+use dwell_model::{AttemptLimit, Backoff, Holder, Message, Pause, Setting, SettingChange, Timestamp};
 use dwell_store::When;
 
 use crate::oracle::{Due, PAUSED, paused_until};
@@ -34,7 +34,7 @@ pub(crate) fn value(setting: &Setting) -> Option<String> {
         Setting::OnExpiry(what) => Some(what.as_str().to_owned()),
         Setting::LapseBackoff(from) => Some(from.as_str().to_owned()),
         Setting::MaxAttempts(limit) => Some(format!("{limit:?}")),
-        Setting::Backoff(backoff) => Some(format!("{backoff:?}")),
+        Setting::Backoff(backoff) => Some(self::backoff(backoff)),
         Setting::Levels(levels) => Some(format!("{levels:?}")),
         Setting::Spread(spread) => Some(spread.to_string()),
     }
@@ -50,4 +50,23 @@ pub(crate) fn when(due: Due) -> When {
 
 pub(crate) fn instant(ms: i64) -> Timestamp {
     Timestamp::from_ms(ms).expect("a workload stays between 1970 and 9999")
+}
+
+/// A backoff as the oracle reads it: base, factor, cap, jitter.
+pub(crate) fn backoff(backoff: &Backoff) -> String {
+    let Backoff { base_ms, factor_percent, cap_ms, jitter_percent } = backoff;
+    format!("{base_ms} {factor_percent} {cap_ms} {jitter_percent}")
+}
+
+const HOLDER: &str = "машина ";
+
+/// A holder as the store knows it.
+pub(crate) fn holder(holder: u32) -> Holder {
+    Holder::new(&format!("{HOLDER}{holder}")).expect("it is short")
+}
+
+/// Who holds a message, as far as that is shown: nothing if it is nobody of ours.
+pub(crate) fn held_by<B>(message: &Message<B>) -> Option<Option<u32>> {
+    let Some(holder) = &message.standing.holder else { return Some(None) };
+    holder.as_str().strip_prefix(HOLDER)?.parse().ok().map(Some)
 }

@@ -94,7 +94,7 @@ impl Waiting {
 /// # Panics
 /// If it never does.
 #[track_caller]
-pub fn await_true(what: &str, holds: impl Fn() -> bool) {
+pub fn await_true(what: &str, mut holds: impl FnMut() -> bool) {
     let clock = SystemClock::new();
     let mut sleeper = clock.sleeper();
     let end_ms = clock.now().mono_ms + PATIENCE.as_millis() as u64 / 2;

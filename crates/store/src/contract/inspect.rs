@@ -99,7 +99,8 @@ pub struct DiscardCounts {
 }
 
 /// What has died in a queue and was discarded from it, as this process has noticed since it opened the store. Where several
-/// processes share a store, each counts what its own calls have brought about: the sum is right.
+/// processes share a store, each counts what its own calls have brought about: the sum is right. The engine writes nothing where a
+/// message expires in a table: what expired since the last flush is counted again by the process that opens the directory next.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct QueueDeaths {
     /// The queue, which may be gone; `None` for all queues beyond [`QueueDeaths::MAX_QUEUES`] together.

@@ -103,14 +103,22 @@ impl Put {
 pub struct PutDigest(pub u64);
 
 impl PutDigest {
-    /// The digest of a put with this key and body.
+    /// In place of a digest where an earlier version has kept none: any put may be what the token stands for.
+    pub const UNKNOWN: PutDigest = PutDigest(0);
+
+    /// Whether a put with the digest `other` may be what a token with this one stands for.
+    pub fn may_be(self, other: PutDigest) -> bool {
+        self == PutDigest::UNKNOWN || self == other
+    }
+
+    /// The digest of a put with this key and body; never [`UNKNOWN`](PutDigest::UNKNOWN).
     pub fn of(key: Option<&Key>, body: &[u8]) -> PutDigest {
         let mut hasher = SipHasher24::new();
         let len = key.map_or(u64::MAX, |key| key.as_str().len() as u64);
         hasher.write(&len.to_le_bytes());
         hasher.write(key.map_or(&[][..], |key| key.as_str().as_bytes()));
         hasher.write(body);
-        PutDigest(hasher.finish())
+        PutDigest(hasher.finish().max(1))
     }
 }
 
@@ -178,6 +186,8 @@ mod tests {
         let all = [of(None, ""), of(None, "ab"), of(Some("a"), "b"), of(Some("ab"), ""), of(Some("a"), "bc")];
         let distinct: std::collections::BTreeSet<u64> = all.iter().map(|digest| digest.0).collect();
         assert_eq!(distinct.len(), all.len());
+        assert!(all[0].may_be(all[0]) && !all[0].may_be(all[1]) && PutDigest::UNKNOWN.may_be(all[0]));
+        assert!(!all.contains(&PutDigest::UNKNOWN));
         let put = Put::new("q".parse().unwrap(), "b").key(key("a"));
         assert_eq!(put.clone().after_ms(9).priority(3).digest(), all[2]);
         assert_eq!(Put { queue: "other".parse().unwrap(), ..put }.digest(), all[2]);

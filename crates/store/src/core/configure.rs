@@ -67,12 +67,13 @@ impl<B: StoredBody> Core<B> {
         Ok(stats)
     }
 
-    /// What has expired of a queue by now is dead or gone by the setting as it was. That cold messages have died is kept nowhere
-    /// but in the time until which they were ripened. All files are, and what has expired by that is dead to a replay, so all that has
-    /// expired of other queues is seen to before, in memory too: some of them may drop it.
+    /// What has expired of a queue by now is dead or gone by the setting as it was. That messages died while they were cold is kept
+    /// nowhere but in the time until which they were ripened: also of those that were made resident since. All files are, and what
+    /// has expired by that is dead to a replay, so all that has expired of other queues is seen to before, in memory too: some of them
+    /// may drop it.
     fn notice_expired(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
         self.expire_queue(queue, now, log)?;
-        if self.cold > 0 {
+        if log.cold().is_some() {
             self.expire_all(now, log);
             let Some(cold) = log.cold() else { return Ok(()) };
             cold.ripen(now.wall);

@@ -149,8 +149,7 @@ impl<'a> Decoder<'a> {
     fn answered(&mut self, has_digest: bool) -> Read<Record> {
         let queue = self.queue()?;
         let token = read_token_text(self.cursor.text()?)?;
-        // A put that repeats one of which it is not known what it was for is refused: rather that than put twice.
-        let digest = if has_digest { read_digest(self.cursor.take(8)?)? } else { PutDigest(0) };
+        let digest = if has_digest { read_digest(self.cursor.take(8)?)? } else { PutDigest::UNKNOWN };
         let id = self.id()?;
         let number = self.number()?;
         let due = self.instant()?;

@@ -10,7 +10,7 @@ use dwell_model::{
 use dwell_store::core::{PutRecord, Record, TokenRecord};
 use dwell_store::{PutAnswer, PutDigest, PutOutcome};
 
-use super::{Context, Decoder, Encoder, Fact};
+use super::{Context, Decoder, Encoder, Fact, OLD_ANSWERED};
 use crate::journal::format::SegmentName;
 use crate::journal::wire::Unreadable;
 
@@ -182,6 +182,26 @@ fn every_record_survives_with_all_that_it_says() {
     }
     assert_eq!(decoder.next(), Ok(Some(Fact::Closed)));
     assert_eq!(decoder.next(), Ok(None));
+}
+
+/// An answer of before digests were kept: the record is as today's, without the eight bytes behind the token.
+#[test]
+fn an_answer_of_which_nobody_knows_what_it_was_for_is_read() {
+    let (queue, token): (QueueName, _) = ("q".parse().unwrap(), PutToken::new("x").unwrap());
+    let id = MessageId::new(at(1), 0, 1, 2);
+    let answer = PutAnswer { id, number: Number::new(7).unwrap(), due: at(4), outcome: PutOutcome::Kept };
+    let record = |digest| Record::Answered {
+        queue: queue.clone(),
+        token: TokenRecord { token: token.clone(), until: at(10), digest },
+        answer,
+    };
+    let mut bytes = Vec::new();
+    Encoder::default().record(&mut bytes, context(), &record(PutDigest(u64::from_le_bytes([0xd1; 8]))));
+    let digest = bytes.windows(8).position(|bytes| bytes == [0xd1; 8]).unwrap();
+    bytes.drain(digest..digest + 8);
+    bytes[0] = OLD_ANSWERED;
+    let read = Decoder::new(&bytes, context()).next();
+    assert_eq!(read, Ok(Some(Fact::Record(record(PutDigest::UNKNOWN)))));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use dwell_model::{
     AttemptLimit, MessageId, Number, Pause, QueueName, Receipt, Setting, SettingChange, SettingName,
 };
 use dwell_store::{
-    Action, Delivery, Error, LeaseTerms, OnConflict, Put, PutAnswer, PutOutcome, Result, Selection, Settle,
-    Store, Take, Target, When,
+    Action, Delivery, Error, LeaseRef, LeaseTerms, OnConflict, Put, PutAnswer, PutOutcome, Result, Selection,
+    Settle, Store, Take, Target, When,
 };
 use dwell_testkit::Random;
 
@@ -22,6 +22,8 @@ pub(super) struct Workload {
     held: Option<Held>,
     pub(super) ids: Vec<(QueueName, MessageId, Number)>,
     pub(super) receipts: Vec<Receipt>,
+    /// The same leases, as an operator would name them.
+    leases: Vec<(QueueName, LeaseRef)>,
     /// Puts under a token: in which step, and what was answered.
     pub(super) tokens: Vec<(usize, Put, PutAnswer)>,
     /// Messages that replaced another: in which step, the other, and the new one.
@@ -59,6 +61,7 @@ impl Workload {
             held: None,
             ids: Vec::new(),
             receipts: Vec::new(),
+            leases: Vec::new(),
             tokens: Vec::new(),
             replaced: Vec::new(),
             done: BTreeMap::new(),
@@ -113,7 +116,8 @@ impl Workload {
             0..35 => self.put(store),
             35..50 => self.take(store),
             50..53 => self.take_by_id(store),
-            53..75 => self.settle(store),
+            53..71 => self.settle(store),
+            71..75 => self.expire_lease(store),
             75..79 => self.cancel(store),
             79..84 => self.reschedule(store),
             84..87 => self.configure(store),
@@ -170,7 +174,11 @@ impl Workload {
 
     fn taken(&mut self, what: &'static str, answer: Result<Vec<Delivery>>) -> Outcome {
         let outcome = self.passing(what, &answer);
-        self.receipts.extend(answer.into_iter().flatten().map(|delivery| delivery.receipt));
+        for delivery in answer.into_iter().flatten() {
+            let lease = LeaseRef { id: delivery.message.id, takes: delivery.message.standing.counts.takes };
+            self.leases.push((delivery.receipt.queue.clone(), lease));
+            self.receipts.push(delivery.receipt);
+        }
         outcome
     }
 
@@ -205,6 +213,18 @@ impl Workload {
         let answer = store.settle(Settle { receipt, action });
         // A lease and what becomes of it is handed to the operating system alone.
         if what == "extend" { self.passing(what, &answer) } else { self.durable(what, &answer) }
+    }
+
+    fn expire_lease(&mut self, store: &mut Driven) -> Outcome {
+        // Those that were taken first have most likely run out or been settled.
+        let recent = self.leases.len().min(3);
+        let at = self.leases.len().checked_sub(1 + self.chance.below(recent.max(1) as u64) as usize);
+        let Some((queue, lease)) = at.and_then(|at| self.leases.get(at).cloned()) else {
+            return Outcome::QUIET;
+        };
+        let engine = store.engine.clone();
+        let answer = store.run(engine.expire_lease(queue, vec![lease])).pop().unwrap();
+        self.durable("expire lease", &answer)
     }
 
     fn cancel(&mut self, store: &mut Driven) -> Outcome {

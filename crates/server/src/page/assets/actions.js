@@ -6,6 +6,7 @@
 /** @import { Context } from "./context.js" */
 /** @import { Dialog, Field, Values } from "./dialog.js" */
 /** @import { When } from "./command.js" */
+/** @import { LeaseRef } from "./types.js" */
 import * as make from "./command.js";
 import { dwell } from "./command.js";
 import { STEP } from "./sweep.js";
@@ -129,6 +130,28 @@ export const discardDialog = (_, queue, ids) => ({
     fields: [],
     make: () => ({ command: make.discard(queue, ids), dwell: dwell.discard(queue, ids) }),
 });
+
+/**
+ * The leases are those that were shown: a message that somebody else has taken since is refused.
+ * @param {Context} _
+ * @param {string} queue
+ * @param {LeaseRef[]} leases
+ * @returns {Dialog}
+ */
+export const expireLeasesDialog = (_, queue, leases) => {
+    const what = leases.length === 1 ? "1 lease" : `${countText(leases.length)} leases`;
+    return {
+        title: `End ${what} of`,
+        queue,
+        ids: leases.map(({ id }) => id),
+        says: "As if its deadline were now: an attempt is spent, the holder's receipt is good for nothing, and the message is ready, scheduled or dead. " +
+            "If its holder works on, it is done twice. One that somebody else has taken since is refused.",
+        verb: `end ${what}`,
+        isDanger: true,
+        fields: [],
+        make: () => ({ command: make.expireLeases(queue, leases), dwell: dwell.expireLeases(queue, leases) }),
+    };
+};
 
 /**
  * All dead messages, some hundred at a time.

@@ -5,6 +5,8 @@
  * @module
  */
 
+/** @import { LeaseRef } from "./types.js" */
+
 /**
  * @typedef {object} Command
  * @property {string} method
@@ -76,6 +78,15 @@ export function revive(queue, ids, when) {
  */
 export function discard(queue, ids) {
     return { method: "POST", path: `${queuePath(queue)}/dead/discard`, json: { ids } };
+}
+
+/**
+ * @param {string} queue
+ * @param {LeaseRef[]} leases
+ * @returns {Command}
+ */
+export function expireLeases(queue, leases) {
+    return { method: "POST", path: `${queuePath(queue)}/leases:expire`, json: leases.map(({ id, takes }) => ({ id, takes })) };
 }
 
 /**
@@ -192,6 +203,9 @@ export const dwell = {
     revive: (queue, ids, when) => ["dwell revive", quoted(queue), ...ids, ...whenWords(when)].join(" "),
     /** @param {string} queue @param {string[]} ids */
     discard: (queue, ids) => ["dwell discard", quoted(queue), ...ids].join(" "),
+    /** @param {string} queue @param {LeaseRef[]} leases */
+    expireLeases: (queue, leases) =>
+        leases.map(({ id, takes }) => `dwell expire-lease ${quoted(queue)} ${id} --takes ${takes}`).join("; "),
     /** @param {string} queue @param {{ for?: string, until?: string }} end */
     pause: (queue, end) => {
         const words = ["dwell pause", quoted(queue)];

@@ -60,12 +60,21 @@
  * @property {number | "unlimited"} [max_attempts]
  * @property {string} [lease]
  * @property {string} [lease_until]
+ * @property {string} [lease_granted] when its lease was granted or last extended
+ * @property {string} [holder]
  * @property {string} [dead_reason]
  * @property {string} [dead_at]
  * @property {string} [last_error]
  * @property {string} [first_taken]
  * @property {string} [failed_at]
  * @property {{ takes: number, lapses: number, releases: number, buries: number, revives: number }} counts
+ */
+
+/**
+ * A lease as a list has shown it: `takes` tells it from a later one.
+ * @typedef {object} LeaseRef
+ * @property {string} id
+ * @property {number} takes
  */
 
 /**

@@ -5,7 +5,7 @@
 
 /** @import { Message } from "./types.js" */
 /** @import { Context, Part, View } from "./context.js" */
-import { cancelDialog, deliverDialog, discardDialog, rescheduleDialog, reviveDialog } from "./actions.js";
+import { cancelDialog, deliverDialog, discardDialog, expireLeasesDialog, rescheduleDialog, reviveDialog } from "./actions.js";
 import { bodyPanel } from "./body.js";
 import { queuePath, segment } from "./command.js";
 import { mayManage, mayMove } from "./may.js";
@@ -67,6 +67,8 @@ function head(context, message, isGone) {
     const { queue, id, state } = message;
     const moves = !isGone && mayMove(context.me, queue) && (state === "scheduled" || state === "ready");
     const raises = !isGone && mayManage(context.me, queue) && state === "dead";
+    const ends = !isGone && mayManage(context.me, queue) && state === "leased";
+    const lease = { id, takes: message.counts.takes };
     return h("header", { class: "title", key: "title" }, [
         h("h1", null, [
             message.key === undefined ? h("span", null, `#${message.number}`) : foreign(message.key),
@@ -87,6 +89,7 @@ function head(context, message, isGone) {
             button(moves, "cancel…", () => context.open(cancelDialog(context, queue, [id])), "danger"),
             button(raises, "revive…", () => context.open(reviveDialog(context, queue, [id]))),
             button(raises, "discard…", () => context.open(discardDialog(context, queue, [id])), "danger"),
+            button(ends, "end lease…", () => context.open(expireLeasesDialog(context, queue, [lease])), "danger"),
         ]),
     ]);
 }
@@ -103,6 +106,7 @@ export function events(message) {
         ["due", message.due],
         ["first taken", message.first_taken],
         ["failed last", message.failed_at],
+        ["lease granted", message.lease_granted],
         ["leased until", message.lease_until],
         ["dead", message.dead_at],
         ["expires", message.expires],
@@ -143,7 +147,8 @@ function facts(message) {
         ["revives", countText(counts.revives)],
     ];
     if (message.dead_reason !== undefined) rows.unshift(["dead because", message.dead_reason.replaceAll("_", " ")]);
-    const cells = rows.map(([name, value]) => h("tr", { key: name }, h("th", { scope: "row" }, name), h("td", null, value)));
+    const holder = message.holder === undefined ? null : h("tr", { key: "holder" }, h("th", { scope: "row" }, "held by"), h("td", { class: "wraps" }, foreign(message.holder)));
+    const cells = [holder, ...rows.map(([name, value]) => h("tr", { key: name }, h("th", { scope: "row" }, name), h("td", null, value)))];
     return panel("Counts", h("table", { class: "settings" }, h("tbody", null, cells)), null, "counts");
 }
 

@@ -5,7 +5,7 @@
 
 /** @import { Message, MessagePage, Queue, StateKind } from "./types.js" */
 /** @import { Context, Part, View } from "./context.js" */
-import { cancelDialog, deliverDialog, discardDialog, rescheduleDialog, reviveDialog, sweepDialog } from "./actions.js";
+import { cancelDialog, deliverDialog, discardDialog, expireLeasesDialog, rescheduleDialog, reviveDialog, sweepDialog } from "./actions.js";
 import { queuePath } from "./command.js";
 import { mayLook, mayManage, mayMove } from "./may.js";
 import { h } from "./node.js";
@@ -91,7 +91,8 @@ function allDead(context, state, dead) {
 function list(context, state, { messages, unread = [], next }) {
     const { route, me } = context;
     const ids = messages.map(({ id }) => id);
-    const isSelectable = state !== "leased" && (mayMove(me, route.queue) || mayManage(me, route.queue));
+    // Of what somebody holds nothing but the lease can be ended, and that is not for those who put.
+    const isSelectable = mayManage(me, route.queue) || (state !== "leased" && mayMove(me, route.queue));
     const areAll = ids.length > 0 && ids.every((id) => context.selected.has(id));
     const when = { scheduled: "due", ready: "due", leased: "leased until", dead: "dead since" }[state];
     const heads = [
@@ -104,6 +105,7 @@ function list(context, state, { messages, unread = [], next }) {
             }))
             : null,
         h("th", { scope: "col" }, when),
+        state === "leased" ? [h("th", { scope: "col" }, "granted"), h("th", { scope: "col" }, "holder")] : null,
         h("th", { scope: "col" }, "message"),
         h("th", { scope: "col", class: "number" }, "attempts"),
         h("th", { scope: "col", class: "number" }, "size"),
@@ -124,7 +126,7 @@ function list(context, state, { messages, unread = [], next }) {
             route.query.cursor === undefined ? null : h("a", { href: first }, "first page"),
             next === undefined ? null : h("a", { href: withQuery(route, { cursor: next }), rel: "next" }, "next page"),
         ]),
-        selection(context, state),
+        selection(context, state, messages),
     ];
 }
 
@@ -144,6 +146,7 @@ function row(context, state, message, isSelectable) {
             }))
             : null,
         h("td", { class: "when" }, instant(context, at)),
+        state === "leased" ? leaseCells(context, message) : null,
         h("th", { scope: "row", class: "which" }, [
             h("a", { class: "name", href: toMessage(message.queue, message.id) }, message.key === undefined ? h("span", { class: "id" }, message.id) : foreign(message.key)),
             h("span", { class: "note" }, ` #${message.number}`),
@@ -155,13 +158,24 @@ function row(context, state, message, isSelectable) {
     ]);
 }
 
-/** @param {Context} context @param {StateKind} state */
-function selection(context, state) {
+/** @param {Context} context @param {Message} message */
+function leaseCells(context, { lease_granted, holder }) {
+    return [
+        h("td", { class: "when", "data-label": "granted" }, instant(context, lease_granted)),
+        h("td", { class: `holder ${holder === undefined ? "zero" : ""}`, "data-label": "holder" }, holder === undefined ? "–" : foreign(holder)),
+    ];
+}
+
+/** @param {Context} context @param {StateKind} state @param {Message[]} shown */
+function selection(context, state, shown) {
     const { route, me } = context;
     const ids = [...context.selected];
     if (ids.length === 0) return null;
     const moves = mayMove(me, route.queue) && (state === "scheduled" || state === "ready");
     const raises = mayManage(me, route.queue) && state === "dead";
+    // Those that are to be seen: of others it is not known any more by which take they are held.
+    const leases = shown.filter(({ id }) => context.selected.has(id)).map(({ id, counts }) => ({ id, takes: counts.takes }));
+    const ends = mayManage(me, route.queue) && state === "leased" && leases.length > 0;
     return h("div", { class: "selection", key: "selection", role: "region", "aria-label": "selection" }, [
         h("strong", null, `${countText(ids.length)} selected`),
         button(moves, "deliver now…", () => context.open(deliverDialog(context, route.queue, ids))),
@@ -169,6 +183,7 @@ function selection(context, state) {
         button(moves, "cancel…", () => context.open(cancelDialog(context, route.queue, ids)), "danger"),
         button(raises, "revive…", () => context.open(reviveDialog(context, route.queue, ids))),
         button(raises, "discard…", () => context.open(discardDialog(context, route.queue, ids)), "danger"),
+        button(ends, "end leases…", () => context.open(expireLeasesDialog(context, route.queue, leases)), "danger"),
         h("button", { type: "button", class: "quiet", onclick: () => context.selectAll(ids, false) }, "unselect"),
     ]);
 }

@@ -47,15 +47,16 @@ export const search = {
     async load(api, { query }) {
         const { prefix, number, receipt, id, key } = meaningsOf(query.q ?? "", query.queue);
         const path = queuePath(query.queue ?? "");
-        /** @type {[string, string][]} */
+        /** @type {[what: string, path: string, more?: string][]} */
         const asked = [];
         if (id !== undefined) asked.push(["id", `${path}/messages/${segment(id)}`]);
-        if (key !== undefined) asked.push(["key", `${path}/keys/${segment(key)}`]);
+        // Where no live message has the key, the youngest of the dead that had it.
+        if (key !== undefined) asked.push(["key", `${path}/keys/${segment(key)}`, "&dead=true"]);
         if (number !== undefined) asked.push(["number", `v1/numbers/${number}`]);
         if (receipt !== undefined) asked.push(["receipt", `v1/receipts/${receipt}`]);
         const [queues, ...hits] = await Promise.all([
             prefix === undefined ? undefined : part(api.get(`v1/queues?max=20&prefix=${segment(prefix)}`)),
-            ...asked.map(async ([what, path]) => ({ what, found: await part(api.get(`${path}?body=false`)) })),
+            ...asked.map(async ([what, path, more = ""]) => ({ what, found: await part(api.get(`${path}?body=false${more}`)) })),
         ]);
         return { queues, hits };
     },

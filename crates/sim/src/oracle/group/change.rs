@@ -42,7 +42,7 @@ pub(super) fn cancel(state: &State, target: Target, heard: Option<Changed>, at: 
         let fits = match (version.messages[place].standing.phase, heard) {
             (_, None) => true,
             (Phase::Pending, Some(Changed::Cancelled(id))) => version.messages[place].is_id(id),
-            (Phase::Leased(_), Some(Changed::Leased)) | (Phase::Dead, Some(Changed::Dead)) => true,
+            (Phase::Leased(_), Some(Changed::Leased)) | (Phase::Dead(_), Some(Changed::Dead)) => true,
             _ => false,
         };
         if fits && version.messages[place].standing.phase == Phase::Pending {
@@ -82,7 +82,7 @@ pub(super) fn reschedule(
             (Phase::Pending, Some(Move::ExpiresBeforeDue)) => {
                 message.standing.expires.is_some_and(|expires| expires <= due.span(&at.window).hi)
             }
-            (Phase::Leased(_), None | Some(Move::Leased)) | (Phase::Dead, None | Some(Move::Dead)) => true,
+            (Phase::Leased(_), None | Some(Move::Leased)) | (Phase::Dead(_), None | Some(Move::Dead)) => true,
             _ => false,
         };
         if fits {

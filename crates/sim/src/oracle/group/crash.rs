@@ -21,7 +21,7 @@ pub(super) fn power_loss(state: &State, durable: Seq, at: At<'_>) -> Vec<State> 
 /// Bound leases end, and others go on.
 pub(super) fn reopened(state: &State, now: Reading, at: At<'_>) -> Vec<State> {
     each(state, |message| {
-        noticed_or_not(message, at).iter().map(|message| message.reopened(now, at)).collect()
+        noticed_or_not(message, at).iter().flat_map(|message| message.reopened(now, at)).collect()
     })
 }
 
@@ -52,7 +52,7 @@ fn each(state: &State, versions: impl Fn(&Message) -> Vec<Message>) -> Vec<State
     states
 }
 
-/// Bound leases are given back. Whatever time had brought about before is so.
+/// Bound leases are released. Whatever time had brought about before is so.
 pub(super) fn closed(state: &State, at: At<'_>) -> Vec<State> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {

@@ -58,11 +58,16 @@ fn each_version(
         return if possible { vec![state.clone()] } else { Vec::new() };
     };
     // A dead message takes its key back, so time has to have its say on whoever has it now.
-    let versions = state.versions(place, at, false).into_iter().flat_map(|state| state.key_versions(at));
-    let done = versions.flat_map(|version| match version.messages[place].standing.phase {
-        Phase::Dead => act(version, place),
-        Phase::Pending | Phase::Leased(_) if matches!(heard, None | Some(Raised::NotDead)) => vec![version],
-        Phase::Pending | Phase::Leased(_) => Vec::new(),
+    let found = state.found(place, at).into_iter();
+    let versions =
+        found.flat_map(|(state, found)| state.key_versions(at).into_iter().map(move |state| (state, found)));
+    let done = versions.flat_map(|(version, found)| match (found, version.messages[place].standing.phase) {
+        (None, _) if matches!(heard, None | Some(Raised::NotFound)) => vec![version],
+        (Some(_), Phase::Dead(_)) => act(version, place),
+        (Some(_), Phase::Pending | Phase::Leased(_)) if matches!(heard, None | Some(Raised::NotDead)) => {
+            vec![version]
+        }
+        _ => Vec::new(),
     });
     super::or_nothing(heard.is_some(), state, done.collect())
 }

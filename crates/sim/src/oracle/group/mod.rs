@@ -9,6 +9,7 @@
 mod change;
 mod crash;
 mod dead;
+mod end;
 mod look;
 mod put;
 mod settle;
@@ -18,21 +19,22 @@ mod take;
 use std::collections::BTreeMap;
 
 use super::linearize::Effect;
-use super::message::{Lease, Message, Phase, Standing};
+use super::message::{Death, Lease, Message, Phase, Standing};
 use super::window::{At, Reading, Seq, Span, Window};
 
 pub(crate) use change::{Changed, Move};
 pub(crate) use dead::Raised;
+pub(crate) use end::Ended;
 pub(crate) use look::{Found, Shown, Sight};
 pub(crate) use put::{Answered, OnConflict, PutHeard, Spec};
 pub(crate) use settle::{Action, SettleHeard};
 pub(crate) use sweep::Sweep;
-pub(crate) use take::{Attempt, Delivered, TakenById};
+pub(crate) use take::{Attempt, Delivered, TakenById, Terms};
 
 /// All that is known of a group, in one of the ways in which it may be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct State {
-    /// Its messages that are not gone, in the order of their puts.
+    /// Its messages that are not gone for good, in the order of their puts.
     pub(crate) messages: Vec<Message>,
     /// What was answered under the tokens of puts that may be repeated, by the number of the put.
     pub(crate) answered: BTreeMap<u64, Answered>,
@@ -76,10 +78,10 @@ pub(crate) enum What {
     Put(Spec, Option<PutHeard>),
     /// A take that handed this over.
     Taken(Delivered),
-    /// A take of which nothing was heard: it may have leased anything that was ready, for so long.
-    LostTake { lease_ms: i64, bound: bool },
-    /// A take that could not read all that it leased: it may have leased anything that was ready, for so long.
-    UnreadTake { lease_ms: i64, bound: bool },
+    /// A take of which nothing was heard: it may have leased anything that was ready, on these terms.
+    LostTake(Terms),
+    /// A take that could not read all that it leased: it may have leased anything that was ready, on these terms.
+    UnreadTake(Terms),
     /// What such a take could not read has been seen to: where it counts as tried it is due then. Not known to have happened
     /// unless `heard`.
     SentBack { due: Due, attempt: Attempt, heard: bool },
@@ -88,15 +90,19 @@ pub(crate) enum What {
     /// All that such takes had leased has gone back by now.
     AllGaveBack,
     /// A take by id.
-    TakeById { no: u64, lease_ms: i64, bound: bool, heard: Option<TakenById> },
+    TakeById { no: u64, terms: Terms, heard: Option<TakenById> },
     /// A settlement with the receipt of this token.
     Settle { no: u64, token: u128, action: Action, heard: Option<SettleHeard> },
+    /// The end of the lease that a message was given as the take of this number.
+    EndLease { no: u64, takes: u32, heard: Option<Ended> },
+    /// A put of something else under the token of the put `no`, which was answered.
+    Mismatch { no: u64, heard: PutHeard },
     /// A cancel.
     Cancel { target: Target, heard: Option<Changed> },
     /// A reschedule.
     Reschedule { target: Target, due: Due, heard: Option<Move> },
-    /// A get that was answered.
-    Got { target: Target, found: Found },
+    /// A get that was answered; by key it looks for a dead message where none is live, if `dead`.
+    Got { target: Target, dead: bool, found: Found },
     /// A message that a list showed.
     Listed(Sight),
     /// A revive of one dead message.
@@ -126,24 +132,20 @@ impl Effect for What {
         match self {
             What::Put(spec, heard) => put::after(state, spec, *heard, at),
             What::Taken(delivered) => take::taken(state, delivered, at),
-            What::LostTake { lease_ms, bound } => {
-                take::lost(state, granted(None, *lease_ms, *bound, &at.window), at)
-            }
-            What::UnreadTake { lease_ms, bound } => {
-                take::lost(state, granted_to_nobody(*lease_ms, *bound, &at.window), at)
-            }
+            What::LostTake(terms) => take::lost(state, granted(None, *terms, at), at),
+            What::UnreadTake(terms) => take::lost(state, granted_to_nobody(*terms, at), at),
             What::SentBack { due, attempt, heard } => take::sent_back(state, *due, *attempt, *heard, at),
             What::GaveBack => take::gave_back(state, at),
             What::AllGaveBack => take::all_gave_back(state, at),
-            What::TakeById { no, lease_ms, bound, heard } => {
-                take::by_id(state, *no, (*lease_ms, *bound), heard.as_ref(), at)
-            }
+            What::TakeById { no, terms, heard } => take::by_id(state, *no, *terms, heard.as_ref(), at),
             What::Settle { no, token, action, heard } => {
                 settle::after(state, (*no, *token), action, *heard, at)
             }
+            What::EndLease { no, takes, heard } => end::after(state, (*no, *takes), *heard, at),
+            What::Mismatch { no, heard } => put::mismatched(state, *no, *heard),
             What::Cancel { target, heard } => change::cancel(state, *target, *heard, at),
             What::Reschedule { target, due, heard } => change::reschedule(state, *target, *due, *heard, at),
-            What::Got { target, found } => look::got(state, *target, found, at),
+            What::Got { target, dead, found } => look::got(state, *target, *dead, found, at),
             What::Listed(sight) => look::seen(state, sight, at, true),
             What::Revive { no, due, heard } => dead::revive(state, *no, *due, *heard, at),
             What::Discard { no, heard } => dead::discard(state, *no, *heard, at),
@@ -166,9 +168,27 @@ impl What {
             _ => None,
         }
     }
+
+    /// The message that it may have met dead, and have let live or go.
+    pub(crate) fn may_meet_dead(&self) -> Option<u64> {
+        match self {
+            What::TakeById { no, .. }
+            | What::Revive { no, .. }
+            | What::Discard { no, .. }
+            | What::RevivedWithAll { no, .. } => Some(*no),
+            _ => None,
+        }
+    }
 }
 
 impl State {
+    /// This without those messages that are gone, where only what was not synced when `durable` began may be undone.
+    pub(super) fn pruned(mut self, durable: Seq) -> State {
+        let is_synced = |message: &Message| message.undo.iter().all(|(changed, _)| *changed < durable);
+        self.messages.retain(|message| !(message.is_gone() && is_synced(message)));
+        self
+    }
+
     /// Where the message of this put is.
     fn place(&self, no: u64) -> Option<usize> {
         self.messages.iter().position(|message| message.no == no)
@@ -198,13 +218,26 @@ impl State {
         states
     }
 
+    /// All ways in which the message at `place` may stand, and where a command finds it that names its id: nowhere if it is gone,
+    /// or its time is over.
+    fn found(&self, place: usize, at: At<'_>) -> Vec<(State, Option<usize>)> {
+        let mut found = Vec::new();
+        for state in self.versions(place, at, false) {
+            if state.messages[place].may_be_missed(at) {
+                found.push((state.clone(), None));
+            }
+            if state.messages[place].may_be_found(at) {
+                found.push((state, Some(place)));
+            }
+        }
+        found
+    }
+
     /// All ways in which the target may stand, and where it is.
     fn resolve(&self, target: Target, at: At<'_>) -> Vec<(State, Option<usize>)> {
         match target {
             Target::Message(no) => match self.place(no) {
-                Some(place) => {
-                    self.versions(place, at, false).into_iter().map(|state| (state, Some(place))).collect()
-                }
+                Some(place) => self.found(place, at),
                 None => vec![(self.clone(), None)],
             },
             Target::Key => {
@@ -233,9 +266,9 @@ impl State {
         self
     }
 
-    /// All that time makes at once of the message at `place` that was just given back: an expired one is dead.
+    /// All that time makes at once of the message at `place` that was just given back: an expired one is dead, or gone.
     fn settled_by_time(self, place: usize, at: At<'_>) -> Vec<State> {
-        let versions = self.messages[place].clone().expired_or_not(at, false);
+        let versions = self.messages[place].clone().settled_by_time(at, false);
         let with = |message| {
             let mut state = self.clone();
             state.messages[place] = message;
@@ -253,23 +286,26 @@ fn or_nothing(heard: bool, state: &State, mut done: Vec<State>) -> Vec<State> {
     done
 }
 
-/// A lease granted within `window`.
-fn granted(token: Option<u128>, lease_ms: i64, bound: bool, window: &Window) -> Phase {
-    lease(token, lease_ms, bound, false, window)
+/// A lease granted at `at`.
+fn granted(token: Option<u128>, terms: Terms, at: At<'_>) -> Phase {
+    lease(token, terms, false, at)
 }
 
 /// A lease of a message that could not be read.
-fn granted_to_nobody(lease_ms: i64, bound: bool, window: &Window) -> Phase {
-    lease(None, lease_ms, bound, true, window)
+fn granted_to_nobody(terms: Terms, at: At<'_>) -> Phase {
+    lease(None, terms, true, at)
 }
 
-fn lease(token: Option<u128>, lease_ms: i64, bound: bool, unread: bool, window: &Window) -> Phase {
+fn lease(token: Option<u128>, Terms { lease_ms, bound, holder }: Terms, unread: bool, at: At<'_>) -> Phase {
     Phase::Leased(Lease {
         token,
-        until: window.mono.plus(lease_ms),
-        until_wall: window.wall.plus(lease_ms),
+        until: at.window.mono.plus(lease_ms),
+        until_wall: at.window.wall.plus(lease_ms),
         lease_ms,
         bound,
         unread,
+        holder,
+        since: at.begin,
+        granted: at.end,
     })
 }

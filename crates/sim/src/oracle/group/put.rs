@@ -47,6 +47,8 @@ pub(crate) enum PutHeard {
     KeyTaken { id: u128 },
     /// Refused: this message has the key and is leased.
     Leased { id: u128 },
+    /// Refused: the token stands for another put, which was answered with this message.
+    Mismatch { id: u128 },
     /// Refused for a reason that lies outside the group: a full queue, a full disk.
     Refused,
 }
@@ -75,6 +77,28 @@ pub(super) fn after(state: &State, spec: &Spec, heard: Option<PutHeard>, at: At<
     let standing = if spec.keyed { state.key_versions(at) } else { vec![state.clone()] };
     let done = standing.into_iter().filter_map(|state| put(state, spec, heard, at)).collect();
     super::or_nothing(heard.is_some(), state, done)
+}
+
+/// A put of something else under the token of the put `no` changes nothing: it is refused, as long as the token is remembered.
+pub(super) fn mismatched(state: &State, no: u64, heard: PutHeard) -> Vec<State> {
+    let fits = match (state.answered.get(&no), heard) {
+        (_, PutHeard::Refused) => true,
+        (Some(answered), PutHeard::Mismatch { id }) => answered.id().is_none_or(|first| first == id),
+        _ => false,
+    };
+    if fits { vec![state.clone()] } else { Vec::new() }
+}
+
+impl Answered {
+    /// The message that it names, as far as that is known.
+    fn id(self) -> Option<u128> {
+        match self {
+            Answered::Heard(
+                PutHeard::Created { id, .. } | PutHeard::Replaced { id, .. } | PutHeard::Kept { id, .. },
+            ) => Some(id),
+            _ => None,
+        }
+    }
 }
 
 /// The answer to a put that had happened already: the one that it got, or would have got, the first time.
@@ -180,6 +204,7 @@ fn created(mut state: State, spec: &Spec, replaced: Option<usize>, at: At<'_>) -
             since: at.begin,
             priority: spec.priority,
             attempts: 0,
+            takes: 0,
             expires: spec.expires,
             phase: Phase::Pending,
         },

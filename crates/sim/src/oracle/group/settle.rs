@@ -1,6 +1,6 @@
 //! Settle: the holder ends, or extends, its lease.
 
-use super::{At, Due, Phase, State, granted};
+use super::{At, Death, Due, Phase, State, Terms, granted};
 
 /// What the holder does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,8 @@ pub(super) fn after(
             (None, None | Some(SettleHeard::LeaseLost)) => done.push(version),
             (None, Some(_)) | (Some(_), Some(SettleHeard::LeaseLost)) => {}
             (Some(lease), heard) => {
-                let results = act(version, place, action, lease.bound, at);
+                let terms = Terms { lease_ms: lease.lease_ms, bound: lease.bound, holder: lease.holder };
+                let results = act(version, place, action, terms, at);
                 done.extend(results.into_iter().filter_map(|result| hear(result, place, no, heard, at)));
             }
         }
@@ -64,14 +65,15 @@ pub(super) fn after(
 }
 
 /// What the action makes of the message.
-fn act(mut state: State, place: usize, action: &Action, bound: bool, at: At<'_>) -> Vec<State> {
+fn act(mut state: State, place: usize, action: &Action, terms: Terms, at: At<'_>) -> Vec<State> {
     let message = &mut state.messages[place];
+    let death = Death { at: at.window.wall, since: at.begin };
     let mut after = message.standing.clone();
     match *action {
         Action::Ack => return vec![state.without(place)],
         Action::Retry { due, priority } => {
             after.priority = priority.unwrap_or(after.priority);
-            message.spend_attempt(&mut after);
+            message.spend_attempt(&mut after, death);
             // A dead message has no next instant.
             if after.phase == Phase::Pending {
                 after.due = due.span(&at.window);
@@ -89,14 +91,14 @@ fn act(mut state: State, place: usize, action: &Action, bound: bool, at: At<'_>)
         Action::Bury { priority } => {
             after.attempts += 1;
             after.priority = priority.unwrap_or(after.priority);
-            after.phase = Phase::Dead;
+            after.phase = Phase::Dead(death);
         }
         Action::Extend { lease_ms } => {
             let token = match after.phase {
                 Phase::Leased(lease) => lease.token,
-                Phase::Pending | Phase::Dead => None,
+                Phase::Pending | Phase::Dead(_) | Phase::Gone(_) => None,
             };
-            after.phase = granted(token, lease_ms, bound, &at.window);
+            after.phase = granted(token, Terms { lease_ms, ..terms }, at);
         }
     }
     // An extension is part of a lease: written before it is answered, and synced with what comes next.
@@ -109,17 +111,27 @@ fn act(mut state: State, place: usize, action: &Action, bound: bool, at: At<'_>)
 }
 
 /// The state, if the answer agrees with it.
-fn hear(mut state: State, place: usize, no: u64, heard: Option<SettleHeard>, at: At<'_>) -> Option<State> {
+pub(super) fn hear(
+    mut state: State,
+    place: usize,
+    no: u64,
+    heard: Option<SettleHeard>,
+    at: At<'_>,
+) -> Option<State> {
     let Some(heard) = heard else { return Some(state) };
     let message = state.messages.get_mut(place).filter(|message| message.no == no);
-    let agrees = match (message, heard) {
-        (None, SettleHeard::Gone) => true,
-        (Some(message), SettleHeard::Scheduled(due)) => {
-            message.standing.phase == Phase::Pending && message.is_due(due)
+    let Some(message) = message else { return (heard == SettleHeard::Gone).then_some(state) };
+    let agrees = match (message.standing.phase, heard) {
+        // It had expired, and its queue drops what does. Its end is synced by then.
+        (Phase::Gone(None), SettleHeard::Gone) => {
+            message.undo.clear();
+            true
         }
-        (Some(message), SettleHeard::Ready) => message.standing.phase == Phase::Pending,
-        (Some(message), SettleHeard::Dead) => message.standing.phase == Phase::Dead,
-        (Some(message), SettleHeard::Leased(until)) => message.is_leased_until(until, at),
+        (Phase::Pending, SettleHeard::Scheduled(due)) => message.is_due(due),
+        (Phase::Pending, SettleHeard::Ready) => true,
+        // Its queue's retention may have taken it away since.
+        (Phase::Dead(_) | Phase::Gone(Some(_)), SettleHeard::Dead) => true,
+        (Phase::Leased(_), SettleHeard::Leased(until)) => message.is_leased_until(until, at),
         _ => false,
     };
     agrees.then_some(state)

@@ -30,24 +30,34 @@ fn swept(mut state: State, sweep: Sweep) -> State {
     match sweep {
         Sweep::Purge => state.messages.retain(|message| message.standing.phase != Phase::Pending),
         Sweep::DeleteQueue => state.messages.retain(leased),
-        Sweep::DiscardAll => state.messages.retain(|message| message.standing.phase != Phase::Dead),
+        Sweep::DiscardAll => {
+            state
+                .messages
+                .retain(|message| matches!(message.standing.phase, Phase::Pending | Phase::Leased(_)));
+        }
         Sweep::ReviveAll(_) => unreachable!("a revive of all is told message by message"),
     }
     state
 }
 
-/// What a revive of all makes of the message `no`, when its turn comes: nothing, if it is not dead or its key has an
-/// owner. Which of two that had one key comes first was not observed.
+/// What a revive of all makes of the message `no`, when its turn comes: nothing, if it is not dead, its key has an owner, or
+/// its time is over. Which of two that had one key comes first was not observed.
 pub(super) fn revived(state: &State, no: u64, due: Due, heard: bool, at: At<'_>) -> Vec<State> {
     let Some(place) = state.place(no) else { return vec![state.clone()] };
     let versions = state.versions(place, at, false).into_iter().flat_map(|state| state.key_versions(at));
     let done = versions.flat_map(|version| {
         let message = &version.messages[place];
-        let is_dead = message.standing.phase == Phase::Dead;
-        if !is_dead || message.keyed && version.owner().is_some() {
+        if message.death().is_none() || message.keyed && version.owner().is_some() {
             return vec![version];
         }
-        version.revived(place, due.span(&at.window), at)
+        let mut states = Vec::new();
+        if message.may_be_found(at) {
+            states.extend(version.revived(place, due.span(&at.window), at));
+        }
+        if message.may_be_missed(at) {
+            states.push(version);
+        }
+        states
     });
     super::or_nothing(heard, state, done.collect())
 }

@@ -1,6 +1,17 @@
 //! Take: a message is handed out, and somebody may have it who never heard of it.
 
-use super::{At, Due, Lease, Message, Phase, Span, Standing, State, granted, granted_to_nobody};
+use super::{At, Death, Due, Lease, Message, Phase, Span, Standing, State, granted, granted_to_nobody};
+
+/// How a take holds what it is handed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// For how long, in milliseconds.
+    pub(crate) lease_ms: i64,
+    /// Whether the lease ends with the process.
+    pub(crate) bound: bool,
+    /// Who holds it, if the take says so.
+    pub(crate) holder: Option<u32>,
+}
 
 /// What a take handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,10 +32,10 @@ pub(crate) struct Delivered {
     pub(crate) token: u128,
     /// When it was taken, by the store's wall clock.
     pub(crate) taken_at: i64,
-    /// How long the lease lasts, in milliseconds.
-    pub(crate) lease_ms: i64,
-    /// Whether the lease ends with the process.
-    pub(crate) bound: bool,
+    /// How it is held.
+    pub(crate) terms: Terms,
+    /// How often it was handed out, this time too.
+    pub(crate) takes: u32,
     /// How often a lease of it has run out so far.
     pub(crate) lapses: u32,
 }
@@ -88,12 +99,26 @@ fn fits(message: &mut Message, delivered: &Delivered) -> bool {
         && message.is_due(delivered.due)
         && message.standing.priority == delivered.priority
         && message.standing.attempts + 1 == delivered.attempt
+        && message.standing.takes + 1 == delivered.takes
         && message.keyed == delivered.keyed
 }
 
 fn hand_over(message: &mut Message, delivered: &Delivered, at: At<'_>) {
-    let phase = granted(Some(delivered.token), delivered.lease_ms, delivered.bound, &at.window);
-    message.change_unsynced(at, |standing| standing.phase = phase);
+    let phase = granted(Some(delivered.token), delivered.terms, at);
+    message.change_unsynced(at, |standing| standing.hand_out(phase));
+}
+
+impl Standing {
+    fn hand_out(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.takes += 1;
+    }
+
+    /// As if it had not been taken.
+    fn give_back(&mut self) {
+        self.phase = Phase::Pending;
+        self.takes = self.takes.saturating_sub(1);
+    }
 }
 
 pub(super) fn lost(state: &State, phase: Phase, at: At<'_>) -> Vec<State> {
@@ -103,7 +128,7 @@ pub(super) fn lost(state: &State, phase: Phase, at: At<'_>) -> Vec<State> {
         for mut version in versions {
             let message = &mut version.messages[place];
             if message.standing.phase == Phase::Pending && message.may_be_ready(at) {
-                message.change_unsynced(at, |standing| standing.phase = phase);
+                message.change_unsynced(at, |standing| standing.hand_out(phase));
                 states.push(version);
             }
         }
@@ -118,7 +143,7 @@ pub(super) fn gave_back(state: &State, at: At<'_>) -> Vec<State> {
         for mut version in states.clone() {
             let message = &mut version.messages[place];
             if matches!(message.standing.phase, Phase::Leased(lease) if lease.token.is_none()) {
-                message.change_unsynced(at, |standing| standing.phase = Phase::Pending);
+                message.change_unsynced(at, Standing::give_back);
                 states.extend(version.settled_by_time(place, at));
             }
         }
@@ -153,13 +178,13 @@ pub(super) fn sent_back(state: &State, due: Due, attempt: Attempt, heard: bool, 
             }
             let given_back = (attempt != Attempt::Spent).then(|| {
                 let mut version = version.clone();
-                version.messages[place].change_unsynced(at, |standing| standing.phase = Phase::Pending);
+                version.messages[place].change_unsynced(at, Standing::give_back);
                 version.settled_by_time(place, at)
             });
             let tried = (attempt != Attempt::Unspent).then(|| {
                 let message = &mut version.messages[place];
                 let mut after = message.standing.clone();
-                message.spend_attempt(&mut after);
+                message.spend_attempt(&mut after, Death { at: at.window.wall, since: at.begin });
                 // A dead message has no next instant.
                 if after.phase == Phase::Pending {
                     after.due = due.span(&at.window);
@@ -190,7 +215,7 @@ pub(super) fn sent_back(state: &State, due: Due, attempt: Attempt, heard: bool, 
 pub(super) fn by_id(
     state: &State,
     no: u64,
-    (lease_ms, bound): (i64, bool),
+    terms: Terms,
     heard: Option<&TakenById>,
     at: At<'_>,
 ) -> Vec<State> {
@@ -206,17 +231,23 @@ pub(super) fn by_id(
         _ => at,
     };
     // A dead message takes its key back, so time has to have its say on whoever has it now.
-    let versions = state.versions(place, at, false).into_iter().flat_map(|state| state.key_versions(at));
-    let done = versions.flat_map(|mut state| -> Vec<State> {
+    let found = state.found(place, at).into_iter();
+    let versions =
+        found.flat_map(|(state, found)| state.key_versions(at).into_iter().map(move |state| (state, found)));
+    let done = versions.flat_map(|(mut state, found)| -> Vec<State> {
         let owner = state.owner().filter(|owner| *owner != place);
         let message = &state.messages[place];
-        let dead = message.standing.phase == Phase::Dead;
+        let dead = message.death().is_some();
         match (message.standing.phase, owner) {
+            _ if found.is_none() => {
+                let fits = matches!(heard, None | Some(TakenById::NotFound));
+                return if fits { vec![state] } else { Vec::new() };
+            }
             (Phase::Leased(_), _) => {
                 let fits = matches!(heard, None | Some(TakenById::Leased));
                 return if fits { vec![state] } else { Vec::new() };
             }
-            (Phase::Dead, Some(owner)) if message.keyed => {
+            (Phase::Dead(_), Some(owner)) if message.keyed => {
                 let fits = match heard {
                     None => true,
                     Some(TakenById::KeyTaken { id }) => state.messages[owner].is_id(*id),
@@ -240,13 +271,13 @@ pub(super) fn by_id(
                     if !fits(message, delivered) {
                         return None;
                     }
-                    granted(Some(delivered.token), delivered.lease_ms, delivered.bound, &at.window)
+                    granted(Some(delivered.token), delivered.terms, at)
                 }
-                Some(TakenById::Unread) => granted_to_nobody(lease_ms, bound, &at.window),
-                None => granted(None, lease_ms, bound, &at.window),
+                Some(TakenById::Unread) => granted_to_nobody(terms, at),
+                None => granted(None, terms, at),
                 Some(_) => return None,
             };
-            message.standing.phase = phase;
+            message.standing.hand_out(phase);
             Some(state)
         };
         standings.into_iter().filter_map(taken).collect()

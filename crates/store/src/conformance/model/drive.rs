@@ -53,7 +53,7 @@ pub(super) struct Driver {
     pub(super) known: Vec<(MessageId, Number)>,
     /// All receipts that ever were, latest last.
     pub(super) receipts: Vec<Receipt>,
-    /// An expiry may have been noticed by the process that has ended or by the one that followed it.
+    /// An expiry may have been counted by the process that has ended, by the one that followed it, or by both.
     deaths_are_shared: bool,
 }
 
@@ -219,7 +219,7 @@ impl Driver {
     fn restart(&mut self, is_clean: bool) -> std::result::Result<(), Difference> {
         if self.harness.durable() {
             self.compare_queues()?;
-            self.deaths_are_shared = !self.harness.shows_expiry_at_once() && self.reference.has_expired();
+            self.deaths_are_shared = self.reference.has_expired();
             if is_clean {
                 self.reference.closed();
                 self.harness.close();

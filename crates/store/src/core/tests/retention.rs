@@ -357,3 +357,69 @@ fn what_expires_goes_though_nobody_comes_to_the_queue_that_drops_it() {
     assert!(rig.put(put_to("c"), now(60)).is_ok());
     assert_eq!(gone_records(&rig), 4);
 }
+
+#[test]
+fn what_died_while_it_was_cold_stays_dead_though_it_is_resident_when_its_queue_comes_to_drop() {
+    let mut rig = with_slices_of(100);
+    let id = rig.put(Put { expires: Some(at(50)), ..put_to("q") }.after_ms(10), now(0)).unwrap().id;
+    let checkpoint = capture(&mut rig);
+    evict(&mut rig, 0);
+    rig.catch_up(now(60));
+    let dead = rig.call(|core, log| core.list(&queue("q"), StateKind::Dead, None, 9, now(60), log)).unwrap();
+    assert_eq!((dead.messages.len(), rig.core.cold_len()), (1, 0));
+    set(&mut rig, Setting::OnExpiry(OnExpiry::Drop), 70);
+    let mut again = recovered(&rig, &checkpoint);
+    for rig in [&mut rig, &mut again] {
+        rig.catch_up(now(80));
+        assert!(!is_gone(rig, id, 80));
+        assert_eq!(kept(rig), 1);
+    }
+}
+
+#[test]
+fn a_lease_of_a_process_that_is_gone_ends_though_its_message_has_expired_and_is_dropped() {
+    // It would run on, or it ran out while nobody was there.
+    for reopened_at in [1_500, 60_000] {
+        let mut rig = Rig::new();
+        set(&mut rig, Setting::OnExpiry(OnExpiry::Drop), 0);
+        let id = rig.put(Put { expires: Some(at(1_000)), ..put_to("q") }, now(0)).unwrap().id;
+        let take = Take::from(queue("q")).lease_ms(30_000).bound();
+        assert_eq!(rig.take(take, now(0)).unwrap().len(), 1);
+        let mut rig = rig.reopened(now(reopened_at));
+        assert!(is_gone(&mut rig, id, reopened_at));
+        let counted = rig.core.deaths().remove(0);
+        assert_eq!((counted.deaths.expiry, counted.discarded.on_expiry), (0, 1));
+    }
+}
+
+/// Story: 1. two queues have dead messages that are cold and past their time, and to find the next one takes several calls. 2. Each call
+/// reads for one queue, and then for the other: what was read for the first is gone. 3. The shard never rests.
+#[test]
+fn two_queues_whose_dead_are_to_be_read_do_not_keep_each_other_from_their_ends() {
+    for (pieces, slice) in [(1, 1), (4, 1), (4, 3)] {
+        let mut rig = with_slices_of(slice);
+        for name in ["q", "r"] {
+            for _ in 0..6 {
+                let put = Put { max_attempts: Some(AttemptLimit::At(1.try_into().unwrap())), ..put_to(name) };
+                rig.put(put, now(0)).unwrap();
+                let taken = rig.take(Take::from(queue(name)), now(0)).unwrap().remove(0);
+                rig.settle(&taken.receipt, Action::Bury { reason: None, priority: None }, now(0)).unwrap();
+            }
+        }
+        capture(&mut rig);
+        evict(&mut rig, 0);
+        assert_eq!(rig.core.cold_len(), 12);
+        rig.log.1.as_mut().unwrap().pieces = pieces;
+        for name in ["q", "r"] {
+            let changes = vec![SettingChange::Set(Setting::DeadTtlMs(1_000))];
+            rig.call(|core, log| core.configure(&queue(name), changes, now(10), log)).unwrap();
+        }
+        let mut calls = 0;
+        while rig.call(|core, log| core.retain_some(now(2_000), log)) {
+            calls += 1;
+            assert!(calls < 500, "{pieces} {slice}: {} cold messages are left", rig.core.cold_len());
+        }
+        assert_eq!((rig.core.cold_len(), rig.core.queues.len()), (0, 2));
+        assert!(rig.core.queues.all().all(|queue| rig.core.queues.get(queue).dead() == 0));
+    }
+}
