@@ -226,6 +226,7 @@ mod tests {
     use crate::due::Settled;
     use crate::executor::Executor;
     use crate::retire::budget::Budget;
+    use crate::retire::merge::GoneOf;
 
     /// What the runs have for which this was found.
     fn written<V: Kept>(found: Vec<(u64, V)>) -> Vec<(u64, V)> {
@@ -259,7 +260,7 @@ mod tests {
         let mut writer = run::Writer::create(&disk, dir, name, 0).unwrap();
         (0..4).for_each(|key| writer.push(key, Home { file: 9, ordinal: 0 }).unwrap());
         let inputs = vec![Arc::new(writer.finish().unwrap())];
-        let gone = [(9, Settled::none(4))].into();
+        let gone = [(9, GoneOf { settled: Settled::none(4), dead: Vec::new() })].into();
         let order = Order { inputs, filter_for: 0, unread: Vec::new(), gone, heals: false };
         let mut merge = Compaction::new(&desk, order);
         assert!(merge.slice(1).is_none());
