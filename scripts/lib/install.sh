@@ -8,6 +8,8 @@ needs_of() {
         lint) echo cc:build-essential make:build-essential ;;
         core) echo redis-server:redis-server ;;
         redis) echo redis-server:redis-server make:build-essential python3:python3 pip3:python3-pip ;;
+        # `initdb` and `postgres` are in no folder of the path; this comes with them.
+        postgres) echo pg_ctlcluster:postgresql-15 pgbouncer:pgbouncer python3:python3 pip3:python3-pip ;;
         e2e) echo make:build-essential curl:curl redis-server:redis-server ;;
         test) echo make:build-essential curl:curl redis-server:redis-server python3:python3 pip3:python3-pip ;;
         redisson) echo make:build-essential redis-server:redis-server javac:default-jdk-headless mvn:maven ;;

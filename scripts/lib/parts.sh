@@ -6,7 +6,9 @@
 target=${CARGO_TARGET_DIR:-target}
 
 # Everything but the comparisons, whose peers would slow the build for everybody.
-workspace=(--workspace --exclude dwell-bench)
+all=(--workspace --exclude dwell-bench)
+# The same without what has a part of its own, with servers of its own.
+workspace=("${all[@]}" --exclude dwell-postgres)
 
 # Packages whose tests start a server or a process of ours.
 e2e_packages=(dwell-server dwell-cli)
@@ -18,8 +20,8 @@ part_fmt() {
 }
 
 part_lint() {
-    stage "clippy" cargo clippy --locked "${workspace[@]}" --all-targets --all-features -- -D warnings
-    stage "docs" env RUSTDOCFLAGS="-D warnings" cargo doc --locked "${workspace[@]}" --no-deps --all-features
+    stage "clippy" cargo clippy --locked "${all[@]}" --all-targets --all-features -- -D warnings
+    stage "docs" env RUSTDOCFLAGS="-D warnings" cargo doc --locked "${all[@]}" --no-deps --all-features
     stage "bench with peers" cargo clippy --locked -p dwell-bench --all-targets -- -D warnings
     stage "bench without peers" cargo clippy --locked -p dwell-bench --no-default-features -- -D warnings
     # A workspace of its own, whose dependencies are the ones that are built already. Its lock file follows the other
@@ -29,7 +31,7 @@ part_lint() {
 }
 
 part_core() {
-    local others=(--exclude dwell-bench --exclude dwell-sim) package
+    local others=(--exclude dwell-bench --exclude dwell-sim --exclude dwell-postgres) package
     for package in "${e2e_packages[@]}"; do
         others+=(--exclude "$package")
     done
@@ -49,6 +51,16 @@ part_redis() {
     cargo_test "redis" -p dwell-redis -p dwell-redisson
     stage "redis: what failovers have lost" counted
     other_redises -p dwell-redis
+}
+
+# The store on Debian's PostgreSQL 15, then through PgBouncer in transaction mode, and its SQL by itself.
+part_postgres() {
+    local python="$target/postgres-python" bin=${DWELL_POSTGRES_BIN:-/usr/lib/postgresql/15/bin}
+    cargo_test "postgres" -p dwell-postgres
+    stage "postgres: through PgBouncer" env DWELL_POSTGRES_BOUNCER=1 DWELL_CASES=10 \
+        cargo test --locked -p dwell-postgres --test single --test model
+    stage "postgres: Python" python_at "$python" crates/postgres/tests/sql/requirements.txt
+    stage "postgres: SQL" "$python/bin/python" crates/postgres/tests/sql/run.py "$bin"
 }
 
 part_test() {

@@ -22,6 +22,8 @@ pub enum Fault {
     NotGranted,
     /// The schema is not there, or is not what this version knows.
     Foreign,
+    /// The numbers of messages are used up.
+    Exhausted,
     /// Anything else: ours to mend.
     Unexpected,
 }
@@ -37,6 +39,7 @@ impl Fault {
             "25006" => Fault::ReadOnly,
             "53100" | "58030" => Fault::DiskFull,
             "42501" => Fault::NotGranted,
+            "2200H" => Fault::Exhausted,
             "3F000" | "42P01" | "42703" | "42883" => Fault::Foreign,
             _ if sqlstate.starts_with("DW") => Fault::Refused,
             _ if sqlstate.starts_with("08") => Fault::Unavailable,
@@ -53,7 +56,9 @@ impl Fault {
             | Fault::Overloaded
             | Fault::ReadOnly
             | Fault::DiskFull => true,
-            Fault::Refused | Fault::NotGranted | Fault::Foreign | Fault::Unexpected => false,
+            Fault::Refused | Fault::NotGranted | Fault::Foreign | Fault::Exhausted | Fault::Unexpected => {
+                false
+            }
         }
     }
 }
@@ -75,6 +80,7 @@ mod tests {
             ("53100", Fault::DiskFull),
             ("42501", Fault::NotGranted),
             ("3F000", Fault::Foreign),
+            ("2200H", Fault::Exhausted),
             ("22012", Fault::Unexpected),
         ] {
             assert_eq!(Fault::of(sqlstate), fault, "{sqlstate}");

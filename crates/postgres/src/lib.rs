@@ -1,7 +1,21 @@
-//! What a PostgreSQL store is built on: the schema as SQL, where takes begin, and what the server's refusals mean.
+//! dwell over PostgreSQL: a store that many machines share, whose messages commit with the caller's own data.
 //!
-//! The store itself, with its connections, is not here yet. `docs/decisions/2026-11-26-postgres.md` has the design.
+//! # Layout
+//! - [`PostgresStore`]: the store; `sql/` has its tables and functions, and `docs/postgres.md` what each is for
+//! - [`Address`]: where PostgreSQL is and how to reach it, as a URL
+//! - [`OpenError`]: why a PostgreSQL cannot be used
+//! - [`schema`]: the schema's files; [`fault`]: what an error of the server means; [`floor`]: where takes begin
+//! - `link`: connections, and one statement a call
 
+mod address;
+mod error;
 pub mod fault;
 pub mod floor;
+mod link;
 pub mod schema;
+mod store;
+mod values;
+
+pub use address::Address;
+pub use error::OpenError;
+pub use store::PostgresStore;

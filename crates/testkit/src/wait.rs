@@ -30,7 +30,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 ///
 /// # Panics
 /// If it does not hold within [`PATIENCE`].
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "postgres"))]
 pub async fn until_async(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     within(what, async {
         while !holds().await {
@@ -44,7 +44,7 @@ pub async fn until_async(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 ///
 /// # Panics
 /// If it does not end within [`PATIENCE`].
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "postgres"))]
 pub async fn within<T>(what: &str, call: impl Future<Output = T>) -> T {
     let ended = tokio::time::timeout(PATIENCE, call).await;
     ended.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))

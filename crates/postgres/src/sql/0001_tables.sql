@@ -124,6 +124,7 @@ CREATE TABLE standing (
   deadline bigint,
   lease_ms bigint,
   session bigint,
+  holder text COLLATE "C",
   -- scheduled and ready; lane 0 has the usual priority, lane 1 others that are not due, lane 2 others that are, by rank
   home bigint,
   lane smallint,
@@ -133,6 +134,8 @@ CREATE TABLE standing (
   -- dead
   reason smallint,
   died bigint,
+  -- of its key, where it has one: by it those are found that had a key
+  key_hash bigint,
   PRIMARY KEY (id, part)
 ) PARTITION BY LIST (part);
 DO $$
@@ -151,6 +154,7 @@ BEGIN
   END LOOP;
   CREATE INDEX ON standing_6 (qid, died, id);
   CREATE INDEX ON standing_6 (qid, due, id);
+  CREATE INDEX ON standing_6 (qid, key_hash, died, id) WHERE key_hash IS NOT NULL;
 END
 $$;
 
@@ -162,8 +166,8 @@ CREATE TABLE key (
   PRIMARY KEY (qid, key)
 );
 
--- Answers to puts with an idempotency key, by the instant until which they are remembered. `digest` is left open for what the
--- put asked for.
+-- Answers to puts with an idempotency key, by the instant until which they are remembered. `digest` is of the body and the key
+-- that the put came with (`digest_of`).
 CREATE TABLE token (
   qid bigint NOT NULL,
   token bytea NOT NULL,
@@ -183,7 +187,8 @@ CREATE TABLE tally (
   home bigint NOT NULL,
   pending bigint NOT NULL,
   leased bigint NOT NULL,
-  dead bigint NOT NULL
+  dead bigint NOT NULL,
+  tokens bigint NOT NULL DEFAULT 0
 );
 CREATE INDEX tally_qid ON tally (qid);
 

@@ -68,7 +68,7 @@ class Store:
     def take(self, queues, max=1, max_bytes=None, lease=None, session=None, floors=(0, 0)):
         queues = [queues] if isinstance(queues, str) else list(queues)
         rows = self.all(
-            "SELECT * FROM @take_1(%s::text[], %s, %s, %s, %s, %s::bigint[], %s::bigint[], NULL) ORDER BY priority, due, id",
+            "SELECT * FROM @take_1(%s::text[], %s, %s, %s, %s, NULL, %s::bigint[], %s::bigint[], true, NULL) ORDER BY priority, due, id",
             queues, max, max_bytes, lease, session, [floors[0]] * len(queues), [floors[1]] * len(queues))
         self.last_floors = next(row.next_floors for row in rows if row.id is None)
         return [row for row in rows if row.id is not None]
@@ -88,13 +88,13 @@ class Store:
                         queue, [id], [key], [kind], [value])
 
     def get(self, queue, id=None, key=None):
-        row = self.one("SELECT * FROM @get_1(%s, %s::uuid[], %s::bytea[], NULL)", queue, [id], [key])
+        row = self.one("SELECT * FROM @get_1(%s, %s::uuid[], %s::bytea[], false, NULL)", queue, [id], [key])
         return SimpleNamespace(**row._asdict(), name=row.code or STATE[row.state])
 
     def list(self, queue, state, after=(None, None), max=100, bytes=8 << 20):
         number = {name: number for number, name in STATE.items()}[state]
-        return self.all("SELECT * FROM @list_1(%s, %s, %s::bigint, %s::uuid, %s, %s, NULL) ORDER BY item", queue, number,
-                        after[0], after[1], max, bytes)
+        return self.all("SELECT * FROM @list_1(%s, %s, %s::bigint, %s::uuid, %s, %s, NULL) WHERE item IS NOT NULL ORDER BY item",
+                        queue, number, after[0], after[1], max, bytes)
 
     def stats(self, queue):
         return self.one("SELECT * FROM @stats_1(%s, 0, NULL)", queue)
@@ -107,14 +107,14 @@ class Store:
         return self.one("SELECT @purge_1(%s, NULL) AS n", queue).n
 
     def sweep_dead(self, queue, ids=None, most=1000, kind=None, value=None):
-        return self.all("SELECT * FROM @sweep_dead_1(%s, %s::uuid[], %s, NULL, %s, %s, NULL)", queue, ids, most, kind, value)
+        return self.all("SELECT * FROM @sweep_dead_1(%s, %s::uuid[], %s, NULL, NULL, NULL, %s, %s, NULL)", queue, ids, most, kind, value)
 
     def configure(self, queue, reset=(), **values):
         import json
         self.all("SELECT @configure_1(%s, %s::jsonb, %s::text[], NULL)", queue, json.dumps(values), list(reset))
 
     def maintain(self, sealed=0):
-        return self.one("SELECT * FROM @maintain_1(%s)", sealed)
+        return self.one("SELECT * FROM @maintain_1(%s, NULL)", sealed)
 
     def check(self):
         """Counts are what lies there, and every key's message is one that has it."""

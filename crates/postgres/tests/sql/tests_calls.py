@@ -137,8 +137,11 @@ def test_u_0000_in_keys_and_error_texts(s):
 def test_idempotency_keys(s):
     s.stop_clock(T0)
     a = s.put("q", kind=2, value=MIN, token=b"t")
-    again = s.put("q", kind=2, value=HOUR, token=b"t", body=b"other")
+    again = s.put("q", kind=2, value=HOUR, token=b"t")
     assert again[3:] == a[3:], "the same answer"
+    for other in ({"body": b"other"}, {"key": b"k"}):
+        refused = s.put("q", kind=2, value=MIN, token=b"t", **other)
+        assert (refused.code, refused.info) == ("idempotency_mismatch", str(a.id))
     assert s.put("r", token=b"t").id != a.id, "scoped to their queue"
     assert s.change("q", id=a.id).what == "cancelled"
     assert s.put("q", token=b"t").id == a.id, "also when the message is gone"
@@ -240,7 +243,7 @@ def test_take_by_id(s):
     s.stop_clock(T0)
     a = s.put("q", kind=2, value=HOUR, key=b"k")
     s.configure("q", pause=-1)
-    take = lambda: s.one("SELECT * FROM @take_id_1('q', %s, NULL, NULL, NULL)", a.id)
+    take = lambda: s.one("SELECT * FROM @take_id_1('q', %s, NULL, NULL, NULL, true, NULL)", a.id)
     t = take()
     assert (t.state, t.due, t.body, t.key) == (3, T0, b"b", b"k")
     assert take().code == "leased"
@@ -254,7 +257,7 @@ def test_take_by_id(s):
     t = take()
     assert (t.state, t.revives, t.attempts) == (3, 1, 0)
     assert s.put("q", key=b"k").code == "key_taken", "it claims its key"
-    assert s.one("SELECT * FROM @take_id_1('q', %s, NULL, NULL, NULL)", uuid.UUID(int=5)).code == "message_not_found"
+    assert s.one("SELECT * FROM @take_id_1('q', %s, NULL, NULL, NULL, true, NULL)", uuid.UUID(int=5)).code == "message_not_found"
 
 
 def test_max_bytes_bounds_a_take_but_grants_one(s):

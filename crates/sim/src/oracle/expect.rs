@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use dwell_store::StateCounts;
 
 use super::hear::Heard;
-use super::message::{Message, Phase};
+use super::message::{Lease, Message, Phase};
 use super::policy::Policy;
 use super::window::{At, EXPIRY_IN_LISTS_MS, Reading, Window};
 use super::{Kind, Oracle, PAUSE, of_queue, register};
@@ -185,7 +185,10 @@ impl Oracle {
         let Heard { begin, end, window } = heard;
         let at = At { begin, end, window, rules: &self.rules, policy: self.policy(queue) };
         let is_leased = |message: &Message| {
-            let is_leased_before = |version: &Message| matches!(version.standing.phase, Phase::Leased(lease) if lease.granted < begin);
+            // What nobody was handed may have gone back already.
+            let is_held = |lease: Lease| lease.token.is_some() && lease.granted < begin;
+            let is_leased_before =
+                |version: &Message| matches!(version.standing.phase, Phase::Leased(lease) if is_held(lease));
             message.versions(at, false).iter().all(is_leased_before)
         };
         let mut count = 0;

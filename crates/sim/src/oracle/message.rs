@@ -96,6 +96,11 @@ impl Message {
         matches!(self.standing.phase, Phase::Gone(_))
     }
 
+    /// Whether its lease ends with the process that took it.
+    pub(crate) fn is_bound(&self) -> bool {
+        matches!(self.standing.phase, Phase::Leased(Lease { bound: true, .. }))
+    }
+
     /// How it is dead, if it is.
     pub(crate) fn death(&self) -> Option<Death> {
         match self.standing.phase {

@@ -296,6 +296,11 @@ impl Oracle {
         self.durable = self.seq;
     }
 
+    /// The store was to be opened again, and could not be.
+    pub(crate) fn tried_to_open(&mut self, now: Reading) {
+        self.everywhere(now, |_| What::TriedToOpen(now));
+    }
+
     /// The store was opened again.
     pub(crate) fn reopened(&mut self, now: Reading) {
         self.everywhere(now, |_| What::Reopened(now));

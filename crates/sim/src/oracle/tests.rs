@@ -492,6 +492,30 @@ fn a_bound_lease_ends_with_its_process_and_a_close_spends_no_attempt() {
 }
 
 #[test]
+fn an_opening_that_fails_may_have_ended_a_bound_lease() {
+    let bound = || {
+        let story = set(on_a_machine(), "lapse_backoff", "first");
+        let story = set(story, "backoff", "500 100 1000 0").put(1_000);
+        let terms = Terms { bound: true, ..TERMS };
+        let delivered = Delivered { terms, ..story.delivery(1_000, 1, 7) };
+        let mut story =
+            story.said(Ask::Take { queues: vec![1], terms }, Answer::Took(vec![(MESSAGE, delivered)]));
+        story.now = 1_010;
+        let now = story.reading();
+        story.oracle.tried_to_open(now);
+        story.oracle.power_failed(now);
+        story.now = 1_020;
+        let now = story.reading();
+        story.oracle.reopened(now);
+        story
+    };
+    for freed_at in [1_010, 1_020] {
+        bound().listed(freed_at + 500, 1, Shown::Scheduled).honest();
+    }
+    bound().listed(1_015 + 500, 1, Shown::Scheduled).lie(Kind::Contradiction);
+}
+
+#[test]
 fn a_message_stays_ready_though_the_clock_steps_back() {
     let stepped = |seen: i64| {
         let mut story = on_a_machine().put(2_000);

@@ -77,10 +77,14 @@ pub(super) struct Weather {
     rotten: u64,
     /// Whatever was asked up to this command was asked when reads might fail, or before.
     read_badly_to: Op,
+    /// When the store will have looked again for dead messages that it could not read. It does so by the wall clock.
+    retained_again_at: i64,
 }
 
 /// How long a store may wait before it tries again what found no room, in milliseconds.
 const RETRY_MS: i64 = 100;
+/// And before it looks again for dead messages that it could not read.
+const RETAIN_MS: i64 = 10_000;
 
 impl Weather {
     /// Whether writes work, and nothing waits any more that found no room.
@@ -88,6 +92,11 @@ impl Weather {
         // Where no file can be opened, none that was closed meanwhile can be written.
         let finds_room = self.full == 0 && !self.finds_none && !self.lacks_files;
         finds_room && !self.is_faulty && now.mono >= self.tried_again_at
+    }
+
+    /// Whether nothing waits any more that could not be read and is past its retention.
+    pub(super) fn lets_retain(&self, now: Reading) -> bool {
+        self.lets_read() && now.wall >= self.retained_again_at
     }
 
     /// Whether reads work.
@@ -327,6 +336,10 @@ impl World {
 
     /// Reads work again when their time has come.
     fn end_bad_reads(&mut self) {
+        if !self.weather.lets_read() {
+            self.weather.retained_again_at =
+                self.weather.retained_again_at.max(self.reading().wall + RETAIN_MS);
+        }
         if self.weather.blind > 0 {
             self.weather.blind -= 1;
             if self.weather.blind == 0 {
@@ -471,6 +484,9 @@ impl World {
             let is_off = self.disk.is_off();
             self.trace
                 .add(format_args!("  opened: {:?}", opened.as_ref().map(|(engine, _)| engine.report())));
+            if is_off || opened.is_err() {
+                self.oracle.tried_to_open(now);
+            }
             match opened {
                 Ok((engine, driver)) if !is_off => {
                     self.disk.heal();

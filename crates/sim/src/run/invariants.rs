@@ -59,7 +59,8 @@ impl World {
         }
         let queue = workload::queue(&mut self.rng);
         self.list_all(queue);
-        self.count_at(queue, !self.is_scarred);
+        let rests = !self.is_scarred && self.weather.lets_retain(self.reading());
+        self.count_at(queue, rests);
         self.look_at_deaths();
         let queues = workload::queues(&mut self.rng);
         let max = self.rng.between(1, 10) as usize;

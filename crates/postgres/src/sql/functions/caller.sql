@@ -64,11 +64,12 @@ BEGIN
     'expires', ms_of(expires), 'headers', coalesce(headers, '{}'),
     'conflict', CASE on_conflict WHEN 'reject' THEN 0 WHEN 'replace' THEN 1 ELSE 2 END);
   IF key IS NULL AND idempotency_key IS NULL THEN
-    a := put_one(queue, kind, value, body, opts, NULL, NULL, NULL);
+    a := put_one(queue, kind, value, body, opts, NULL, NULL, NULL, NULL);
   ELSE
     -- Somebody may hold them.
     BEGIN
-      a := put_one(queue, kind, value, body, opts, key, convert_to(idempotency_key, 'UTF8'), NULL);
+      a := put_one(queue, kind, value, body, opts, key, convert_to(idempotency_key, 'UTF8'),
+        CASE WHEN idempotency_key IS NOT NULL THEN tokens_left(queue, NULL) END, NULL);
     EXCEPTION WHEN lock_not_available THEN
       a.code := 'busy';
     END;
@@ -90,7 +91,8 @@ CREATE OR REPLACE FUNCTION put(queue text, body bytea, delay interval DEFAULT NU
   level int DEFAULT NULL, key text DEFAULT NULL, on_conflict text DEFAULT 'reject', priority bigint DEFAULT NULL,
   headers jsonb DEFAULT NULL, lease interval DEFAULT NULL, max_attempts bigint DEFAULT NULL, expires timestamptz DEFAULT NULL,
   idempotency_key text DEFAULT NULL, key_bytes bytea DEFAULT NULL) RETURNS uuid
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 BEGIN
   RETURN (put_sql(queue, body, delay, due, level, coalesce(key_bytes, convert_to(key, 'UTF8')), on_conflict, priority, headers,
     lease, max_attempts, expires, idempotency_key, true)).id;
@@ -101,7 +103,8 @@ CREATE OR REPLACE FUNCTION put(queue text, body text, delay interval DEFAULT NUL
   level int DEFAULT NULL, key text DEFAULT NULL, on_conflict text DEFAULT 'reject', priority bigint DEFAULT NULL,
   headers jsonb DEFAULT NULL, lease interval DEFAULT NULL, max_attempts bigint DEFAULT NULL, expires timestamptz DEFAULT NULL,
   idempotency_key text DEFAULT NULL, key_bytes bytea DEFAULT NULL) RETURNS uuid
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 BEGIN
   RETURN (put_sql(queue, convert_to(body, 'UTF8'), delay, due, level, coalesce(key_bytes, convert_to(key, 'UTF8')),
     on_conflict, priority, headers, lease, max_attempts, expires, idempotency_key, true)).id;
@@ -114,7 +117,8 @@ CREATE OR REPLACE FUNCTION try_put(queue text, body bytea, delay interval DEFAUL
   headers jsonb DEFAULT NULL, lease interval DEFAULT NULL, max_attempts bigint DEFAULT NULL, expires timestamptz DEFAULT NULL,
   idempotency_key text DEFAULT NULL, key_bytes bytea DEFAULT NULL,
   OUT id uuid, OUT number bigint, OUT code text, OUT reason text) RETURNS record
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   a put_answer;
   state text;
@@ -136,7 +140,8 @@ $$;
 -- all, or none.
 CREATE OR REPLACE FUNCTION put_many(queue text, bodies bytea[], delays interval[] DEFAULT NULL, dues timestamptz[] DEFAULT NULL,
   keys text[] DEFAULT NULL, on_conflict text DEFAULT 'reject') RETURNS uuid[]
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   n int := coalesce(cardinality(bodies), 0);
   most int := (builtin_settings()->>'limit_batch')::int;
@@ -176,7 +181,8 @@ $$;
 -- Cancels a message by its key, or by its id, and says what it found: cancelled, leased, dead or not_found.
 CREATE OR REPLACE FUNCTION cancel(queue text, key text DEFAULT NULL, id uuid DEFAULT NULL, key_bytes bytea DEFAULT NULL)
 RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   c record;
 BEGIN
@@ -188,7 +194,8 @@ $$;
 -- Moves the instant of a message and keeps its id; says what it found: moved, leased, dead or not_found.
 CREATE OR REPLACE FUNCTION reschedule(queue text, key text DEFAULT NULL, id uuid DEFAULT NULL, delay interval DEFAULT NULL,
   due timestamptz DEFAULT NULL, level int DEFAULT NULL, key_bytes bytea DEFAULT NULL) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   c record;
 BEGIN
@@ -229,7 +236,8 @@ $$;
 
 -- Settles a message as done, together with what else the transaction does. A receipt that proves no lease is refused.
 CREATE OR REPLACE FUNCTION ack(receipt text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   bytes bytea;
   f record;

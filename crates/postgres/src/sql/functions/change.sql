@@ -54,14 +54,14 @@ BEGIN
       PERFORM free_key(p_qid, s.id);
     END IF;
   ELSIF s.expires <= i.due THEN
-    code := 'expires_before_due';
+    code := 'expires_before_due'; info := s.expires || ' ' || i.due;
   ELSE
     what := 'moved';
     due := i.due;
     PERFORM unfile(s, h.place);
     s.due := i.due;
     s.since := now_us / 1000;
-    PERFORM file_pending(s, p_home, now_us / 1000);
+    PERFORM file_pending(s, p_home, settings, now_us / 1000);
   END IF;
 END
 $$;
@@ -70,7 +70,8 @@ $$;
 CREATE OR REPLACE FUNCTION change_1(p_queue text, p_id uuid[], p_key bytea[], p_kind smallint[], p_value bigint[],
   p_defaults jsonb)
 RETURNS TABLE (item int, code text, info text, what text, id uuid, due bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE
   f record;

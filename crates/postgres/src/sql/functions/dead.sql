@@ -44,12 +44,14 @@ END
 $$;
 
 -- Revives (`p_kind` not null) or discards dead messages: those named, or so many of the oldest. `before` bounds those that are
--- meant when a call goes in slices: they died before it was made. A row each that was refused; the last row has no id and says
--- how many were done, and whether there may be more.
-CREATE OR REPLACE FUNCTION sweep_dead_1(p_queue text, p_ids uuid[], p_most bigint, p_before bigint, p_kind int, p_value bigint,
-  p_defaults jsonb)
-RETURNS TABLE (id uuid, code text, info text, done bigint, is_more boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+-- meant when a call goes in slices: they died before it was made, or as it was (`now_ms` of its first slice). A slice begins behind
+-- (`p_after_died`, `p_after`), which the last one gave (`died`, `last`): what was refused is not met again. A row each that was
+-- refused; the last row has no id and says how many were done, and whether there may be more.
+CREATE OR REPLACE FUNCTION sweep_dead_1(p_queue text, p_ids uuid[], p_most bigint, p_before bigint, p_after_died bigint,
+  p_after uuid, p_kind int, p_value bigint, p_defaults jsonb)
+RETURNS TABLE (id uuid, code text, info text, done bigint, is_more boolean, died bigint, last uuid, now_ms bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE
   f record;
@@ -65,7 +67,7 @@ BEGIN
   f := facts_of(p_queue, p_defaults);
   now_us := clock_us();
   now := now_us / 1000;
-  done := 0; is_more := false;
+  done := 0; is_more := false; now_ms := now;
   IF p_kind IS NOT NULL THEN
     i := instant_of(p_kind, p_value, f.settings, now_us);
     IF i.code <> '' THEN
@@ -73,11 +75,31 @@ BEGIN
     END IF;
   END IF;
   IF ids IS NULL THEN
-    PERFORM expire_some(f.home, now, 10000);
+    PERFORM expire_some(f.home, f.settings, now, 10000);
     PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 10000);
+    PERFORM retain_some(f.qid, f.settings, now, 10000);
+    IF p_kind IS NULL THEN
+      -- All at once: nothing else has to be looked at.
+      WITH old AS (
+        SELECT s.ctid AS tid FROM standing_6 s WHERE s.qid = f.qid AND s.died <= now ORDER BY s.died, s.id LIMIT p_most FOR UPDATE
+      ), gone AS (
+        DELETE FROM standing_6 WHERE ctid = ANY (ARRAY(SELECT o.tid FROM old o)) RETURNING 1
+      ) SELECT count(*) INTO done FROM gone;
+      PERFORM count_up(f.qid, f.qid, 0, 0, -done);
+      PERFORM note(f.qid, 7, done);
+      code := '';
+      RETURN NEXT;
+      RETURN;
+    END IF;
     ids := ARRAY(SELECT s.id FROM standing s WHERE s.part = 6 AND s.qid = f.qid AND s.died <= coalesce(p_before, now)
+        AND (p_after IS NULL OR (s.died, s.id) > (p_after_died, p_after))
+        AND coalesce(s.died > now - (f.settings->>'dead_ttl')::bigint, true)
       ORDER BY s.died, s.id LIMIT least(p_most, 1000));
     is_more := cardinality(ids) = 1000 AND p_most > 1000;
+  END IF;
+  IF cardinality(ids) > 0 THEN
+    last := ids[cardinality(ids)];
+    SELECT s.died INTO died FROM standing s WHERE s.part = 6 AND s.id = last;
   END IF;
   FOREACH one IN ARRAY ids LOOP
     BEGIN
@@ -95,6 +117,7 @@ BEGIN
         code := 'not_dead'; info := one;
       ELSIF p_kind IS NULL THEN
         PERFORM unfile(h.s, 4);
+        PERFORM note(f.qid, 7, 1);
       ELSE
         owner := NULL;
         IF (h.s).keyed THEN
@@ -104,7 +127,7 @@ BEGIN
           code := 'key_taken'; info := owner;
         ELSE
           PERFORM unfile(h.s, 4);
-          PERFORM file_pending(revived(h.s, i.due, now), f.home, now);
+          PERFORM file_pending(revived(h.s, i.due, now), f.home, f.settings, now);
         END IF;
       END IF;
     EXCEPTION WHEN lock_not_available THEN

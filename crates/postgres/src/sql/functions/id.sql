@@ -64,6 +64,20 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     CASE WHEN slot BETWEEN 1 AND 12 THEN 1 WHEN slot BETWEEN 13 AND 48 THEN 13 WHEN slot > 48 THEN 49 END
 $$;
 
+-- 64 bits of a key, by which dead messages that had it are found. Two keys may share them: whoever finds a message compares.
+CREATE OR REPLACE FUNCTION hash_of(key bytea) RETURNS bigint
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+  SELECT ('x' || pg_catalog.encode(pg_catalog.substr(pg_catalog.sha256(key), 1, 8), 'hex'))::bit(64)::bigint
+$$;
+
+-- 64 bits of what an idempotency key stands for: the message's key and body. SHA-256, and not the SipHash of other stores, since
+-- callers put in SQL too.
+CREATE OR REPLACE FUNCTION digest_of(key bytea, body bytea) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT ('x' || pg_catalog.encode(pg_catalog.substr(pg_catalog.sha256(
+    pg_catalog.int4send(coalesce(pg_catalog.octet_length(key), -1)) || coalesce(key, '') || body), 1, 8), 'hex'))::bit(64)::bigint
+$$;
+
 -- Which of three parts is written to now.
 CREATE OR REPLACE FUNCTION part_now(first int, now bigint) RETURNS smallint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT (first + (now / 600000) % 3)::smallint $$;

@@ -2,7 +2,7 @@
 -- and several may; each step takes a slice and passes over what others hold.
 
 -- Removes what a purge has removed, at most `most` rows, and brings over what it spared.
-CREATE OR REPLACE FUNCTION clean_purges(now bigint, most int) RETURNS int
+CREATE OR REPLACE FUNCTION clean_purges(p_defaults jsonb, now bigint, most int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
   c purge;
@@ -12,6 +12,7 @@ DECLARE
   done int := 0;
   seen int;
   slot int;
+  f record;
   -- What came from another cluster has its transactions' ids from there.
   old bigint := (SELECT l.old_numbers FROM layout l);
 BEGIN
@@ -23,6 +24,7 @@ BEGIN
   FOR c IN SELECT * FROM purge x WHERE NOT x.is_done ORDER BY x.epoch FOR UPDATE SKIP LOCKED LOOP
     SELECT * INTO last FROM purge x WHERE x.qid = c.qid ORDER BY x.generation DESC LIMIT 1;
     seen := 0;
+    f := facts_of(coalesce((SELECT q.name FROM queue q WHERE q.qid = c.qid LIMIT 1), ''), p_defaults);
     FOR slot IN 0 .. 64 LOOP
       FOR p IN EXECUTE format('SELECT * FROM pend_%s WHERE home = $1 LIMIT $2 FOR UPDATE SKIP LOCKED', slot)
         USING c.home, most - done
@@ -35,7 +37,7 @@ BEGIN
             PERFORM free_key(s.qid, s.id);
           END IF;
         ELSE
-          PERFORM file_pending(s, last.next, now);
+          PERFORM file_pending(s, last.next, f.settings, now);
         END IF;
         done := done + 1;
       END LOOP;
@@ -51,7 +53,7 @@ BEGIN
           PERFORM free_key(s.qid, s.id);
         END IF;
       ELSE
-        PERFORM file_pending(s, last.next, now);
+        PERFORM file_pending(s, last.next, f.settings, now);
       END IF;
       done := done + 1;
     END LOOP;
@@ -61,9 +63,9 @@ BEGIN
       AND NOT EXISTS (SELECT FROM pend x WHERE x.home = c.home)
       AND NOT EXISTS (SELECT FROM standing x WHERE x.part BETWEEN 3 AND 5 AND x.home = c.home) THEN
       UPDATE purge SET is_done = true WHERE qid = c.qid AND generation = c.generation;
-      WITH gone AS (DELETE FROM tally t WHERE t.qid = c.qid AND t.home = c.home RETURNING t.leased, t.dead)
-        INSERT INTO tally SELECT c.qid, c.qid, 0, sum(g.leased), sum(g.dead) FROM gone g
-        HAVING sum(g.leased) <> 0 OR sum(g.dead) <> 0;
+      WITH gone AS (DELETE FROM tally t WHERE t.qid = c.qid AND t.home = c.home RETURNING t.leased, t.dead, t.tokens)
+        INSERT INTO tally SELECT c.qid, c.qid, 0, sum(g.leased), sum(g.dead), sum(g.tokens) FROM gone g
+        HAVING sum(g.leased) <> 0 OR sum(g.dead) <> 0 OR sum(g.tokens) <> 0;
       DELETE FROM purge x WHERE x.qid = c.qid AND x.is_done AND x.generation < last.generation;
     END IF;
     EXIT WHEN done >= most;
@@ -138,29 +140,49 @@ BEGIN
 END
 $$;
 
+-- Discards what is past retention, where a queue has one of its own or by default.
+CREATE OR REPLACE FUNCTION retain_all(p_defaults jsonb, now bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+  q record;
+  f record;
+  general jsonb := builtin_settings() || coalesce(p_defaults, (SELECT s.own FROM setting s WHERE s.qid = 0), '{}');
+BEGIN
+  IF general->>'dead_ttl' IS NOT NULL OR general->>'dead_max' IS NOT NULL THEN
+    FOR q IN SELECT t.qid FROM tally t GROUP BY t.qid HAVING sum(t.dead) > 0 LOOP
+      f := facts_of((SELECT n.name FROM queue n WHERE n.qid = q.qid LIMIT 1), p_defaults);
+      PERFORM retain_some(q.qid, f.settings, now, 1000);
+    END LOOP;
+  ELSE
+    FOR q IN SELECT s.qid, s.own FROM setting s WHERE s.own ?| ARRAY['dead_ttl', 'dead_max'] LOOP
+      PERFORM retain_some(q.qid, general || q.own, now, 1000);
+    END LOOP;
+  END IF;
+END
+$$;
+
 -- Says how much it did; nothing is written where nothing is to do.
-CREATE OR REPLACE FUNCTION maintain_1(p_sealed bigint, OUT expired int, OUT forgotten int, OUT folded int, OUT purged int,
+CREATE OR REPLACE FUNCTION maintain_1(p_sealed bigint, p_defaults jsonb, OUT expired int, OUT forgotten int, OUT folded int, OUT purged int,
   OUT given_back int, OUT ended int) RETURNS record
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET lock_timeout = '20ms' AS $$
 DECLARE
   now bigint := clock_ms();
 BEGIN
-  expired := expire_some(NULL, now, 1000);
-  ended := sweep_sessions(now);
-  WITH gone AS (
-    DELETE FROM token WHERE ctid = ANY (ARRAY(
-      SELECT t.ctid FROM token t WHERE t.until <= now ORDER BY t.until LIMIT 10000 FOR UPDATE SKIP LOCKED)) RETURNING 1
-  ) SELECT count(*) INTO forgotten FROM gone;
+  expired := expire_all(p_defaults, now, 1000);
+  PERFORM retain_all(p_defaults, now);
+  ended := sweep_sessions(p_defaults, now);
+  forgotten := forget_tokens(ARRAY(
+    SELECT t.ctid FROM token t WHERE t.until <= now ORDER BY t.until LIMIT 10000 FOR UPDATE SKIP LOCKED));
   folded := 0;
   IF (SELECT count(*) - count(DISTINCT (t.qid, t.home)) > 100 FROM tally t) THEN
     WITH gone AS (
       DELETE FROM tally WHERE ctid = ANY (ARRAY(SELECT t.ctid FROM tally t LIMIT 100000 FOR UPDATE SKIP LOCKED)) RETURNING *
     ), kept AS (
-      INSERT INTO tally SELECT g.qid, g.home, sum(g.pending), sum(g.leased), sum(g.dead) FROM gone g GROUP BY 1, 2
-      HAVING sum(g.pending) <> 0 OR sum(g.leased) <> 0 OR sum(g.dead) <> 0
+      INSERT INTO tally SELECT g.qid, g.home, sum(g.pending), sum(g.leased), sum(g.dead), sum(g.tokens) FROM gone g GROUP BY 1, 2
+      HAVING sum(g.pending) <> 0 OR sum(g.leased) <> 0 OR sum(g.dead) <> 0 OR sum(g.tokens) <> 0
     ) SELECT count(*) INTO folded FROM gone;
   END IF;
-  purged := clean_purges(now, 10000);
+  purged := clean_purges(p_defaults, now, 10000);
   DELETE FROM queue q WHERE EXISTS (SELECT FROM queue o WHERE o.qid = q.qid AND o.ctid < q.ctid);
   given_back := give_back(now, p_sealed);
 END

@@ -7,7 +7,8 @@ BEGIN
     CREATE TYPE message_row AS (item int, code text, info text, state smallint, id uuid, number bigint, due bigint,
       priority bigint, created bigint, key bytea, headers jsonb, lease_own bigint, max_attempts bigint, expires bigint,
       attempts int, takes int, lapses int, releases int, buries int, revives int, last_error bytea, token uuid, deadline bigint,
-      lease_ms bigint, session bigint, reason smallint, died bigint, since bigint, taken_at bigint, body bytea);
+      lease_ms bigint, session bigint, holder text, reason smallint, died bigint, since bigint, taken_at bigint,
+      body bytea, keyless boolean);
   END IF;
 END
 $$;
@@ -16,8 +17,9 @@ CREATE OR REPLACE FUNCTION row_of(p_item int, p_state int, s standing, b body, p
 LANGUAGE sql IMMUTABLE AS $$
   SELECT ROW(p_item, '', NULL, p_state, s.id, b.number, s.due, s.priority, b.created, CASE WHEN s.keyed THEN b.key END,
     b.headers, s.lease_own, s.max_attempts, s.expires, s.attempts, s.takes, coalesce(s.lapses, 0), coalesce(s.releases, 0),
-    coalesce(s.buries, 0), coalesce(s.revives, 0), s.last_error, s.token, s.deadline, s.lease_ms, s.session, s.reason, s.died,
-    greatest(s.since, s.due), p_taken_at, b.body)::message_row
+    coalesce(s.buries, 0), coalesce(s.revives, 0), s.last_error, s.token, s.deadline, s.lease_ms, s.session, s.holder, s.reason, s.died,
+    greatest(s.since, s.due), p_taken_at, b.body,
+    s.keyed IS NULL AND b.key IS NOT NULL)::message_row
 $$;
 
 -- Where a message stands as of now, whatever its row says: leases that have run out and expiries that have passed are seen,
@@ -55,17 +57,25 @@ BEGIN
   END LOOP;
   IF state = 3 AND s.deadline <= now THEN
     most := coalesce(s.max_attempts, (settings->>'max_attempts')::bigint);
-    s.attempts := s.attempts + 1;
-    s.lapses := coalesce(s.lapses, 0) + 1;
-    s.since := s.deadline;
     state := 1;
-    IF most > 0 AND s.attempts >= most THEN
+    IF most > 0 AND s.attempts + 1 >= most THEN
+      s.attempts := s.attempts + 1;
+      s.lapses := coalesce(s.lapses, 0) + 1;
       state := 4; s.reason := 1; s.died := s.deadline;
+    ELSE
+      s := lapsed(s, s.deadline, settings);
     END IF;
-    s.token := NULL; s.deadline := NULL; s.lease_ms := NULL; s.session := NULL;
+    s.token := NULL; s.deadline := NULL; s.lease_ms := NULL; s.session := NULL; s.holder := NULL;
   END IF;
   IF state = 1 AND s.expires <= now THEN
+    IF settings->>'on_expiry' = 'drop' THEN
+      state := 0;
+      RETURN;
+    END IF;
     state := 4; s.reason := 3; s.died := s.expires;
+  END IF;
+  IF state = 4 AND s.died <= now - (settings->>'dead_ttl')::bigint THEN
+    state := 0;
   ELSIF state = 1 AND s.due <= now THEN
     state := 2;
   END IF;
@@ -73,9 +83,12 @@ END
 $$;
 
 -- Hands out one message, whatever its state and though its queue is paused; its instant becomes now, if it was later.
-CREATE OR REPLACE FUNCTION take_id_1(p_queue text, p_id uuid, p_lease bigint, p_session bigint, p_defaults jsonb)
+-- `p_counts`: whether the caps of the store are asked for.
+CREATE OR REPLACE FUNCTION take_id_1(p_queue text, p_id uuid, p_lease bigint, p_session bigint, p_holder text, p_counts boolean,
+  p_defaults jsonb)
 RETURNS SETOF message_row
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   f record;
   h record;
@@ -84,6 +97,7 @@ DECLARE
   r message_row;
   owner uuid;
   now bigint;
+  most bigint;
 BEGIN
   LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
   IF p_session IS NOT NULL AND NOT EXISTS (SELECT FROM session x WHERE x.session = p_session) THEN
@@ -109,6 +123,18 @@ BEGIN
       r.code := 'key_taken'; r.info := owner;
     END IF;
   END IF;
+  IF r.code IS NULL THEN
+    PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 1000);
+    most := least((f.settings->>'max_leased')::bigint, CASE WHEN p_counts THEN (f.settings->>'limit_leased_queue')::bigint END);
+    IF most IS NOT NULL AND (count_of(f.qid)).leased >= most THEN
+      r.code := 'too_many_leased'; r.info := most;
+    ELSIF p_counts AND leased_1() >= (f.settings->>'limit_leased')::bigint THEN
+      PERFORM lapse_all(p_defaults, now);
+      IF leased_1() >= (f.settings->>'limit_leased')::bigint THEN
+        r.code := 'too_many_leased'; r.info := f.settings->>'limit_leased';
+      END IF;
+    END IF;
+  END IF;
   IF r.code IS NOT NULL THEN
     RETURN NEXT r;
     RETURN;
@@ -116,6 +142,8 @@ BEGIN
   PERFORM unfile(s, h.place);
   IF h.place = 4 THEN
     s := revived(s, least(s.due, now), now);
+    -- It goes out as it comes back: it is as late as it was.
+    s.since := coalesce((h.s).since, b.created);
   END IF;
   s.due := least(s.due, now);
   s.part := part_now(0, now);
@@ -124,7 +152,7 @@ BEGIN
   s.token := new_token(s.part);
   s.lease_ms := coalesce(p_lease, s.lease_own, (f.settings->>'lease')::bigint);
   s.deadline := least(now + s.lease_ms, 253402300799999);
-  s.session := p_session;
+  s.session := p_session; s.holder := p_holder; s.key_hash := NULL;
   INSERT INTO standing SELECT (s).*;
   PERFORM count_up(f.qid, f.qid, 0, 1, 0);
   r := row_of(1, 3, s, b, now);
@@ -132,9 +160,42 @@ BEGIN
 END
 $$;
 
--- Reads messages by id or key.
-CREATE OR REPLACE FUNCTION get_1(p_queue text, p_id uuid[], p_key bytea[], p_defaults jsonb) RETURNS SETOF message_row
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
+-- The youngest of the dead that had a key, as of now: by (death, id).
+CREATE OR REPLACE FUNCTION dead_by_key(p_qid bigint, p_home bigint, p_key bytea, settings jsonb, now bigint) RETURNS uuid
+LANGUAGE plpgsql AS $$
+DECLARE
+  c record;
+  best uuid;
+  death bigint := -1;
+  owner uuid := (SELECT k.id FROM key k WHERE k.qid = p_qid AND k.key = p_key);
+  v record;
+BEGIN
+  -- One that has died of time and was not come upon yet has its key still.
+  IF owner IS NOT NULL THEN
+    v := seen(p_qid, p_home, owner, settings, now);
+    IF v.state = 4 AND (v.s).keyed THEN
+      best := owner; death := (v.s).died;
+    END IF;
+  END IF;
+  FOR c IN
+    SELECT s.id, s.died FROM standing_6 s WHERE s.qid = p_qid AND s.key_hash = hash_of(p_key) ORDER BY s.died DESC, s.id DESC
+  LOOP
+    EXIT WHEN c.died < death OR c.died <= now - (settings->>'dead_ttl')::bigint;
+    IF p_key = (SELECT b.key FROM body b WHERE b.number = number_of(c.id) AND b.slot = slot_in(c.id)::smallint) THEN
+      IF c.died > death OR c.id > best THEN
+        best := c.id;
+      END IF;
+      EXIT;
+    END IF;
+  END LOOP;
+  RETURN best;
+END
+$$;
+
+-- Reads messages by id or key. `p_dead`: by key the youngest of the dead too, where none is live.
+CREATE OR REPLACE FUNCTION get_1(p_queue text, p_id uuid[], p_key bytea[], p_dead boolean, p_defaults jsonb) RETURNS SETOF message_row
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off AS $$
 DECLARE
   f record := facts_of(p_queue, p_defaults);
   now bigint := clock_ms();
@@ -149,13 +210,17 @@ BEGIN
     r.item := at;
     target := coalesce(p_id[at], (SELECT k.id FROM key k WHERE k.qid = f.qid AND k.key = p_key[at]));
     v := seen(f.qid, f.home, target, f.settings, now);
+    IF p_key[at] IS NOT NULL AND (coalesce(v.state, 0) IN (0, 4) OR (v.s).keyed IS NULL) THEN
+      target := CASE WHEN p_dead THEN dead_by_key(f.qid, f.home, p_key[at], f.settings, now) END;
+      v := seen(f.qid, f.home, target, f.settings, now);
+    END IF;
     IF NOT is_known THEN
       r.code := 'unknown_queue';
-    ELSIF coalesce(v.state, 0) = 0 OR (p_key[at] IS NOT NULL AND (v.state = 4 OR (v.s).keyed IS NULL)) THEN
+    ELSIF target IS NULL OR coalesce(v.state, 0) = 0 THEN
       r.code := 'message_not_found';
     ELSE
       SELECT * INTO b FROM body x WHERE x.number = number_of(target) AND x.slot = slot_in(target)::smallint;
-      r := row_of(at, v.state, v.s, b, NULL);
+      r := row_of(at, v.state, v.s, b, now);
     END IF;
     RETURN NEXT r;
   END LOOP;
@@ -180,7 +245,8 @@ $$;
 -- Finds messages by number, in any queue. Numbers lie in the index of each slot.
 CREATE OR REPLACE FUNCTION locate_1(p_number bigint[], p_defaults jsonb)
 RETURNS TABLE (item int, queue text, id uuid)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
   b record;
@@ -202,11 +268,12 @@ END
 $$;
 
 -- A page of the messages in a state, by (due, id), after a cursor; it ends where its bodies pass `p_bytes`, but has one if there
--- is one.
+-- is one. Where there is more the last row has no item, and where the next page begins.
 CREATE OR REPLACE FUNCTION list_1(p_queue text, p_state int, p_after_due bigint, p_after uuid, p_max int, p_bytes bigint,
   p_defaults jsonb)
 RETURNS SETOF message_row
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   f record := facts_of(p_queue, p_defaults);
   now bigint := clock_ms();
@@ -221,12 +288,19 @@ DECLARE
   one uuid;
   r message_row;
   at int := 0;
+  is_cut boolean := false;
+  last uuid;
+  last_due bigint;
+  moved_low bigint;
+  moved_after uuid;
+  moved_high bigint;
 BEGIN
   IF NOT is_known(p_queue, f.qid, f.own, now) THEN
     PERFORM refuse('unknown_queue');
   END IF;
   PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-  PERFORM expire_some(f.home, now, 10000);
+  PERFORM expire_some(f.home, f.settings, now, 10000);
+  PERFORM retain_some(f.qid, f.settings, now, 10000);
   IF p_state < 3 THEN
     from_ := CASE p_state WHEN 1 THEN first_id(now + 1) ELSE first_id(0) END;
     to_ := CASE p_state WHEN 1 THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff' ELSE first_id(now + 1) END;
@@ -234,34 +308,93 @@ BEGIN
     IF low >= 0 THEN
       from_ := greatest(from_, CASE WHEN due_of(after) = low THEN after ELSE first_id(low) END);
     END IF;
+    -- Of the moved the scheduled come behind all that are due by now.
+    moved_low := CASE WHEN p_state = 1 AND low <= now THEN now ELSE low END;
+    moved_after := CASE WHEN p_state = 1 AND low <= now THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff' ELSE after END;
+    moved_high := CASE p_state WHEN 1 THEN 9223372036854775807 ELSE now END;
     ids := ARRAY(
       SELECT x.id FROM (
         (SELECT due_of(p.id) AS due, p.id FROM pend p WHERE p.home = f.home AND p.lane = 0 AND p.id >= from_ AND p.id < to_
-          AND (low < 0 OR (due_of(p.id), p.id) > (low, after)) ORDER BY p.id LIMIT p_max)
+          AND (low < 0 OR (due_of(p.id), p.id) > (low, after)) ORDER BY p.id LIMIT p_max + 1)
         UNION ALL
         (SELECT due_of(p.id) AS due, p.id FROM pend p WHERE p.home = f.home AND p.lane = 1 AND p.id >= from_ AND p.id < to_
-          AND (low < 0 OR (due_of(p.id), p.id) > (low, after)) ORDER BY p.id LIMIT p_max)
+          AND (low < 0 OR (due_of(p.id), p.id) > (low, after)) ORDER BY p.id LIMIT p_max + 1)
         UNION ALL
         (SELECT s.due, s.id FROM standing s WHERE s.part BETWEEN 3 AND 5 AND s.home = f.home
-          AND (s.due, s.id) > (low, after)
-          AND CASE p_state WHEN 1 THEN s.due > now ELSE s.due <= now END
-          ORDER BY s.due, s.id LIMIT p_max)
-      ) x ORDER BY x.due, x.id LIMIT p_max);
+          AND (s.due, s.id) > (moved_low, moved_after) AND s.due <= moved_high
+          ORDER BY s.due, s.id LIMIT p_max + 1)
+      ) x ORDER BY x.due, x.id LIMIT p_max + 1);
+  ELSIF p_state = 3 THEN
+    ids := ARRAY(SELECT s.id FROM standing s WHERE s.part < 3 AND s.qid = f.qid AND (s.due, s.id) > (low, after)
+      ORDER BY s.due, s.id LIMIT p_max + 1);
   ELSE
-    ids := ARRAY(SELECT s.id FROM standing s
-      WHERE CASE p_state WHEN 3 THEN s.part < 3 ELSE s.part = 6 END AND s.qid = f.qid AND (s.due, s.id) > (low, after)
-      ORDER BY s.due, s.id LIMIT p_max);
+    ids := ARRAY(SELECT s.id FROM standing_6 s WHERE s.qid = f.qid AND (s.due, s.id) > (low, after)
+      ORDER BY s.due, s.id LIMIT p_max + 1);
   END IF;
-  FOREACH one IN ARRAY ids LOOP
+  is_cut := cardinality(ids) > p_max;
+  FOREACH one IN ARRAY ids[1 : p_max] LOOP
     v := seen(f.qid, f.home, one, f.settings, now);
     -- Expired, and not swept up yet: it shows within a minute, and not among those it is none of.
-    CONTINUE WHEN v.state <> p_state;
+    IF v.state <> p_state THEN
+      last := one; last_due := coalesce((v.s).due, due_of(one));
+      CONTINUE;
+    END IF;
     SELECT * INTO b FROM body x WHERE x.number = number_of(one) AND x.slot = slot_in(one)::smallint;
     bytes := bytes + octet_length(b.body);
-    EXIT WHEN bytes > p_bytes AND at > 0;
+    IF bytes > p_bytes AND at > 0 THEN
+      is_cut := true;
+      EXIT;
+    END IF;
     at := at + 1;
-    r := row_of(at, v.state, v.s, b, NULL);
+    r := row_of(at, v.state, v.s, b, now);
     RETURN NEXT r;
+    last := one; last_due := r.due;
   END LOOP;
+  IF last IS NOT NULL AND is_cut THEN
+    r := NULL;
+    r.id := last;
+    r.due := last_due;
+    RETURN NEXT r;
+  END IF;
+END
+$$;
+
+-- The first message of a state: of the ready that which a take is handed next, of the dead that which died first, of others the
+-- first by (due, id).
+CREATE OR REPLACE FUNCTION peek_1(p_queue text, p_state int, p_defaults jsonb) RETURNS SETOF message_row
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  f record := facts_of(p_queue, p_defaults);
+  now bigint := clock_ms();
+  slots smallint[];
+  found head[];
+  one uuid;
+  v record;
+  b body;
+BEGIN
+  IF NOT is_known(p_queue, f.qid, f.own, now) THEN
+    PERFORM refuse('unknown_queue');
+  ELSIF p_state IN (1, 3) THEN
+    RETURN QUERY SELECT * FROM list_1(p_queue, p_state, NULL, NULL, 1, 1, p_defaults) l WHERE l.item IS NOT NULL;
+    RETURN;
+  END IF;
+  PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
+  PERFORM expire_some(f.home, f.settings, now, 10000);
+  PERFORM retain_some(f.qid, f.settings, now, 10000);
+  IF p_state = 2 THEN
+    slots := slots_at(now);
+    PERFORM ripen(f.home, f.settings, 0, now, 1000, slots);
+    found := heads(ARRAY[f.home], ARRAY[0]::bigint[], now, 1, NULL, slots);
+    one := found[1].id;
+  ELSE
+    SELECT s.id INTO one FROM standing_6 s WHERE s.qid = f.qid
+      AND coalesce(s.died > now - (f.settings->>'dead_ttl')::bigint, true) ORDER BY s.died, s.id LIMIT 1;
+  END IF;
+  IF one IS NOT NULL THEN
+    v := seen(f.qid, f.home, one, f.settings, now);
+    SELECT * INTO b FROM body x WHERE x.number = number_of(one) AND x.slot = slot_in(one)::smallint;
+    RETURN NEXT row_of(1, v.state, v.s, b, now);
+  END IF;
 END
 $$;

@@ -27,14 +27,15 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION purge_1(p_queue text, p_defaults jsonb) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off AS $$
 DECLARE
   f record := facts_of(p_queue, p_defaults);
   now bigint := clock_ms();
 BEGIN
   -- What is over is dead, and stays.
   PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-  PERFORM expire_some(f.home, now, 2147483647);
+  PERFORM expire_some(f.home, f.settings, now, 2147483647);
   RETURN purge_queue(p_queue, f.qid);
 END
 $$;
@@ -42,7 +43,8 @@ $$;
 -- Removes all messages but the leased, and the queue's settings; a spread stays while messages are leased.
 -- The dead go one by one: see docs/decisions, "Open".
 CREATE OR REPLACE FUNCTION delete_queue_1(p_queue text, p_defaults jsonb) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off AS $$
 DECLARE
   f record := facts_of(p_queue, p_defaults);
   now bigint := clock_ms();
@@ -50,11 +52,14 @@ DECLARE
   dead bigint;
 BEGIN
   PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-  PERFORM expire_some(f.home, now, 2147483647);
+  PERFORM expire_some(f.home, f.settings, now, 2147483647);
+  PERFORM retain_some(f.qid, f.settings, now, 9223372036854775807);
   removed := purge_queue(p_queue, f.qid);
   WITH gone AS (DELETE FROM standing s WHERE s.part = 6 AND s.qid = f.qid RETURNING 1) SELECT count(*) INTO dead FROM gone;
   PERFORM count_up(f.qid, f.qid, 0, 0, -dead);
-  IF (count_of(f.qid)).leased > 0 AND f.own ? 'spread' THEN
+  PERFORM note(f.qid, 7, dead);
+  IF (count_of(f.qid)).leased > 0 AND f.own ? 'spread'
+    AND f.own->'spread' <> (builtin_settings() || coalesce(p_defaults, '{}'))->'spread' THEN
     UPDATE setting SET own = jsonb_build_object('spread', own->'spread') WHERE qid = f.qid;
   ELSE
     DELETE FROM setting WHERE qid = f.qid;

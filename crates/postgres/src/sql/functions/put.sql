@@ -4,7 +4,8 @@ DO $$
 BEGIN
   IF to_regtype('put_answer') IS NULL THEN
     -- `code` is empty where the put was accepted. `outcome`: 0 created, 1 replaced, 2 kept.
-    CREATE TYPE put_answer AS (code text, info text, id uuid, number bigint, due bigint, outcome smallint, replaced uuid);
+    CREATE TYPE put_answer AS (code text, info text, id uuid, number bigint, due bigint, outcome smallint, replaced uuid,
+      made_token boolean);
   END IF;
 END
 $$;
@@ -19,7 +20,7 @@ END
 $$;
 
 -- Files a message that is checked.
-CREATE OR REPLACE FUNCTION file_new(p_qid bigint, p_home bigint, p_due bigint, now bigint, p_body bytea, p_key bytea,
+CREATE OR REPLACE FUNCTION file_new(p_qid bigint, p_home bigint, settings jsonb, p_due bigint, now bigint, p_body bytea, p_key bytea,
   p_priority bigint, p_lease bigint, p_attempts bigint, p_expires bigint, p_headers jsonb,
   OUT id uuid, OUT number bigint) RETURNS record
 LANGUAGE plpgsql AS $$
@@ -39,7 +40,7 @@ BEGIN
     s.qid := p_qid; s.due := p_due; s.priority := p_priority; s.expires := p_expires; s.max_attempts := p_attempts;
     s.lease_own := p_lease; s.id := id; s.keyed := CASE WHEN p_key IS NOT NULL THEN true END; s.attempts := 0; s.takes := 0;
     s.since := now;
-    PERFORM file_pending(s, p_home, now);
+    PERFORM file_pending(s, p_home, settings, now);
   ELSE
     INSERT INTO pend VALUES (p_home, pg_current_xact_id(), p_expires, id, in_slot,
       CASE p_priority WHEN 1024 THEN 0 ELSE 1 END, CASE WHEN p_key IS NOT NULL THEN true END);
@@ -76,10 +77,11 @@ EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character THEN
 END
 $$;
 
--- One put. A refusal changes nothing but leaves locks. `opts` may have priority, lease, attempts (0 for no limit), expires,
+-- One put. A refusal changes nothing but leaves locks. `p_tokens`: how many idempotency keys the queue remembers, where there is
+-- one. `opts` may have priority, lease, attempts (0 for no limit), expires,
 -- conflict (0 reject, 1 replace, 2 keep) and headers.
 CREATE OR REPLACE FUNCTION put_one(p_queue text, p_kind int, p_value bigint, p_body bytea, p_opts jsonb, p_key bytea,
-  p_token bytea, p_defaults jsonb) RETURNS put_answer
+  p_token bytea, p_tokens bigint, p_defaults jsonb) RETURNS put_answer
 LANGUAGE plpgsql AS $$
 DECLARE
   now_us bigint;
@@ -127,6 +129,10 @@ BEGIN
   now_us := clock_us();
   now := now_us / 1000;
   IF t.until > now THEN
+    IF t.digest IS DISTINCT FROM digest_of(p_key, p_body) THEN
+      a.code := 'idempotency_mismatch'; a.info := t.id;
+      RETURN a;
+    END IF;
     a.id := t.id; a.number := number_of(t.id); a.due := t.due; a.outcome := t.outcome; a.replaced := t.replaced;
     RETURN a;
   END IF;
@@ -150,6 +156,7 @@ BEGIN
     WHEN 'invalid_argument' THEN CASE WHEN p_body IS NULL THEN 'the body is NULL' ELSE 'a priority is 0 to 2^32 - 1' END
     WHEN 'invalid_setting' THEN CASE WHEN lease NOT BETWEEN 1 AND 4294967295000 THEN 'lease: a lease lasts 1 ms to 2^32 - 1 s'
       ELSE 'max_attempts: a message has 1 attempt at least' END
+    WHEN 'expires_before_due' THEN greatest(i.due, now)::text
     ELSE i.info
   END;
   IF p_key IS NOT NULL AND a.code = '' AND NOT is_utf8(p_key) THEN
@@ -178,12 +185,20 @@ BEGIN
       ELSE
         IF i.due < own.due THEN
           PERFORM unfile(own, place);
+          -- It becomes ready now, if it was not.
+          own.since := CASE WHEN own.due > now AND i.due <= now THEN now ELSE own.since END;
           own.due := i.due;
-          PERFORM file_pending(own, f.home, now);
+          PERFORM file_pending(own, f.home, f.settings, now);
         END IF;
         a.id := owner; a.number := number_of(owner); a.due := own.due; a.outcome := 2;
       END IF;
     END IF;
+  END IF;
+
+  -- One whose answer is over is counted already.
+  IF a.code = '' AND p_token IS NOT NULL AND t.id IS NULL AND (f.settings->>'token_ttl')::bigint > 0
+    AND p_tokens >= (f.settings->>'limit_tokens')::bigint THEN
+    a.code := 'overloaded'; a.info := f.settings->>'limit_tokens';
   END IF;
 
   IF a.code = '' AND a.id IS NULL THEN
@@ -202,7 +217,7 @@ BEGIN
       ELSIF place = 3 THEN
         UPDATE standing SET keyed = NULL WHERE id = own.id AND part = own.part;
       END IF;
-      SELECT n.id, n.number INTO a.id, a.number FROM file_new(f.qid, f.home, i.due, now, p_body, p_key, priority, lease,
+      SELECT n.id, n.number INTO a.id, a.number FROM file_new(f.qid, f.home, f.settings, i.due, now, p_body, p_key, priority, lease,
         attempts, expires, headers) n;
       a.due := i.due;
       a.outcome := CASE WHEN place > 0 THEN 1 ELSE 0 END;
@@ -226,11 +241,15 @@ BEGIN
     END IF;
   ELSIF p_token IS NOT NULL THEN
     IF (f.settings->>'token_ttl')::bigint = 0 THEN
-      DELETE FROM token WHERE qid = f.qid AND token.token = p_token;
+      PERFORM forget_tokens(ARRAY(SELECT x.ctid FROM token x WHERE x.qid = f.qid AND x.token = p_token));
     ELSE
       UPDATE token SET until = now + (f.settings->>'token_ttl')::bigint, id = a.id, due = a.due, outcome = a.outcome,
-        replaced = a.replaced
+        replaced = a.replaced, digest = digest_of(p_key, p_body)
       WHERE qid = f.qid AND token.token = p_token;
+      IF t.id IS NULL THEN
+        INSERT INTO tally VALUES (f.qid, f.qid, 0, 0, 0, 1);
+        a.made_token := true;
+      END IF;
     END IF;
   END IF;
   RETURN a;
@@ -297,12 +316,46 @@ BEGIN
 END
 $$;
 
+-- How many idempotency keys a queue remembers. Where that is as many as it may, those whose time is over are forgotten first.
+CREATE OR REPLACE FUNCTION tokens_left(p_queue text, p_defaults jsonb) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+  f record := facts_of(p_queue, p_defaults);
+  remembered bigint := tokens_of(f.qid);
+  now bigint;
+BEGIN
+  IF remembered >= (f.settings->>'limit_tokens')::bigint THEN
+    now := clock_ms();
+    PERFORM forget_tokens(ARRAY(SELECT t.ctid FROM token t WHERE t.qid = f.qid AND t.until BETWEEN 1 AND now LIMIT 10000
+      FOR UPDATE SKIP LOCKED));
+    remembered := tokens_of(f.qid);
+  END IF;
+  RETURN remembered;
+END
+$$;
+
+-- Removes rows of idempotency keys whose time is over, which are locked, and says how many.
+CREATE OR REPLACE FUNCTION forget_tokens(rows_ tid[]) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+  forgotten int;
+BEGIN
+  WITH gone AS (
+    DELETE FROM token WHERE ctid = ANY (rows_) RETURNING qid, id
+  ), counted AS (
+    INSERT INTO tally SELECT g.qid, g.qid, 0, 0, 0, -count(*) FROM gone g WHERE g.id IS NOT NULL GROUP BY g.qid
+  ) SELECT count(*) INTO forgotten FROM gone;
+  RETURN forgotten;
+END
+$$;
+
 -- A batch of puts, each answered by itself. Idempotency keys and keys are locked first, in order, so that batches that cross do
 -- not wait for each other in a circle. What an open transaction holds is `busy` for its item alone.
 CREATE OR REPLACE FUNCTION put_1(p_queue text[], p_kind smallint[], p_value bigint[], p_body bytea[], p_opts jsonb[],
   p_key bytea[], p_token bytea[], p_defaults jsonb)
 RETURNS TABLE (item int, code text, info text, id uuid, number bigint, due bigint, outcome smallint, replaced uuid)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE
   q text;
@@ -314,6 +367,8 @@ DECLARE
   n int := coalesce(cardinality(p_body), 0);
   each record;
   busy text[] := '{}';
+  -- How many idempotency keys each queue has that is put into with one: a jsonb by name.
+  remembered jsonb := '{}';
 BEGIN
   IF p_opts IS NULL AND p_key IS NULL AND p_token IS NULL THEN
     FOR q, places, kinds, values_, bodies IN
@@ -326,7 +381,7 @@ BEGIN
         FROM put_plain(q, kinds, values_, bodies, p_defaults) p;
       IF NOT FOUND THEN
         FOR at IN 1 .. cardinality(places) LOOP
-          a := put_one(q, kinds[at], values_[at], bodies[at], NULL, NULL, NULL, p_defaults);
+          a := put_one(q, kinds[at], values_[at], bodies[at], NULL, NULL, NULL, NULL, p_defaults);
           RETURN QUERY SELECT places[at], a.code, a.info, a.id, a.number, a.due, a.outcome, a.replaced;
         END LOOP;
       END IF;
@@ -358,13 +413,22 @@ BEGIN
       PERFORM set_config('lock_timeout', '5ms', true);
     END;
   END LOOP;
+  IF p_token IS NOT NULL THEN
+    FOR q IN SELECT DISTINCT u.queue FROM unnest(p_queue, p_token) AS u (queue, token) WHERE u.token IS NOT NULL LOOP
+      remembered := remembered || jsonb_build_object(q, tokens_left(q, p_defaults));
+    END LOOP;
+  END IF;
   FOR at IN 1 .. n LOOP
     BEGIN
       IF format('1 %s %s', home_of(p_queue[at], 0), p_token[at]) = ANY (busy)
         OR format('2 %s %s', home_of(p_queue[at], 0), p_key[at]) = ANY (busy) THEN
         RAISE lock_not_available;
       END IF;
-      a := put_one(p_queue[at], p_kind[at], p_value[at], p_body[at], p_opts[at], p_key[at], p_token[at], p_defaults);
+      a := put_one(p_queue[at], p_kind[at], p_value[at], p_body[at], p_opts[at], p_key[at], p_token[at],
+        (remembered->>p_queue[at])::bigint, p_defaults);
+      IF a.made_token THEN
+        remembered := jsonb_set(remembered, ARRAY[p_queue[at]], to_jsonb((remembered->>p_queue[at])::bigint + 1));
+      END IF;
     EXCEPTION WHEN lock_not_available THEN
       PERFORM set_config('lock_timeout', '5ms', true);
       a := NULL;

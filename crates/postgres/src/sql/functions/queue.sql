@@ -9,8 +9,10 @@ $$;
 CREATE OR REPLACE FUNCTION builtin_settings() RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
   SELECT '{"lease": 30000, "max_attempts": 16, "max_pending": null, "pause": 0, "levels": [], "spread": 1, "token_ttl": 600000,
-    "backoff": {"base": 1000, "factor": 200, "cap": 3600000, "jitter": 20},
-    "limit_body": 1048576, "limit_batch": 16384, "limit_queues": 1000000, "limit_tokens": 8000000}'::jsonb
+    "backoff": {"base": 1000, "factor": 200, "cap": 3600000, "jitter": 20}, "dead_ttl": null, "dead_max": null,
+    "on_expiry": "dead", "max_leased": null, "lapse_backoff": "never",
+    "limit_body": 1048576, "limit_batch": 16384, "limit_queues": 1000000, "limit_tokens": 8000000, "limit_leased": 250000,
+    "limit_leased_queue": 100000}'::jsonb
 $$;
 
 -- What a call has to know of a queue. `pause`: 0 runs, -1 is paused, else until then.
@@ -38,20 +40,45 @@ BEGIN
 END
 $$;
 
--- Makes a queue's name known.
+-- How many queues have messages or settings of their own. Names stay when their queues have neither; so this is asked only
+-- where there are as many names as there may be queues.
+CREATE OR REPLACE FUNCTION known_queues() RETURNS bigint
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+  now bigint := clock_ms();
+BEGIN
+  RETURN (SELECT count(*) FROM (
+    SELECT t.qid FROM tally t
+      WHERE t.leased <> 0 OR t.dead <> 0 OR t.home = coalesce(
+        (SELECT p.next FROM purge p WHERE p.qid = t.qid ORDER BY p.generation DESC LIMIT 1), t.qid)
+      GROUP BY t.qid HAVING sum(t.pending) FILTER (WHERE t.home = coalesce(
+          (SELECT p.next FROM purge p WHERE p.qid = t.qid ORDER BY p.generation DESC LIMIT 1), t.qid)) > 0
+        OR sum(t.leased) > 0 OR sum(t.dead) > 0
+    UNION
+    SELECT s.qid FROM setting s WHERE s.qid <> 0 AND s.own <> '{}'
+      AND NOT (s.own - 'pause' = '{}' AND (s.own->>'pause')::bigint BETWEEN 1 AND now)) x);
+END
+$$;
+
+-- Makes a queue's name known, unless there are as many queues as there may be.
 CREATE OR REPLACE FUNCTION enter_queue(name text, qid bigint, most bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
   other text;
 BEGIN
   SELECT q.name INTO other FROM queue q WHERE q.qid = enter_queue.qid LIMIT 1;
-  IF other IS NULL THEN
-    IF (SELECT count(*) FROM (SELECT FROM queue LIMIT most) q) >= most THEN
-      RETURN 'too_many_queues';
-    END IF;
-    INSERT INTO queue VALUES (qid, name);
-  ELSIF other <> name COLLATE "C" THEN
+  IF other <> name COLLATE "C" THEN
     RETURN 'foreign_data';
+  END IF;
+  -- A page has room for 226 names at most: mostly there cannot be too many. A name stays when its queue has nothing any more,
+  -- and then counts no more than one that is new.
+  IF pg_relation_size('queue') / current_setting('block_size')::int * 226 >= most
+    AND (other IS NULL OR NOT is_known(name, qid, (SELECT s.own FROM setting s WHERE s.qid = enter_queue.qid), clock_ms()))
+    AND (SELECT count(*) FROM (SELECT FROM queue LIMIT most) q) >= most AND known_queues() >= most THEN
+    RETURN 'too_many_queues';
+  END IF;
+  IF other IS NULL THEN
+    INSERT INTO queue VALUES (qid, name);
   END IF;
   RETURN '';
 END
@@ -103,6 +130,40 @@ LANGUAGE sql STABLE AS $$
       ORDER BY p.generation DESC LIMIT 1), count_of.qid)), 0)::bigint,
     coalesce(sum(t.leased), 0)::bigint, coalesce(sum(t.dead), 0)::bigint
   FROM tally t WHERE t.qid = count_of.qid
+$$;
+
+-- How many idempotency keys a queue remembers.
+CREATE OR REPLACE FUNCTION tokens_of(qid bigint) RETURNS bigint
+LANGUAGE sql STABLE AS $$ SELECT coalesce(sum(t.tokens), 0)::bigint FROM tally t WHERE t.qid = tokens_of.qid $$;
+
+-- What a call has brought about by the way, for the process that made it: deaths and discards, by queue. It is kept in a setting
+-- of the transaction, so a part that is rolled back takes it along. Places: died of 0 spent attempts, 1 a lapse, 2 an
+-- expiry, 3 a bury; discarded 4 past `dead_ttl`, 5 past `dead_max`, 6 as it expired, 7 since somebody asked.
+CREATE OR REPLACE FUNCTION note(qid bigint, place int, n bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+  noted jsonb := coalesce(nullif(current_setting('dwell.noted', true), ''), '{}')::jsonb;
+  counts jsonb := coalesce(noted->(qid::text), '[0,0,0,0,0,0,0,0]');
+BEGIN
+  IF n > 0 THEN
+    counts := jsonb_set(counts, ARRAY[place::text], to_jsonb((counts->>place)::bigint + n));
+    PERFORM set_config('dwell.noted', (noted || jsonb_build_object(qid::text, counts))::text, true);
+  END IF;
+END
+$$;
+
+-- What was noted since the transaction began, by the names of queues.
+CREATE OR REPLACE FUNCTION noted_1() RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET jit = off AS $$
+DECLARE
+  noted text := nullif(current_setting('dwell.noted', true), '');
+BEGIN
+  IF noted IS NULL THEN
+    RETURN NULL;
+  END IF;
+  RETURN (SELECT jsonb_object_agg(coalesce((SELECT q.name FROM queue q WHERE q.qid = n.key::bigint LIMIT 1), ''), n.value)
+    FROM jsonb_each(noted::jsonb) n)::text;
+END
 $$;
 
 CREATE OR REPLACE FUNCTION count_up(qid bigint, home bigint, pending bigint, leased bigint, dead bigint) RETURNS void

@@ -21,7 +21,7 @@ BEGIN
     ELSIF is_release THEN
       s.releases := coalesce(s.releases, 0) + 1;
       s.since := now;
-      PERFORM file_pending(s, f.home, now);
+      PERFORM file_pending(s, f.home, f.settings, now);
     ELSE
       PERFORM lapse(s, now, f.home, f.settings, now);
     END IF;
@@ -33,17 +33,13 @@ $$;
 
 -- Begins a session and says its number. One that had the same name before is over, and its leases with it.
 CREATE OR REPLACE FUNCTION begin_session_1(p_client text, p_defaults jsonb) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
-  now bigint := clock_ms();
   made bigint := nextval('sessions');
-  old bigint;
 BEGIN
-  FOR old IN SELECT DISTINCT s.session FROM session s WHERE s.client = p_client COLLATE "C" LOOP
-    DELETE FROM session s WHERE s.session = old;
-    PERFORM end_leases(old, now, false, p_defaults);
-  END LOOP;
-  INSERT INTO session VALUES (made, p_client, now + session_ms());
+  PERFORM end_client_1(p_client, p_defaults);
+  INSERT INTO session VALUES (made, p_client, clock_ms() + session_ms());
   RETURN made;
 END
 $$;
@@ -51,7 +47,8 @@ $$;
 -- A session lives. False, if it was taken for dead: its leases are gone, and it has to begin anew. A beat is a row of its own, so
 -- that no row is written again and again.
 CREATE OR REPLACE FUNCTION beat_1(p_session bigint) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   was session;
 BEGIN
@@ -66,9 +63,36 @@ BEGIN
 END
 $$;
 
+-- Whether a session holds any lease.
+CREATE OR REPLACE FUNCTION holds_1(p_session bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off AS $$
+BEGIN
+  RETURN EXISTS (SELECT FROM standing x WHERE x.part IN (0, 1, 2) AND x.session = p_session);
+END
+$$;
+
+-- A process begins that has this name: those of the same name are over, and their leases with them.
+CREATE OR REPLACE FUNCTION end_client_1(p_client text, p_defaults jsonb) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+DECLARE
+  now bigint := clock_ms();
+  old bigint;
+  ended int := 0;
+BEGIN
+  FOR old IN SELECT DISTINCT s.session FROM session s WHERE s.client = p_client COLLATE "C" LOOP
+    DELETE FROM session s WHERE s.session = old;
+    ended := ended + end_leases(old, now, false, p_defaults);
+  END LOOP;
+  RETURN ended;
+END
+$$;
+
 -- A session ends as it should: its leases are given back and no attempt is spent.
 CREATE OR REPLACE FUNCTION end_session_1(p_session bigint, p_defaults jsonb) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 BEGIN
   DELETE FROM session s WHERE s.session = p_session;
   RETURN end_leases(p_session, clock_ms(), true, p_defaults);
@@ -76,7 +100,7 @@ END
 $$;
 
 -- Ends the sessions that have not been heard of in time.
-CREATE OR REPLACE FUNCTION sweep_sessions(now bigint) RETURNS int
+CREATE OR REPLACE FUNCTION sweep_sessions(p_defaults jsonb, now bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
   dead bigint;
@@ -90,14 +114,14 @@ BEGIN
     -- With a look of its own: it may have beaten while its old row was locked.
     CONTINUE WHEN EXISTS (SELECT FROM session o WHERE o.session = dead AND o.alive_until > now);
     DELETE FROM session s WHERE s.session = dead;
-    ended := ended + end_leases(dead, now, false, NULL);
+    ended := ended + end_leases(dead, now, false, p_defaults);
   END LOOP;
   -- Leases that were made while their session ended.
   FOR dead IN
     SELECT DISTINCT x.session FROM standing x WHERE x.part IN (0, 1, 2) AND x.session IS NOT NULL
       AND NOT EXISTS (SELECT FROM session s WHERE s.session = x.session)
   LOOP
-    ended := ended + end_leases(dead, now, false, NULL);
+    ended := ended + end_leases(dead, now, false, p_defaults);
   END LOOP;
   RETURN ended;
 END

@@ -67,13 +67,12 @@ BEGIN
   END IF;
   s.priority := coalesce(p_priority, s.priority);
   s.last_error := coalesce(p_error, s.last_error);
-  s.since := now;
   delay := CASE delay WHEN 0 THEN now ELSE (now_us + 999) / 1000 + delay END;
   IF p_action = 1 THEN
     most := coalesce(s.max_attempts, (settings->>'max_attempts')::bigint);
     s.attempts := s.attempts + 1;
     IF most > 0 AND s.attempts >= most THEN
-      PERFORM file_dead(s, 1, now);
+      PERFORM file_dead(s, settings, 1, 0, now);
       a.what := 'dead'; a.value := 1;
       RETURN a;
     END IF;
@@ -84,15 +83,18 @@ BEGIN
   ELSIF p_action = 3 THEN
     s.attempts := s.attempts + 1;
     s.buries := coalesce(s.buries, 0) + 1;
-    PERFORM file_dead(s, 2, now);
+    PERFORM file_dead(s, settings, 2, 3, now);
     a.what := 'dead'; a.value := 2;
     RETURN a;
   ELSE
     s.takes := greatest(s.takes - 1, 0);
   END IF;
-  place := file_pending(s, p_home, now);
-  a.what := CASE WHEN place = 4 THEN 'dead' WHEN s.due > now THEN 'scheduled' ELSE 'ready' END;
-  a.value := CASE WHEN place = 4 THEN 3 WHEN s.due > now THEN s.due END;
+  -- One that goes back is as late as if it had not been taken. One that was taken as it was put has been there since.
+  s.since := CASE p_action WHEN 5 THEN coalesce(s.since,
+    (SELECT b.created FROM body b WHERE b.number = number_of(s.id) AND b.slot = slot_in(s.id)::smallint)) ELSE now END;
+  place := file_pending(s, p_home, settings, now);
+  a.what := CASE WHEN place = 0 THEN 'gone' WHEN place = 4 THEN 'dead' WHEN s.due > now THEN 'scheduled' ELSE 'ready' END;
+  a.value := CASE WHEN place = 4 THEN 3 WHEN place = 2 AND s.due > now THEN s.due END;
   RETURN a;
 END
 $$;
@@ -199,6 +201,54 @@ BEGIN
         p_priority[at], coalesce(p_random[at], 0));
     END IF;
     item := at; code := a.code; info := a.info; what := a.what; value := a.value;
+    RETURN NEXT;
+  END LOOP;
+END
+$$;
+
+-- Ends leases as if their deadlines were now: each named by its message and by how often that had been handed out.
+CREATE OR REPLACE FUNCTION expire_lease_1(p_queue text, p_id uuid[], p_takes int[], p_defaults jsonb)
+RETURNS TABLE (item int, code text, info text, what text, value bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET lock_timeout = '1s' SET jit = off SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+  f record := facts_of(p_queue, p_defaults);
+  h record;
+  s standing;
+  now bigint;
+  place int;
+  most bigint;
+BEGIN
+  LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
+  FOR at IN 1 .. coalesce(cardinality(p_id), 0) LOOP
+    item := at; code := ''; info := NULL; what := NULL; value := NULL;
+    BEGIN
+      now := clock_ms();
+      h := hold(f.qid, f.home, p_id[at], f.settings, now);
+      s := h.s;
+      IF h.place = 0 THEN
+        code := 'message_not_found';
+      ELSIF h.place <> 3 THEN
+        code := 'not_leased'; info := p_id[at];
+      ELSIF s.takes <> p_takes[at] THEN
+        code := 'lease_changed'; info := s.takes;
+      ELSE
+        PERFORM unfile(s, 3);
+        place := lapse(s, now, f.home, f.settings, now);
+        most := coalesce(s.max_attempts, (f.settings->>'max_attempts')::bigint);
+        IF place = 4 THEN
+          what := 'dead'; value := CASE WHEN most > 0 AND s.attempts + 1 >= most THEN 1 ELSE 3 END;
+        ELSE
+          s := lapsed(s, now, f.settings);
+          what := CASE WHEN place = 0 THEN 'gone' WHEN s.due > now THEN 'scheduled' ELSE 'ready' END;
+          value := CASE what WHEN 'scheduled' THEN s.due END;
+        END IF;
+      END IF;
+    EXCEPTION WHEN lock_not_available THEN
+      PERFORM set_config('lock_timeout', '5ms', true);
+      code := 'busy';
+    END;
     RETURN NEXT;
   END LOOP;
 END

@@ -71,7 +71,7 @@ $make$;
 
 -- Messages of other priorities that have come due go where they are in the order of priorities, at most `most` of each slot.
 -- Says where the first one is due that is left.
-CREATE OR REPLACE FUNCTION ripen(p_home bigint, p_floor bigint, now bigint, most int, slots smallint[]) RETURNS bigint
+CREATE OR REPLACE FUNCTION ripen(p_home bigint, settings jsonb, p_floor bigint, now bigint, most int, slots smallint[]) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
   low uuid := first_id(p_floor);
@@ -90,7 +90,7 @@ BEGIN
     LOOP
       s := fresh(p);
       PERFORM unfile(s, 1);
-      PERFORM file_pending(s, p_home, now);
+      PERFORM file_pending(s, p_home, settings, now);
     END LOOP;
     EXECUTE 'SELECT (peek_' || slot || '($1, $2, $3))[2]' INTO one USING p_home, low, high;
     first := least(first, one);
@@ -100,7 +100,7 @@ BEGIN
     ORDER BY x.due LIMIT most FOR UPDATE SKIP LOCKED
   LOOP
     PERFORM unfile(s, 2);
-    PERFORM file_pending(s, p_home, now);
+    PERFORM file_pending(s, p_home, settings, now);
   END LOOP;
   RETURN due_of(first);
 END
@@ -154,7 +154,7 @@ BEGIN
     CREATE TYPE taken AS (queue text, id uuid, number bigint, due bigint, priority bigint, created bigint, key bytea,
       headers jsonb, lease_own bigint, max_attempts bigint, expires bigint, attempts int, takes int, lapses int, releases int,
       buries int, revives int, last_error bytea, token uuid, deadline bigint, lease_ms bigint, since bigint, taken_at bigint,
-      body bytea);
+      body bytea, keyless boolean);
   END IF;
 END
 $$;
@@ -184,7 +184,7 @@ BEGIN
         'AND (p.expires IS NULL OR p.expires > now) ORDER BY p.id LIMIT most' END;
       EXECUTE format($f$
       CREATE OR REPLACE FUNCTION %3$s, p_part smallint, now bigint, p_lease bigint, homes bigint[],
-        qids bigint[], names text[], leases bigint[], p_session bigint, body_slot smallint) RETURNS SETOF taken
+        qids bigint[], names text[], leases bigint[], p_session bigint, p_holder text, body_slot smallint) RETURNS SETOF taken
       LANGUAGE plpgsql AS $$
       BEGIN
         RETURN QUERY WITH got AS MATERIALIZED (
@@ -199,16 +199,16 @@ BEGIN
             LATERAL (SELECT x.* FROM body_%1$s x WHERE x.number = number_of(g.id) LIMIT 1) b
         ), held AS (
           INSERT INTO standing (qid, due, priority, expires, max_attempts, lease_own, id, part, keyed, attempts, takes, token,
-            deadline, lease_ms, session)
+            deadline, lease_ms, session, holder)
           SELECT w.q, w.due, w.priority, w.expires, w.max_attempts, w.lease_ms, w.id, p_part, w.keyed, 0, 1, w.new_token,
-            least(now + w.new_lease, 253402300799999), w.new_lease, p_session
+            least(now + w.new_lease, 253402300799999), w.new_lease, p_session, p_holder
           FROM whole w
         ), counted AS (
           INSERT INTO tally SELECT w.q, w.home, -count(*), count(*), 0 FROM whole w GROUP BY 1, 2
         )
         SELECT w.name, w.id, w.number, w.due, w.priority, w.created, CASE WHEN w.keyed THEN w.key END, w.headers, w.lease_ms,
           w.max_attempts, w.expires, 0, 1, 0, 0, 0, 0, NULL::bytea, w.new_token,
-          least(now + w.new_lease, 253402300799999), w.new_lease, greatest(w.due, w.created), now, w.body
+          least(now + w.new_lease, 253402300799999), w.new_lease, greatest(w.due, w.created), now, w.body, false
         FROM whole w;
       END
       $$ $f$, slot, rows_, arguments);
@@ -217,7 +217,7 @@ BEGIN
   FOR part IN 3 .. 5 LOOP
     EXECUTE format($f$
       CREATE OR REPLACE FUNCTION lease_moved_%1$s(tids tid[], p_part smallint, now bigint, p_lease bigint, homes bigint[],
-        qids bigint[], names text[], leases bigint[], p_session bigint, body_slot smallint) RETURNS SETOF taken
+        qids bigint[], names text[], leases bigint[], p_session bigint, p_holder text, body_slot smallint) RETURNS SETOF taken
       LANGUAGE plpgsql AS $$
       BEGIN
         RETURN QUERY WITH got AS MATERIALIZED (
@@ -231,10 +231,10 @@ BEGIN
             LATERAL (SELECT x.* FROM body x WHERE x.slot = body_slot AND x.number = number_of(g.id) LIMIT 1) b
         ), held AS (
           INSERT INTO standing (qid, due, priority, expires, max_attempts, lease_own, id, part, keyed, attempts, takes, lapses,
-            releases, buries, revives, last_error, token, deadline, lease_ms, session)
+            releases, buries, revives, last_error, token, deadline, lease_ms, session, holder, since)
           SELECT w.qid, w.due, w.priority, w.expires, w.max_attempts, w.lease_own, w.id, p_part, w.keyed, w.attempts,
             w.takes + 1, w.lapses, w.releases, w.buries, w.revives, w.last_error, w.new_token,
-            least(now + w.new_lease, 253402300799999), w.new_lease, p_session
+            least(now + w.new_lease, 253402300799999), w.new_lease, p_session, p_holder, w.since
           FROM whole w
         ), counted AS (
           INSERT INTO tally SELECT w.qid, w.home, -count(*), count(*), 0 FROM whole w GROUP BY 1, 2
@@ -242,7 +242,8 @@ BEGIN
         SELECT w.name, w.id, w.number, w.due, w.priority, w.created, CASE WHEN w.keyed THEN w.key END, w.headers, w.lease_own,
           w.max_attempts, w.expires, w.attempts, w.takes + 1, coalesce(w.lapses, 0), coalesce(w.releases, 0),
           coalesce(w.buries, 0), coalesce(w.revives, 0), w.last_error, w.new_token,
-          least(now + w.new_lease, 253402300799999), w.new_lease, greatest(w.due, w.since), now, w.body
+          least(now + w.new_lease, 253402300799999), w.new_lease, greatest(w.due, w.since), now, w.body,
+          w.keyed IS NULL AND w.key IS NOT NULL
         FROM whole w;
       END
       $$ $f$, part);
@@ -250,18 +251,37 @@ BEGIN
 END
 $make$;
 
+-- Lets leases that have run out lapse in all queues: whoever takes at the cap of the store looks whether there is room.
+CREATE OR REPLACE FUNCTION lapse_all(p_defaults jsonb, now bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+  q record;
+  f record;
+BEGIN
+  FOR q IN
+    SELECT DISTINCT x.qid FROM standing x WHERE x.part < 3 AND x.deadline <= now
+  LOOP
+    f := facts_of((SELECT n.name FROM queue n WHERE n.qid = q.qid LIMIT 1), p_defaults);
+    PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 1000);
+  END LOOP;
+END
+$$;
+
 -- Takes messages that are due, at most `p_max` of them, and of their bodies `p_max_bytes` bytes but one at least. The rows are
 -- in no order: priority, due and id give it.
 --
 -- `p_floors`: for each queue the instant before which no message put and untouched is left (0 if it is not known), and
 -- `p_lapse_floors` for leases. The last row has no id; its `next_floors` has those of the queues,
 -- then the lapse floors. A next floor holds as far as all before it was known to be visible before this call began.
-CREATE OR REPLACE FUNCTION take_1(p_queues text[], p_max int, p_max_bytes bigint, p_lease bigint, p_session bigint,
-  p_floors bigint[], p_lapse_floors bigint[], p_defaults jsonb)
+--
+-- `p_counts`: whether leases are counted, for the caps of the store. `capped`, in the last row: 1 where a queue had something that
+-- its cap kept back (`limit_leased_queue`), 2 where the cap of the store did.
+CREATE OR REPLACE FUNCTION take_1(p_queues text[], p_max int, p_max_bytes bigint, p_lease bigint, p_session bigint, p_holder text,
+  p_floors bigint[], p_lapse_floors bigint[], p_counts boolean, p_defaults jsonb)
 RETURNS TABLE (queue text, id uuid, number bigint, due bigint, priority bigint, created bigint, key bytea, headers jsonb,
   lease_own bigint, max_attempts bigint, expires bigint, attempts int, takes int, lapses int, releases int, buries int,
-  revives int, last_error bytea, token uuid, deadline bigint, lease_ms bigint, since bigint, taken_at bigint, body bytea,
-  next_floors bigint[])
+  revives int, last_error bytea, token uuid, deadline bigint, lease_ms bigint, since bigint, taken_at bigint, body bytea, keyless boolean,
+  next_floors bigint[], capped int)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET enable_material = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s'
 SET jit = off AS $$
@@ -301,6 +321,12 @@ DECLARE
   -- Where what was seen and is left begins, for queues named so far.
   left_ bigint;
   places int[] := '{}';
+  -- How many leases each queue may still grant, and the store. A queue that may grant none has a home that nothing lies under.
+  rooms bigint[] := '{}';
+  open_homes bigint[] := '{}';
+  room bigint;
+  store_room bigint;
+  c record;
 BEGIN
   LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
   IF p_session IS NOT NULL AND NOT EXISTS (SELECT FROM session x WHERE x.session = p_session) THEN
@@ -317,6 +343,13 @@ BEGIN
     next_lapse[at] := lapse_some(f.qid, f.home, f.settings, now, coalesce(p_lapse_floors[at], 0), 1000);
     pause := (f.settings->>'pause')::bigint;
     CONTINUE WHEN pause = -1 OR pause > now;
+    room := 9223372036854775807;
+    IF p_counts OR f.settings->>'max_leased' IS NOT NULL THEN
+      c := count_of(f.qid);
+      -- At its own cap a queue is as if it were paused.
+      CONTINUE WHEN c.leased >= (f.settings->>'max_leased')::bigint;
+      room := greatest(least((f.settings->>'limit_leased_queue')::bigint, (f.settings->>'max_leased')::bigint) - c.leased, 0);
+    END IF;
     low := first_id(coalesce(p_floors[at], 0));
     -- Mostly there is nothing but what was put with the usual priority, and that in one slot.
     fronts := '{}';
@@ -328,24 +361,50 @@ BEGIN
       END IF;
       is_mixed := is_mixed OR firsts[2] IS NOT NULL;
     END LOOP;
-    next_pend[at] := now;
+    next_pend[at] := CASE WHEN room > 0 THEN now ELSE 0 END;
     IF is_mixed THEN
-      next_pend[at] := coalesce(ripen(f.home, coalesce(p_floors[at], 0), now, 1000, slots), now);
+      next_pend[at] := least(next_pend[at], ripen(f.home, f.settings, coalesce(p_floors[at], 0), now, 1000, slots));
     END IF;
     homes := homes || f.home; qids := qids || f.qid; names := names || p_queues[at]; all_settings := all_settings || f.settings;
     leases := leases || (f.settings->>'lease')::bigint; pend_floors := pend_floors || coalesce(p_floors[at], 0);
-    places := places || at;
+    places := places || at; rooms := rooms || room; open_homes := open_homes || CASE WHEN room > 0 THEN f.home END;
   END LOOP;
   part := part_now(0, now);
   most := least(p_max, 16384);
+  capped := 0;
+  IF p_counts AND most > 0 AND cardinality(homes) > 0 THEN
+    store_room := (all_settings[1]->>'limit_leased')::bigint - (SELECT coalesce(sum(t.leased), 0) FROM tally t);
+    IF store_room < most THEN
+      PERFORM lapse_all(p_defaults, now);
+      store_room := (all_settings[1]->>'limit_leased')::bigint - (SELECT coalesce(sum(t.leased), 0) FROM tally t);
+    END IF;
+    IF store_room <= 0 OR 0 = ANY (rooms) THEN
+      FOR at IN 1 .. cardinality(homes) LOOP
+        PERFORM expire_some(homes[at], all_settings[at], now, 1000);
+      END LOOP;
+      IF heads(open_homes, pend_floors, now, 1, NULL, slots) IS NOT NULL THEN
+        capped := CASE WHEN store_room <= 0 THEN 2 ELSE 0 END;
+      ELSIF heads(homes, pend_floors, now, 1, NULL, slots) IS NOT NULL THEN
+        capped := 1;
+      END IF;
+    END IF;
+    most := least(most, greatest(store_room, 0));
+  END IF;
+  IF cardinality(homes) = 1 THEN
+    most := least(most, rooms[1]);
+  END IF;
+  IF most <= 0 THEN
+    -- Nothing is looked at.
+    left_ := 0;
+  END IF;
   IF cardinality(homes) = 1 AND p_max_bytes IS NULL AND most > 0 AND cardinality(fronts) = 1 THEN
     is_mixed := is_mixed AND (
       EXISTS (SELECT FROM standing x WHERE x.part IN (3, 4, 5) AND x.home = homes[1] AND x.lane = 0 AND x.rank = 0 AND x.due <= now)
       OR EXISTS (SELECT FROM standing x WHERE x.part IN (3, 4, 5) AND x.home = homes[1] AND x.lane = 2));
     IF NOT is_mixed THEN
-      RETURN QUERY EXECUTE 'SELECT t.*, NULL::bigint[] FROM front_' || fronts[1]
-          || '($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) t'
-        USING low, high, most, part, now, p_lease, homes, qids, names, leases, p_session, fronts[1];
+      RETURN QUERY EXECUTE 'SELECT t.*, NULL::bigint[], NULL::int FROM front_' || fronts[1]
+          || '($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) t'
+        USING low, high, most, part, now, p_lease, homes, qids, names, leases, p_session, p_holder, fronts[1];
       GET DIAGNOSTICS taken = ROW_COUNT;
       IF taken = most THEN
         EXECUTE 'SELECT peek_' || fronts[1] || '($1, $2, $3)' INTO firsts USING homes[1], low, high;
@@ -354,7 +413,7 @@ BEGIN
     END IF;
   END IF;
   WHILE taken < most AND cardinality(homes) > 0 AND NOT is_cut LOOP
-    found := heads(homes, pend_floors, now, most - taken, after, slots);
+    found := heads(open_homes, pend_floors, now, most - taken, after, slots);
     IF found IS NULL THEN
       after := NULL;
       EXIT;
@@ -367,24 +426,32 @@ BEGIN
         PERFORM hold(qids[one.queue], homes[one.queue], one.id, all_settings[one.queue], now);
         CONTINUE;
       END IF;
+      -- What its queue has left comes again when leases have ended.
+      CONTINUE WHEN rooms[one.queue] <= 0;
       IF p_max_bytes IS NOT NULL THEN
         SELECT octet_length(b.body) INTO length FROM body b
           WHERE b.number = number_of(one.id) AND b.slot = slot_in(one.id)::smallint;
         IF bytes + length > p_max_bytes AND bytes + taken + cardinality(kept) > 0 THEN
           is_cut := true;
-          left_ := least(left_, CASE WHEN one.priority <= 1024 THEN one.due END);
+          -- What has the usual priority comes behind those that are smaller, whatever its instant.
+          left_ := least(left_, CASE WHEN one.priority < 1024 THEN 0 WHEN one.priority = 1024 THEN one.due END);
           EXIT;
         END IF;
         bytes := bytes + length;
+      END IF;
+      rooms[one.queue] := rooms[one.queue] - 1;
+      IF rooms[one.queue] <= 0 THEN
+        open_homes[one.queue] := NULL;
+        left_ := least(left_, CASE WHEN one.priority < 1024 THEN 0 WHEN one.priority = 1024 THEN one.due END);
       END IF;
       kept := kept || one;
     END LOOP;
     FOR group_ IN
       SELECT k.slot, slot_in(k.id) AS home_slot, array_agg(k.tid) AS tids, min(k.due) AS due, count(*) AS n FROM unnest(kept) k GROUP BY 1, 2
     LOOP
-      RETURN QUERY EXECUTE format('SELECT t.*, NULL::bigint[] FROM %s($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) t',
+      RETURN QUERY EXECUTE format('SELECT t.*, NULL::bigint[], NULL::int FROM %s($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) t',
           CASE WHEN group_.slot >= 0 THEN 'lease_' || group_.slot ELSE 'lease_moved_' || -group_.slot END)
-        USING group_.tids, part, now, p_lease, homes, qids, names, leases, p_session, group_.home_slot::smallint;
+        USING group_.tids, part, now, p_lease, homes, qids, names, leases, p_session, p_holder, group_.home_slot::smallint;
       GET DIAGNOSTICS gone = ROW_COUNT;
       taken := taken + gone;
       IF group_.slot >= 0 AND gone < group_.n THEN

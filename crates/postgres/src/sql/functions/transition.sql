@@ -30,38 +30,103 @@ LANGUAGE sql AS $$
     FOR UPDATE SKIP LOCKED))
 $$;
 
--- Files a message that nobody holds: dead where it has expired, else among the moved. Says where: 2 pending, 4 dead.
-CREATE OR REPLACE FUNCTION file_pending(s standing, p_home bigint, now bigint) RETURNS int
+-- A message that nobody holds has expired: it is dead, or gone where its queue drops what does. Says where it is: 0 nowhere,
+-- 4 dead. Its row was removed before.
+CREATE OR REPLACE FUNCTION expired(s standing, settings jsonb) RETURNS int
+LANGUAGE plpgsql AS $$
+BEGIN
+  IF settings->>'on_expiry' = 'drop' THEN
+    IF s.keyed THEN
+      PERFORM free_key(s.qid, s.id);
+    END IF;
+    PERFORM note(s.qid, 6, 1);
+    RETURN 0;
+  END IF;
+  PERFORM file_dead(s, settings, 3, 2, s.expires);
+  RETURN 4;
+END
+$$;
+
+-- Files a message that nobody holds: as expired, or among the moved. Says where: 0 nowhere, 2 pending, 4 dead.
+CREATE OR REPLACE FUNCTION file_pending(s standing, p_home bigint, settings jsonb, now bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 BEGIN
   IF s.expires <= now THEN
-    PERFORM file_dead(s, 3, s.expires);
-    RETURN 4;
+    RETURN expired(s, settings);
   END IF;
   s.part := part_now(3, now);
   s.home := p_home;
   s.lane := CASE WHEN s.priority = 1024 THEN 0 WHEN s.due > now THEN 1 ELSE 2 END;
   s.rank := CASE s.lane WHEN 2 THEN s.priority ELSE 0 END;
   s.xid := pg_current_xact_id();
-  s.token := NULL; s.deadline := NULL; s.lease_ms := NULL; s.session := NULL; s.reason := NULL; s.died := NULL;
+  s.token := NULL; s.deadline := NULL; s.lease_ms := NULL; s.session := NULL; s.holder := NULL; s.reason := NULL;
+  s.died := NULL; s.key_hash := NULL;
   INSERT INTO standing SELECT (s).*;
   PERFORM count_up(s.qid, p_home, 1, 0, 0);
   RETURN 2;
 END
 $$;
 
--- Files a message among the dead. Reasons: 1 its attempts are spent, 2 buried, 3 expired.
-CREATE OR REPLACE FUNCTION file_dead(s standing, p_reason int, p_died bigint) RETURNS void
+-- Files a message among the dead. Reasons: 1 its attempts are spent, 2 buried, 3 expired; `place` is that of `note`.
+CREATE OR REPLACE FUNCTION file_dead(s standing, settings jsonb, p_reason int, place int, p_died bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+  s.key_hash := NULL;
   IF s.keyed THEN
     PERFORM free_key(s.qid, s.id);
+    s.key_hash := hash_of((SELECT b.key FROM body b WHERE b.number = number_of(s.id) AND b.slot = slot_in(s.id)::smallint));
   END IF;
   s.part := 6; s.reason := p_reason; s.died := p_died;
-  s.home := NULL; s.lane := NULL; s.rank := NULL; s.since := NULL; s.xid := NULL;
-  s.token := NULL; s.deadline := NULL; s.lease_ms := NULL; s.session := NULL;
+  s.home := NULL; s.lane := NULL; s.rank := NULL; s.xid := NULL;
+  s.token := NULL; s.deadline := NULL; s.lease_ms := NULL; s.session := NULL; s.holder := NULL;
   INSERT INTO standing SELECT (s).*;
   PERFORM count_up(s.qid, s.qid, 0, 0, 1);
+  PERFORM note(s.qid, place, 1);
+  PERFORM trim_dead(s.qid, settings, 1000);
+END
+$$;
+
+-- Discards the oldest dead messages beyond the most that a queue keeps, at most `most`.
+CREATE OR REPLACE FUNCTION trim_dead(p_qid bigint, settings jsonb, most bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+  kept bigint := (settings->>'dead_max')::bigint;
+  gone bigint;
+BEGIN
+  IF kept IS NULL THEN
+    RETURN;
+  END IF;
+  gone := least((count_of(p_qid)).dead - kept, most);
+  IF gone > 0 THEN
+    WITH old AS (
+      SELECT s.ctid AS tid FROM standing_6 s WHERE s.qid = p_qid ORDER BY s.died, s.id LIMIT gone FOR UPDATE SKIP LOCKED
+    ), removed AS (
+      DELETE FROM standing_6 WHERE ctid = ANY (ARRAY(SELECT o.tid FROM old o)) RETURNING 1
+    ) SELECT count(*) INTO gone FROM removed;
+    PERFORM count_up(p_qid, p_qid, 0, 0, -gone);
+    PERFORM note(p_qid, 5, gone);
+  END IF;
+END
+$$;
+
+-- Discards dead messages that are past their queue's retention, at most `most` of each kind.
+CREATE OR REPLACE FUNCTION retain_some(p_qid bigint, settings jsonb, now bigint, most bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+  ttl bigint := (settings->>'dead_ttl')::bigint;
+  gone bigint;
+BEGIN
+  IF ttl IS NOT NULL THEN
+    WITH old AS (
+      SELECT s.ctid AS tid FROM standing_6 s WHERE s.qid = p_qid AND s.died <= now - ttl ORDER BY s.died, s.id LIMIT most
+      FOR UPDATE SKIP LOCKED
+    ), removed AS (
+      DELETE FROM standing_6 WHERE ctid = ANY (ARRAY(SELECT o.tid FROM old o)) RETURNING 1
+    ) SELECT count(*) INTO gone FROM removed;
+    PERFORM count_up(p_qid, p_qid, 0, 0, -gone);
+    PERFORM note(p_qid, 4, gone);
+  END IF;
+  PERFORM trim_dead(p_qid, settings, most);
 END
 $$;
 
@@ -84,20 +149,52 @@ BEGIN
 END
 $$;
 
--- A lease that has run out at `at`: the message is ready again, or dead. Its row was removed before.
+-- 32 bits made from a message's id and an attempt: Bob Jenkins's one-at-a-time hash, as `Backoff::lapse_delay_ms` of `dwell-model`
+-- has it, so that whoever notices a lapse comes to the same instant.
+CREATE OR REPLACE FUNCTION lapse_jitter(id uuid, attempt int) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+  bytes bytea := uuid_send(id) || int4send(attempt);
+  hash bigint := 0;
+BEGIN
+  FOR i IN 0 .. 19 LOOP
+    hash := (hash + get_byte(bytes, i)) & 4294967295;
+    hash := (hash + (hash << 10)) & 4294967295;
+    hash := hash # (hash >> 6);
+  END LOOP;
+  hash := (hash + (hash << 3)) & 4294967295;
+  hash := hash # (hash >> 11);
+  RETURN (hash + (hash << 15)) & 4294967295;
+END
+$$;
+
+-- A message after its lease ran out at `at`, with the attempt spent: its instant moves where its queue has a backoff after lapses.
+CREATE OR REPLACE FUNCTION lapsed(s standing, at bigint, settings jsonb) RETURNS standing
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  s.lapses := coalesce(s.lapses, 0) + 1;
+  s.attempts := s.attempts + 1;
+  s.since := at;
+  IF s.attempts >= (CASE settings->>'lapse_backoff' WHEN 'first' THEN 1 WHEN 'second' THEN 2 ELSE 2147483647 END) THEN
+    s.due := least(at + backoff_ms(settings->'backoff', s.attempts, lapse_jitter(s.id, s.attempts)), 253402300799999);
+  END IF;
+  RETURN s;
+END
+$$;
+
+-- A lease that has run out at `at`: the message is ready again, waits for the backoff, or is dead. Its row was removed before.
 CREATE OR REPLACE FUNCTION lapse(s standing, at bigint, p_home bigint, settings jsonb, now bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
   most bigint := coalesce(s.max_attempts, (settings->>'max_attempts')::bigint);
 BEGIN
-  s.lapses := coalesce(s.lapses, 0) + 1;
-  s.attempts := s.attempts + 1;
-  IF most > 0 AND s.attempts >= most THEN
-    PERFORM file_dead(s, 1, at);
+  IF most > 0 AND s.attempts + 1 >= most THEN
+    s.lapses := coalesce(s.lapses, 0) + 1;
+    s.attempts := s.attempts + 1;
+    PERFORM file_dead(s, settings, 1, 1, at);
     RETURN 4;
   END IF;
-  s.since := at;
-  RETURN file_pending(s, p_home, now);
+  RETURN file_pending(lapsed(s, at, settings), p_home, settings, now);
 END
 $$;
 
@@ -111,7 +208,7 @@ BEGIN
   SELECT * INTO b FROM body WHERE number = number_of(p.id) AND slot = p.slot;
   s.qid := b.qid; s.due := b.due; s.priority := b.priority; s.expires := b.expires; s.max_attempts := b.max_attempts;
   s.lease_own := b.lease_ms; s.id := p.id; s.keyed := p.keyed; s.attempts := 0; s.takes := 0; s.home := p.home;
-  s.lane := p.lane; s.since := greatest(b.due, b.created); s.xid := p.xid;
+  s.lane := p.lane; s.since := b.created; s.xid := p.xid;
   RETURN s;
 END
 $$;
@@ -137,7 +234,7 @@ BEGIN
       place := 1;
       EXIT WHEN s.expires IS NULL OR s.expires > now;
       PERFORM unfile(s, 1);
-      PERFORM file_dead(s, 3, s.expires);
+      PERFORM expired(s, settings);
       CONTINUE;
     END IF;
     SELECT * INTO s FROM standing WHERE id = p_id FOR UPDATE;
@@ -151,8 +248,12 @@ BEGIN
         place := 0;
       ELSIF place = 2 AND s.expires <= now THEN
         PERFORM unfile(s, 2);
-        PERFORM file_dead(s, 3, s.expires);
+        PERFORM expired(s, settings);
         CONTINUE;
+      ELSIF place = 4 AND s.died <= now - (settings->>'dead_ttl')::bigint THEN
+        PERFORM unfile(s, 4);
+        PERFORM note(s.qid, 4, 1);
+        place := 0;
       END IF;
       RETURN;
     END IF;
@@ -193,33 +294,55 @@ BEGIN
 END
 $$;
 
--- Messages that have expired and are not dead yet, at most `most` of those put and as many of the others: of one home, or of
--- all that are not being purged. Those that somebody holds locked are passed over.
-CREATE OR REPLACE FUNCTION expire_some(p_home bigint, now bigint, most int) RETURNS int
+-- Lets expiries act on a queue, at most `most` of those put and as many of the others. What somebody holds locked is passed over.
+CREATE OR REPLACE FUNCTION expire_some(p_home bigint, settings jsonb, now bigint, most int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
   p pend;
   s standing;
   seen int := 0;
 BEGIN
+  -- By their instants: where the queue keeps so many dead, the last ones stay.
   FOR p IN
-    SELECT * FROM pend x WHERE x.expires <= now AND CASE WHEN p_home IS NOT NULL THEN x.home = p_home
-      ELSE NOT EXISTS (SELECT FROM purge c WHERE c.home = x.home AND NOT c.is_done) END
-    LIMIT most FOR UPDATE SKIP LOCKED
+    SELECT * FROM pend x WHERE x.expires <= now AND x.home = p_home ORDER BY x.expires, x.id LIMIT most FOR UPDATE SKIP LOCKED
   LOOP
     s := fresh(p);
     PERFORM unfile(s, 1);
-    PERFORM file_dead(s, 3, s.expires);
+    PERFORM expired(s, settings);
     seen := seen + 1;
   END LOOP;
   FOR s IN
-    SELECT * FROM standing x WHERE x.part BETWEEN 3 AND 5 AND x.expires <= now AND CASE WHEN p_home IS NOT NULL
-      THEN x.home = p_home ELSE NOT EXISTS (SELECT FROM purge c WHERE c.home = x.home AND NOT c.is_done) END
-    LIMIT most FOR UPDATE SKIP LOCKED
+    SELECT * FROM standing x WHERE x.part BETWEEN 3 AND 5 AND x.expires <= now AND x.home = p_home
+    ORDER BY x.expires, x.id LIMIT most FOR UPDATE SKIP LOCKED
   LOOP
     PERFORM unfile(s, 2);
-    PERFORM file_dead(s, 3, s.expires);
+    PERFORM expired(s, settings);
     seen := seen + 1;
+  END LOOP;
+  RETURN seen;
+END
+$$;
+
+-- The same in all queues: at most `most` in all. What is being purged is left.
+CREATE OR REPLACE FUNCTION expire_all(p_defaults jsonb, now bigint, most int) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+  q record;
+  f record;
+  seen int := 0;
+BEGIN
+  FOR q IN
+    SELECT DISTINCT b.qid FROM (
+      (SELECT number_of(x.id) AS number, x.slot FROM pend x WHERE x.expires <= now
+        AND NOT EXISTS (SELECT FROM purge c WHERE c.home = x.home AND NOT c.is_done) LIMIT most)
+      UNION ALL
+      (SELECT number_of(x.id), slot_in(x.id)::smallint FROM standing x WHERE x.part BETWEEN 3 AND 5 AND x.expires <= now
+        AND NOT EXISTS (SELECT FROM purge c WHERE c.home = x.home AND NOT c.is_done) LIMIT most)
+    ) e, LATERAL (SELECT y.qid FROM body y WHERE y.number = e.number AND y.slot = e.slot LIMIT 1) b
+  LOOP
+    f := facts_of((SELECT n.name FROM queue n WHERE n.qid = q.qid LIMIT 1), p_defaults);
+    seen := seen + expire_some(f.home, f.settings, now, most);
+    EXIT WHEN seen >= most;
   END LOOP;
   RETURN seen;
 END

@@ -25,6 +25,17 @@ pub(super) fn reopened(state: &State, now: Reading, at: At<'_>) -> Vec<State> {
     })
 }
 
+/// An opening has failed: it may have ended bound leases by then, and have written that down.
+pub(super) fn tried_to_open(state: &State, now: Reading, at: At<'_>) -> Vec<State> {
+    each(state, |message| {
+        let mut versions = vec![message.clone()];
+        if message.is_bound() {
+            versions.extend(noticed_or_not(message, at).iter().flat_map(|message| message.reopened(now, at)));
+        }
+        versions
+    })
+}
+
 /// What time has brought about, whether or not the process that died had written it down. It matters where
 /// the wall clock was stepped back: a lease that had run out goes on then, if nobody noticed.
 fn noticed_or_not(message: &Message, at: At<'_>) -> Vec<Message> {

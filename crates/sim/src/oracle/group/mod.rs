@@ -117,6 +117,8 @@ pub(crate) enum What {
     PowerLoss { durable: Seq },
     /// The store was closed.
     Closed,
+    /// The store was to be opened again, at this reading of the clocks, and could not be.
+    TriedToOpen(Reading),
     /// The store was opened again, at this reading of the clocks.
     Reopened(Reading),
 }
@@ -153,6 +155,7 @@ impl Effect for What {
             What::RevivedWithAll { no, due, heard } => sweep::revived(state, *no, *due, *heard, at),
             What::PowerLoss { durable } => crash::power_loss(state, *durable, at),
             What::Closed => crash::closed(state, at),
+            What::TriedToOpen(now) => crash::tried_to_open(state, *now, at),
             What::Reopened(now) => crash::reopened(state, *now, at),
         }
     }

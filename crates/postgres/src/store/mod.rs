@@ -1,0 +1,357 @@
+//! The store: calls of the contract, each one statement.
+//!
+//! # Layout
+//! - `put`, `take`, `settle`, `change`, `inspect`, `dead`, `configure`: calls, each with its kin
+//! - `waiting`, `timer`: takes that wait, and what their callers did not stay for
+//! - `session`: leases that end with this process, and how many leases there are; `upkeep`: what no call waits for
+//! - `open`: what a PostgreSQL must be, and the installation
+//! - `message`, `settings`, `refusal`, `deaths`: what rows, JSON, codes and notes mean
+
+mod change;
+mod configure;
+mod dead;
+mod deaths;
+mod inspect;
+mod message;
+mod open;
+mod put;
+mod refusal;
+mod session;
+mod settings;
+mod settle;
+mod take;
+mod timer;
+mod upkeep;
+mod waiting;
+
+use std::future::Future;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use dwell_model::{
+    Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp,
+};
+use dwell_store::{
+    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+};
+use dwell_time::{Clock, SystemClock};
+use tokio::runtime::Handle;
+use tokio_postgres::Row;
+
+use deaths::Deaths;
+use session::{Leases, Session};
+use take::Floors;
+use timer::Timer;
+use upkeep::Ticks;
+use waiting::{Returns, Waiters};
+
+use crate::link::{Argument, Failure, Link, locked};
+use crate::values::Json;
+use crate::{Address, OpenError};
+
+/// A store over one PostgreSQL, shared with every process that opens the same database and schema, and with callers' own transactions.
+///
+/// Its calls run on the Tokio runtime that it was opened on, and may be awaited anywhere.
+///
+/// - **Time** is the server's wall clock. A step of that clock moves what is due, and leases with it.
+/// - **Leases** that are bound end with this process: when it is opened again under the same `client` name, or has not been heard of for
+///   15 seconds.
+/// - **Numbers** rise by call, not by commit: a transaction that commits late may show a lower one after a higher.
+/// - **Caps** are watched, not locked: several processes together may pass one for a moment.
+pub struct PostgresStore {
+    inner: Arc<Inner>,
+    runtime: Handle,
+}
+
+/// What the calls share.
+struct Inner {
+    link: Link,
+    limits: Limits,
+    /// What this process was opened with, as functions are told.
+    defaults: Json,
+    clock: Arc<dyn Clock>,
+    timer: Timer,
+    waiters: Waiters,
+    returns: Returns,
+    floors: Floors,
+    leases: Leases,
+    session: Session,
+    ticks: Ticks,
+    deaths: Mutex<Deaths>,
+    randoms: (RandomState, AtomicU64),
+    /// Something was called since it was looked last.
+    has_called: AtomicBool,
+    /// This process has said that it ends: no call begins any more.
+    has_left: AtomicBool,
+}
+
+impl PostgresStore {
+    /// Opens the store; installs it in a database that has no schema of this name.
+    ///
+    /// # Errors
+    /// An [`OpenError`]: nobody answers, or what answers cannot be used.
+    ///
+    /// # Panics
+    /// If it is not called on a Tokio runtime.
+    pub async fn open(address: Address, limits: Limits) -> std::result::Result<PostgresStore, OpenError> {
+        PostgresStore::open_for_test(address, limits, Arc::new(SystemClock::new())).await
+    }
+
+    /// As [`open`](PostgresStore::open), with the clock that this process sleeps by. The server's is not concerned.
+    ///
+    /// # Errors
+    /// As there.
+    #[doc(hidden)]
+    pub async fn open_for_test(
+        address: Address,
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+    ) -> std::result::Result<PostgresStore, OpenError> {
+        let at = address.to_string();
+        let link = Link::new(address);
+        open::check(&link).await?;
+        let timer = Timer::start(&clock).map_err(|error| OpenError::Threads { reason: error.to_string() })?;
+        let inner = Arc::new(Inner {
+            link,
+            defaults: settings::defaults(&limits),
+            limits,
+            clock,
+            timer,
+            waiters: Waiters::default(),
+            returns: Returns::default(),
+            floors: Floors::default(),
+            leases: Leases::default(),
+            session: Session::default(),
+            ticks: Ticks::default(),
+            deaths: Mutex::default(),
+            randoms: (RandomState::new(), AtomicU64::new(0)),
+            has_called: AtomicBool::new(false),
+            has_left: AtomicBool::new(false),
+        });
+        let runtime = Handle::current();
+        let store = PostgresStore { inner, runtime };
+        let ended = store.inner.end_client().await;
+        ended.map_err(|error| OpenError::Unreachable { at, reason: error.to_string() })?;
+        store.runtime.spawn(waiting::run(Arc::downgrade(&store.inner)));
+        store.runtime.spawn(upkeep::run(Arc::downgrade(&store.inner)));
+        Ok(store)
+    }
+
+    /// Ends the store as its process ends in order: takes that wait are answered with nothing, leases that are bound to this process are
+    /// released and spend no attempt. True if that is known to have happened; else those leases end 15 seconds later, as a crash ends
+    /// them. No call succeeds any more.
+    pub async fn leave(&self) -> bool {
+        self.inner.waiters.close();
+        let inner = Arc::clone(&self.inner);
+        let left = self.runtime.spawn(async move {
+            inner.returns.wait().await;
+            let ended = inner.end_session().await;
+            inner.has_left.store(true, Ordering::Relaxed);
+            inner.timer.stop();
+            inner.link.close();
+            ended.is_ok()
+        });
+        left.await.unwrap_or(false)
+    }
+
+    /// Waits until what no call waits for is done, as far as its time has come: under a clock that leaps it is under way after each leap.
+    #[doc(hidden)]
+    pub async fn await_upkeep(&self) {
+        self.inner.ticks.wait(self.inner.clock.now().mono_ms).await;
+    }
+
+    /// Runs a call to its end, whatever becomes of its caller.
+    async fn run<T: Send + 'static>(&self, call: impl Future<Output = T> + Send + 'static) -> Result<T> {
+        self.inner.refuses()?;
+        let inner = Arc::clone(&self.inner);
+        let running = self.runtime.spawn(async move {
+            inner.returns.wait().await;
+            call.await
+        });
+        match running.await {
+            Ok(answer) => Ok(answer),
+            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            Err(_) => Err(Error::OutcomeUnknown {
+                reason: "the runtime of the store ended before PostgreSQL answered".into(),
+                needs_reopen: true,
+            }),
+        }
+    }
+
+    async fn each<T: Send + Clone + 'static>(
+        &self,
+        items: usize,
+        call: impl Future<Output = Vec<Result<T>>> + Send + 'static,
+    ) -> Vec<Result<T>> {
+        if let Err(refusal) = self.inner.limits.check_batch(items) {
+            return vec![Err(refusal.into()); items];
+        }
+        self.run(call).await.unwrap_or_else(|error| vec![Err(error); items])
+    }
+}
+
+impl Inner {
+    fn refuses(&self) -> Result<()> {
+        if self.has_left.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Calls a function of the schema, and takes note of what it has noted.
+    async fn rows(
+        &self,
+        call: &str,
+        arguments: &[Argument<'_>],
+        is_harmless: bool,
+    ) -> std::result::Result<Vec<Row>, Failure> {
+        self.has_called.store(true, Ordering::Relaxed);
+        self.noted(self.link.call(call, arguments, is_harmless).await)
+    }
+
+    fn noted(
+        &self,
+        answered: std::result::Result<Vec<Row>, Failure>,
+    ) -> std::result::Result<Vec<Row>, Failure> {
+        if let Ok(rows) = &answered
+            && let Some(row) = rows.last()
+            && let Ok(Some(noted)) = row.try_get::<_, Option<&str>>("noted")
+        {
+            locked(&self.deaths).add(noted);
+        }
+        answered
+    }
+
+    fn has_taken(&self) {
+        self.has_called.store(true, Ordering::Relaxed);
+    }
+
+    /// For the jitter of a backoff: nobody gains by guessing it.
+    fn random(&self) -> u32 {
+        let (state, count) = &self.randoms;
+        // It fits: what is left has 32 bits.
+        (state.hash_one(count.fetch_add(1, Ordering::Relaxed)) >> 32) as u32
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.inner.waiters.close();
+        self.inner.has_left.store(true, Ordering::Relaxed);
+        self.inner.timer.stop();
+        self.inner.link.close();
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        let inner = Arc::clone(&self.inner);
+        self.each(puts.len(), async move { inner.put(puts).await }).await
+    }
+
+    async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
+        self.inner.refuses()?;
+        waiting::take(&self.inner, &self.runtime, take).await
+    }
+
+    async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
+        self.inner.refuses()?;
+        waiting::take_id(&self.inner, &self.runtime, queue, id, terms).await
+    }
+
+    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        let inner = Arc::clone(&self.inner);
+        self.each(settles.len(), async move { inner.settle(settles).await }).await
+    }
+
+    async fn expire_lease(&self, queue: QueueName, leases: Vec<LeaseRef>) -> Vec<Result<Settled>> {
+        let inner = Arc::clone(&self.inner);
+        self.each(leases.len(), async move { inner.expire_lease(&queue, &leases).await }).await
+    }
+
+    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
+        let inner = Arc::clone(&self.inner);
+        self.each(targets.len(), async move { inner.cancel(&queue, &targets).await }).await
+    }
+
+    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
+        let inner = Arc::clone(&self.inner);
+        self.each(moves.len(), async move { inner.reschedule(&queue, &moves).await }).await
+    }
+
+    async fn get(&self, queue: QueueName, targets: Vec<Target>, dead: bool) -> Vec<Result<Message>> {
+        let inner = Arc::clone(&self.inner);
+        self.each(targets.len(), async move { inner.get(&queue, &targets, dead).await }).await
+    }
+
+    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
+        let inner = Arc::clone(&self.inner);
+        self.each(numbers.len(), async move { inner.locate(&numbers).await }).await
+    }
+
+    async fn list(
+        &self,
+        queue: QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<Page> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.list(&queue, state, after, max).await }).await?
+    }
+
+    async fn peek(&self, queue: QueueName, state: StateKind) -> Result<Option<Message>> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.peek(&queue, state).await }).await?
+    }
+
+    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.stats(&queue).await }).await?
+    }
+
+    async fn forecast(&self, queues: Option<Vec<QueueName>>, edges: Vec<Timestamp>) -> Result<Forecast> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.forecast(queues.as_deref(), &edges).await }).await?
+    }
+
+    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.queues(after.as_ref(), max).await }).await?
+    }
+
+    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.configure(&queue, &changes).await }).await?
+    }
+
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.revive(&queue, which, when).await }).await?
+    }
+
+    async fn deaths(&self) -> Result<Vec<QueueDeaths>> {
+        self.inner.refuses()?;
+        Ok(locked(&self.inner.deaths).all())
+    }
+
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.discard(&queue, which).await }).await?
+    }
+
+    async fn purge(&self, queue: QueueName) -> Result<u64> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.purge(&queue).await }).await?
+    }
+
+    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.delete_queue(&queue).await }).await?
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+}

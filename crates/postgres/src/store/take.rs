@@ -1,0 +1,244 @@
+//! Takes that do not wait: one statement each, which begins where the last one of its queues ended.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use dwell_model::{MessageId, QueueName, Setting};
+use dwell_store::{Delivery, Error, LeaseTerms, Result, Take};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::Inner;
+use super::message::{column, delivered, shown, taken};
+use super::put::names;
+use super::refusal::{failed, refusal, unreadable};
+use crate::floor::{Floor, Seal, Taking, Writers};
+use crate::link::{Failure, locked};
+use crate::values::Uuid;
+
+/// What a take has brought.
+pub(super) struct Taken {
+    pub(super) deliveries: Vec<Delivery>,
+    /// Nothing was handed out, since a cap of the store kept back what is due.
+    pub(super) capped: Option<Cap>,
+}
+
+/// A cap of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cap {
+    Queue,
+    Store,
+}
+
+/// Where the takes of this process begin, and up to where what they have passed counts.
+#[derive(Default)]
+pub(super) struct Floors(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    /// Of messages, and of leases.
+    seals: (Seal, Seal),
+    by_queue: HashMap<QueueName, (Floor, Floor)>,
+    /// The server's clock at the last look; if it goes back, nothing is known any more.
+    now_ms: i64,
+    /// How many connections were lost when this was learnt.
+    lost: u64,
+}
+
+/// So many queues are remembered; the others begin at the beginning.
+const QUEUES: usize = 100_000;
+
+impl Floors {
+    /// Where a take of a queue begins, in milliseconds since the epoch: for messages, and for leases.
+    pub(super) fn of(&self, queue: &QueueName) -> (i64, i64) {
+        let known = locked(&self.0);
+        known.by_queue.get(queue).map_or((0, 0), |(messages, leases)| (messages.at_ms(), leases.at_ms()))
+    }
+
+    /// A take begins, while so many connections were lost so far.
+    fn begin(&self, lost: u64) -> (Taking, Taking) {
+        let mut known = locked(&self.0);
+        if known.lost != lost {
+            // Another server may answer, or an older state of this one.
+            *known = Known { lost, ..Known::default() };
+        }
+        (Floor::begin(&known.seals.0), Floor::begin(&known.seals.1))
+    }
+
+    /// It ended, and answered with these candidates for each of its queues.
+    fn end(&self, queues: &[QueueName], (messages, leases): (Taking, Taking), next: &[i64], lost: u64) {
+        let mut known = locked(&self.0);
+        if known.lost != lost || next.len() < 2 * queues.len() {
+            return;
+        }
+        for (index, queue) in queues.iter().enumerate() {
+            if known.by_queue.len() >= QUEUES && !known.by_queue.contains_key(queue) {
+                known.by_queue.clear();
+            }
+            let floors = known.by_queue.entry(queue.clone()).or_default();
+            floors.0.end(messages, next[index]);
+            floors.1.end(leases, next[queues.len() + index]);
+        }
+    }
+
+    /// Takes note of who may still add messages, and leases.
+    pub(super) fn look(&self, messages: Writers, leases: Writers) {
+        let mut known = locked(&self.0);
+        if messages.now_ms < known.now_ms {
+            // The clock was stepped back.
+            let lost = known.lost;
+            *known = Known { lost, ..Known::default() };
+        }
+        known.now_ms = messages.now_ms;
+        known.seals.0.look(messages);
+        known.seals.1.look(leases);
+    }
+
+    /// The instant before which all messages are visible, or will never be.
+    pub(super) fn sealed_ms(&self) -> i64 {
+        locked(&self.0).seals.0.at_ms()
+    }
+
+    pub(super) fn forget(&self, queue: &QueueName) {
+        locked(&self.0).by_queue.remove(queue);
+    }
+}
+
+impl Inner {
+    /// Refuses what no take may ask for.
+    pub(super) fn check_take(&self, take: &Take) -> Result<()> {
+        take.lease_ms.map_or(Ok(()), |ms| Setting::LeaseMs(ms).check())?;
+        self.limits.check_batch(take.queues.len())?;
+        Ok(())
+    }
+
+    /// Takes what is due now.
+    pub(super) async fn take_now(&self, take: &Take) -> Result<Taken> {
+        self.check_take(take)?;
+        if take.max == 0 || take.queues.is_empty() {
+            return Ok(Taken { deliveries: Vec::new(), capped: None });
+        }
+        let mut session = self.session(take.bound).await?;
+        let rows = loop {
+            match self.take_rows(take, session).await {
+                Err(Failure::Refused { code, .. }) if code == "session_lost" && session.is_some() => {
+                    session = self.new_session(session).await?;
+                }
+                rows => break rows.map_err(|failure| failed(failure, None))?,
+            }
+        };
+        let now = self.clock.now();
+        let (mut deliveries, mut capped, mut unread) = (Vec::with_capacity(rows.len()), None, None);
+        for row in &rows {
+            if column::<Option<Uuid>>(row, "id")?.is_none() {
+                capped = match column::<Option<i32>>(row, "capped")? {
+                    Some(1) => Some(Cap::Queue),
+                    Some(2) => Some(Cap::Store),
+                    _ => None,
+                };
+                continue;
+            }
+            match taken(row, take.bound, take.holder.as_ref(), now) {
+                Ok(delivery) => deliveries.push(delivery),
+                Err(error) => unread = Some(error),
+            }
+        }
+        // One that cannot be read is held until its lease runs out, and dies of it in the end; the others are in good hands.
+        if let (true, Some(error)) = (deliveries.is_empty(), unread) {
+            return Err(error);
+        }
+        deliveries.sort_by_key(|delivery: &Delivery| {
+            let standing = &delivery.message.standing;
+            (standing.priority, standing.due, delivery.message.id)
+        });
+        self.leases.granted(deliveries.len());
+        Ok(Taken { capped: capped.filter(|_| deliveries.is_empty()), deliveries })
+    }
+
+    /// The refusal of a take that does not wait.
+    pub(super) fn too_many_leased(&self, cap: Cap) -> Error {
+        let limit = match cap {
+            Cap::Queue => self.limits.leased_per_queue,
+            Cap::Store => self.limits.leased,
+        };
+        Error::TooManyLeased { limit }
+    }
+
+    async fn take_rows(&self, take: &Take, session: Option<i64>) -> std::result::Result<Vec<Row>, Failure> {
+        let mut queues = take.queues.clone();
+        queues.sort();
+        queues.dedup();
+        let max = i32::try_from(take.max.min(self.limits.batch)).unwrap_or(i32::MAX);
+        let bytes = take.max_bytes.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
+        let lease = take.lease_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        let holder = take.holder.as_ref().map(|holder| holder.as_str());
+        let lost = self.link.lost();
+        let begun = self.floors.begin(lost);
+        let (floors, lapse_floors): (Vec<i64>, Vec<i64>) =
+            queues.iter().map(|queue| self.floors.of(queue)).unzip();
+        let counts = self.leases.must_be_counted(&self.limits, take.max);
+        let name_list = names(&queues);
+        let arguments = [
+            (&name_list as _, Type::TEXT_ARRAY),
+            (&max as _, Type::INT4),
+            (&bytes as _, Type::INT8),
+            (&lease as _, Type::INT8),
+            (&session as _, Type::INT8),
+            (&holder as _, Type::TEXT),
+            (&floors as _, Type::INT8_ARRAY),
+            (&lapse_floors as _, Type::INT8_ARRAY),
+            (&counts as _, Type::BOOL),
+            (&self.defaults as _, Type::JSONB),
+        ];
+        let rows = self.rows("take_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", &arguments, false).await?;
+        self.has_taken();
+        let next =
+            rows.iter().rev().find_map(|row| row.try_get::<_, Option<Vec<i64>>>("next_floors").ok()?);
+        if let Some(next) = next {
+            self.floors.end(&queues, begun, &next, self.link.lost());
+        }
+        Ok(rows)
+    }
+
+    /// See [`Store::take_id`](dwell_store::Store::take_id).
+    pub(super) async fn take_id(
+        &self,
+        queue: &QueueName,
+        id: MessageId,
+        terms: &LeaseTerms,
+    ) -> Result<Delivery> {
+        terms.lease_ms.map_or(Ok(()), |ms| Setting::LeaseMs(ms).check())?;
+        let mut session = self.session(terms.bound).await?;
+        let (name, uuid) = (queue.as_str(), Uuid(id.as_bits()));
+        let lease = terms.lease_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        let holder = terms.holder.as_ref().map(|holder| holder.as_str());
+        let counts = self.leases.must_be_counted(&self.limits, 1);
+        let rows = loop {
+            let arguments = [
+                (&name as _, Type::TEXT),
+                (&uuid as _, Type::UUID),
+                (&lease as _, Type::INT8),
+                (&session as _, Type::INT8),
+                (&holder as _, Type::TEXT),
+                (&counts as _, Type::BOOL),
+                (&self.defaults as _, Type::JSONB),
+            ];
+            match self.rows("take_id_1($1, $2, $3, $4, $5, $6, $7)", &arguments, false).await {
+                Err(Failure::Refused { code, .. }) if code == "session_lost" && session.is_some() => {
+                    session = self.new_session(session).await?;
+                }
+                rows => break rows.map_err(|failure| failed(failure, Some(queue)))?,
+            }
+        };
+        let row = rows.first().ok_or_else(|| unreadable("no answer"))?;
+        match column::<Option<&str>>(row, "code")? {
+            None | Some("") => {
+                self.leases.granted(1);
+                // Its lease has a deadline, and its room is taken.
+                self.waiters.hint(queue);
+                delivered(shown(queue, row, self.clock.now())?, row)
+            }
+            Some(code) => Err(refusal(code, column::<Option<&str>>(row, "info")?.unwrap_or_default(), queue)),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The store behaves as the model of the contract does, call by call.
+
+mod support;
+
+use support::PostgresHarness;
+
+/// How many calls a life has; `DWELL_COMMANDS` makes them shorter, which finds most of what differs sooner.
+const COMMANDS: usize = 200;
+
+#[test]
+fn behaves_as_the_model_does() {
+    let asked = std::env::var("DWELL_COMMANDS").ok();
+    let commands = asked.map_or(COMMANDS, |commands| commands.parse().expect("a whole number is expected"));
+    dwell_store::conformance::model::run(PostgresHarness::open, 100, commands, 1);
+}

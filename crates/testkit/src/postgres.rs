@@ -1,0 +1,258 @@
+//! A PostgreSQL server on a free port of the loopback interface, with a data directory of its own.
+//!
+//! It needs `initdb` and `postgres`: those in the folder that `DWELL_POSTGRES_BIN` names, or in the path, or where Debian puts them. Root may
+//! not run PostgreSQL; it is run as the user `postgres` or `nobody` then.
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::process::{Kept, send_signal};
+use crate::{free_port, until};
+
+/// Debian's folders, the newest first.
+const VERSIONS: std::ops::RangeInclusive<u32> = 13..=18;
+
+/// A running server, stopped when it is dropped, or when the test's process ends. Its data lies in a folder of its own, which goes with it.
+pub struct Server {
+    port: u16,
+    options: Vec<String>,
+    child: Kept,
+    watch: Watch,
+    folder: TempDir,
+    user: Option<User>,
+}
+
+/// Ends a server whose test has ended without dropping it, as one in a static has: it hears of that by the end of its input.
+struct Watch {
+    #[expect(dead_code, reason = "held, not read: it is killed where its work is done by others")]
+    shell: Kept,
+    #[expect(dead_code, reason = "held, not read")]
+    input: ChildStdin,
+}
+
+impl Watch {
+    fn over(server: &Kept, signal: &str, folder: &Path) -> Watch {
+        let mut command = Command::new("sh");
+        // What is still running when the folder is removed has been told to end.
+        let script = "cat >/dev/null; kill -$1 $0 2>/dev/null && sleep 1; rm -rf \"$2\"";
+        command.args(["-c", script, &server.0.id().to_string(), signal]).arg(folder);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut shell = Kept(command.spawn().expect("there is a shell"));
+        let input = shell.0.stdin.take().expect("it is piped");
+        Watch { shell, input }
+    }
+}
+
+/// Whom the server runs as, if not as the user of the test.
+#[derive(Clone, Copy)]
+struct User {
+    uid: u32,
+    gid: u32,
+}
+
+impl Server {
+    /// A server that trusts who connects as `postgres` from this machine, and does not wait for the disk.
+    pub fn start() -> Server {
+        Server::start_with(&["-c", "fsync=off"])
+    }
+
+    /// A server with these options on its command line.
+    pub fn start_with(options: &[&str]) -> Server {
+        let options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();
+        let folder =
+            tempfile::Builder::new().prefix("dwell-postgres-").tempdir().expect("a folder can be made");
+        let user = other_user();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).expect("the folder is ours");
+        let data = folder.path().join("data");
+        fs::create_dir(&data).expect("a folder can be made");
+        if let Some(user) = user {
+            chown(&data, Some(user.uid), Some(user.gid)).expect("root may give a folder away");
+        }
+        let mut initdb = command("initdb", user);
+        initdb.arg("-D").arg(&data);
+        initdb.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]);
+        let made = initdb.current_dir(&data).output().unwrap_or_else(|error| panic!("{initdb:?}: {error}"));
+        assert!(made.status.success(), "{initdb:?}: {}", String::from_utf8_lossy(&made.stderr));
+        // Somebody else may take a free port before the server does; it ends then, and another port has to do.
+        for _ in 0..10 {
+            let port = free_port();
+            if let Some(child) = begin(port, &data, &options, user) {
+                let watch = Watch::over(&child, "INT", folder.path());
+                return Server { port, options, child, watch, folder, user };
+            }
+        }
+        panic!("no server starts: {}", log(&data));
+    }
+
+    /// Where it listens on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL of one of its databases, for its superuser.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.0.id()
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(&mut self) {
+        self.child.kill();
+    }
+
+    /// Starts it again on the same port and data, and waits until it listens.
+    pub fn start_again(&mut self) {
+        self.kill();
+        let data = self.folder.path().join("data");
+        // One that was killed leaves its lock file, and backends that take a moment to notice: until then no other starts.
+        let mut child = None;
+        until("the server to start again", || {
+            child = begin(self.port, &data, &self.options, self.user);
+            child.is_some()
+        });
+        self.child = child.unwrap_or_else(|| panic!("it does not start again: {}", log(&data)));
+        self.watch = Watch::over(&self.child, "INT", self.folder.path());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if matches!(self.child.0.try_wait(), Ok(None)) {
+            // Fast shutdown: its backends end with it, which a kill of the first process alone would leave behind for a moment.
+            send_signal(self.pid(), "INT");
+            let _ = self.child.0.wait();
+        }
+    }
+}
+
+/// PgBouncer in transaction mode before a server: each statement may run on another of its few connections. It needs `pgbouncer`.
+pub struct Bouncer {
+    port: u16,
+    _child: Kept,
+    _watch: Watch,
+    _folder: TempDir,
+}
+
+impl Bouncer {
+    /// One for all databases of a server.
+    pub fn start(server: &Server) -> Bouncer {
+        let user = other_user();
+        for _ in 0..10 {
+            let folder =
+                tempfile::Builder::new().prefix("dwell-bouncer-").tempdir().expect("a folder can be made");
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))
+                .expect("the folder is ours");
+            let port = free_port();
+            let settings = format!(
+                "[databases]\n* = host=127.0.0.1 port={} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+                 unix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 4\nmax_client_conn = 500\n",
+                server.port
+            );
+            let file = folder.path().join("pgbouncer.ini");
+            fs::write(&file, settings).expect("a file can be made");
+            let mut command = Command::new("pgbouncer");
+            if let Some(user) = user {
+                command.uid(user.uid).gid(user.gid);
+            }
+            command.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let started = command.spawn();
+            let mut child = Kept(started.unwrap_or_else(|error| {
+                panic!("pgbouncer cannot be started ({error}): apt-get install pgbouncer")
+            }));
+            let mut has_ended = false;
+            until("PgBouncer takes connections", || {
+                has_ended = matches!(child.0.try_wait(), Ok(Some(_)));
+                has_ended || TcpStream::connect(("127.0.0.1", port)).is_ok()
+            });
+            if !has_ended {
+                let watch = Watch::over(&child, "TERM", folder.path());
+                return Bouncer { port, _child: child, _watch: watch, _folder: folder };
+            }
+        }
+        panic!("no free port stays free until PgBouncer has it");
+    }
+
+    /// The URL of a database through it.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+}
+
+/// Starts a server and waits until it takes connections; `None` if it has ended.
+fn begin(port: u16, data: &Path, options: &[String], user: Option<User>) -> Option<Kept> {
+    let mut server = command("postgres", user);
+    server.arg("-D").arg(data);
+    let settings = [
+        "listen_addresses=127.0.0.1",
+        &format!("port={port}"),
+        "unix_socket_directories=",
+        "shared_buffers=64MB",
+        "max_connections=200",
+        "max_prepared_transactions=10",
+    ];
+    for setting in settings {
+        server.args(["-c", setting]);
+    }
+    let log = fs::File::create(data.join("server.log")).expect("a file can be made");
+    server.args(options).current_dir(data).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    let mut child = Kept(server.spawn().unwrap_or_else(|error| panic!("{server:?}: {error}")));
+    let mut has_ended = false;
+    until("a server takes connections", || {
+        has_ended = matches!(child.0.try_wait(), Ok(Some(_)));
+        // The file is complete, and says so, once the server takes connections.
+        let is_ready = fs::read_to_string(data.join("postmaster.pid"))
+            .is_ok_and(|text| text.lines().last().is_some_and(|line| line.trim() == "ready"));
+        has_ended || (is_ready && TcpStream::connect(("127.0.0.1", port)).is_ok())
+    });
+    (!has_ended).then_some(child)
+}
+
+fn log(data: &Path) -> String {
+    fs::read_to_string(data.join("server.log")).unwrap_or_default()
+}
+
+/// A program of PostgreSQL's, run as somebody who may.
+fn command(name: &str, user: Option<User>) -> Command {
+    let mut command = Command::new(folder().map_or_else(|| name.into(), |folder| folder.join(name)));
+    if let Some(user) = user {
+        command.uid(user.uid).gid(user.gid);
+    }
+    command
+}
+
+/// Where the programs are; `None` for the path.
+fn folder() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("DWELL_POSTGRES_BIN") {
+        return Some(named.into());
+    }
+    let in_path = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("initdb").exists()));
+    let debian = || VERSIONS.rev().map(|version| PathBuf::from(format!("/usr/lib/postgresql/{version}/bin")));
+    if in_path { None } else { debian().find(|folder| folder.join("initdb").exists()) }
+}
+
+/// Somebody else to run it as, where the test is root's.
+fn other_user() -> Option<User> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().nth(1)?;
+    if uid != "0" {
+        return None;
+    }
+    let users = fs::read_to_string("/etc/passwd").expect("a system has users");
+    let find = |name: &str| {
+        let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
+        let mut fields = line.split(':').skip(2);
+        Some(User { uid: fields.next()?.parse().ok()?, gid: fields.next()?.parse().ok()? })
+    };
+    Some(find("postgres").or_else(|| find("nobody")).expect("a system has the user nobody"))
+}
