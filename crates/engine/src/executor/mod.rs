@@ -26,6 +26,7 @@ mod work;
 use std::fmt::{self, Debug};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 
 use dwell_time::Notifier;
@@ -134,6 +135,8 @@ pub(crate) struct Handle<T> {
     executor: Arc<Executor>,
     work: Arc<Work>,
     result: Receiver<T>,
+    /// Whether the result was sent. It is so before the notifier is called, when the last slice has not returned yet.
+    is_sent: Arc<AtomicBool>,
     /// Whether the result was taken, so that nothing is left to be given up.
     is_taken: bool,
 }
@@ -149,14 +152,18 @@ pub(crate) fn spawn<T: Task>(
     task: T,
 ) -> (Handle<T::Output>, io::Result<()>) {
     let (tell, result) = mpsc::channel();
-    let notifier = executor.notifier();
-    let work = Arc::new(Work::new(class, task, move |output| {
-        // The handle may be gone.
-        let _ = tell.send(output);
-        notifier.iter().for_each(|notifier| notifier.notify());
+    let (notifier, is_sent) = (executor.notifier(), Arc::new(AtomicBool::new(false)));
+    let work = Arc::new(Work::new(class, task, {
+        let is_sent = Arc::clone(&is_sent);
+        move |output| {
+            // The handle may be gone.
+            let _ = tell.send(output);
+            is_sent.store(true, Ordering::SeqCst);
+            notifier.iter().for_each(|notifier| notifier.notify());
+        }
     }));
     let submitted = executor.pool(class).submit(Arc::clone(&work));
-    (Handle { executor: Arc::clone(executor), work, result, is_taken: false }, submitted)
+    (Handle { executor: Arc::clone(executor), work, result, is_sent, is_taken: false }, submitted)
 }
 
 /// Submits a task that nobody waits for.
@@ -191,7 +198,7 @@ impl<T> Handle<T> {
 
     /// Whether it has ended, so that [`try_take`](Handle::try_take) says how.
     pub(crate) fn is_over(&self) -> bool {
-        self.work.is_over()
+        self.is_sent.load(Ordering::SeqCst) || self.work.is_over()
     }
 
     /// Tries again to start a thread for it.
@@ -220,9 +227,14 @@ impl<T> Debug for Handle<T> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::Duration;
 
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Threads, and nobody who sleeps.
     pub(crate) fn threads() -> Arc<Executor> {
@@ -283,6 +295,36 @@ pub(crate) mod tests {
         assert_eq!(handle.try_take(), Ok(Some(Ok(3))));
         assert_eq!(handle.try_take(), Err(Dropped));
         assert_eq!(failing.try_take(), Ok(Some(Err("at 1".to_owned()))));
+    }
+
+    /// Holds whoever notifies until it is let on.
+    #[derive(Debug)]
+    struct Slow {
+        notified: Mutex<Sender<()>>,
+        let_on: Mutex<Receiver<()>>,
+    }
+
+    impl Notifier for Slow {
+        fn notify(&self) {
+            self.notified.lock().unwrap().send(()).unwrap();
+            self.let_on.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        }
+    }
+
+    /// Crash story: 1. a merge ends and wakes the event loop. 2. The event loop finds its last slice under way still, and
+    /// sleeps again. 3. Nothing wakes it any more, and the runs stay unmerged.
+    #[test]
+    fn whoever_is_woken_finds_the_task_over() {
+        let ((notified, has_notified), (let_on, goes_on)) = (channel(), channel());
+        let slow = Slow { notified: Mutex::new(notified), let_on: Mutex::new(goes_on) };
+        let spawner: Arc<dyn Spawner> = Arc::new(SystemThreads);
+        let executor = Executor::threads(&spawner, Arc::new(slow));
+        let (mut handle, submitted) = spawn(&executor, Class::Compaction, Countdown::from(0));
+        submitted.unwrap();
+        has_notified.recv_timeout(PATIENCE).unwrap();
+        assert!(handle.is_over());
+        assert_eq!(handle.try_take(), Ok(Some(Ok(1))));
+        let_on.send(()).unwrap();
     }
 
     #[test]

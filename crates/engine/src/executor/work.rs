@@ -27,8 +27,8 @@ impl Work {
             match catch_unwind(AssertUnwindSafe(|| task.slice(most))) {
                 Ok(None) => left = Some((task, tell)),
                 Ok(Some(output)) => {
-                    // What it still holds goes before anybody hears of its end.
-                    drop(task);
+                    // What it still holds goes before anybody hears of its end. A panic of that changes nothing of the output.
+                    let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
                     tell(output);
                 }
                 Err(_) => tell(task.panicked()),
@@ -112,6 +112,37 @@ mod tests {
         }
 
         fn panicked(self) {}
+    }
+
+    /// Ends at once, and panics when it is dropped.
+    struct Falls;
+
+    impl Task for Falls {
+        type Output = u32;
+
+        fn slice(&mut self, _: usize) -> Option<u32> {
+            Some(7)
+        }
+
+        fn panicked(self) -> u32 {
+            0
+        }
+    }
+
+    impl Drop for Falls {
+        fn drop(&mut self) {
+            panic!("it was told to");
+        }
+    }
+
+    /// Crash story: 1. what a flush holds panics as it is dropped, when all is written. 2. Its thread ends, nobody hears of the
+    /// flush, and puts wait for it.
+    #[test]
+    fn what_panics_when_it_is_dropped_has_ended_all_the_same() {
+        let (tell, told) = channel();
+        let work = Work::new(Class::Flush, Falls, move |output| tell.send(output).unwrap());
+        assert!(work.run_slice(1) && work.is_over());
+        assert_eq!(told.try_recv(), Ok(7));
     }
 
     /// Crash story: 1. a slice writes a table. 2. The store is closed, and its directory released. 3. The slice goes on to

@@ -808,6 +808,21 @@ mod tests {
         assert_eq!(names(), ["MANIFEST".to_owned(), name.file_name()]);
     }
 
+    /// Crash story: 1. the job renames the manifest, and panics. 2. That counts as a failure that changes nothing: the messages
+    /// are flushed again on the old manifest, whose files are gone.
+    #[test]
+    fn a_panic_ends_the_store_as_soon_as_the_manifest_may_have_changed() {
+        // Sources, files and runs are written; then the manifest, then nothing is left.
+        let outcomes = (0..=5).map(|slices| {
+            let mut task = FlushTask::new(job(&MemoryDisk::new()));
+            let ended = (0..slices).filter(|_| task.slice(1).is_some()).count();
+            (ended, matches!(task.panicked(), Err(JobError::Fatal(_))))
+        });
+        let again = (0, false);
+        let fatal = (0, true);
+        assert_eq!(outcomes.collect::<Vec<_>>(), [again, again, again, fatal, fatal, (1, true)]);
+    }
+
     /// Crash story: 1. the job renames the manifest. 2. The store is closed, and the job is given up. 3. It removes what it has
     /// written, and the manifest names files that are gone.
     #[test]

@@ -1,15 +1,17 @@
 //! Threads that can not be started, or that panic: what they should have done is done later, and everybody else goes on.
 
 use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use dwell_engine::disk::{Disk as _, MemoryDisk};
-use dwell_engine::{Durability, Engine, Options, Spawner, SystemThreads, Work};
+use dwell_engine::disk::{Disk, MemoryDisk};
+use dwell_engine::{Class, Durability, Engine, Options, Spawner, SystemThreads, Work};
 use dwell_model::Key;
-use dwell_store::{Put, Take};
+use dwell_store::{Put, Store as _, Take};
 use dwell_time::{Clock as _, ManualClock, SystemClock};
 
 use crate::doors::{Door, DoorDisk};
@@ -115,6 +117,54 @@ fn one_thread_is_enough_for_all_work_in_the_background() {
     });
     assert!(engine.counters().checkpoints > 0);
     assert_eq!(engine.troubles(), []);
+    engine.close().unwrap();
+}
+
+/// A directory with many runs, none of which was merged.
+fn unmerged(clock: &ManualClock) -> MemoryDisk {
+    let mut store = Driven::open(MemoryDisk::new(), clock.clone(), small(clock)).unwrap();
+    let Driven { engine, driver, .. } = &mut store;
+    for number in 0..2_000 {
+        let mut put = pin!(engine.put(vec![far(number)]));
+        let mut turns = 0;
+        while put.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            driver.turn_alone();
+            while let Some(nth) = driver.pending().iter().position(|class| *class != Class::Compaction) {
+                driver.step(nth);
+            }
+            turns += 1;
+            assert!(turns < 1_000, "put {number} waits");
+        }
+    }
+    let runs = engine.counters().runs;
+    assert!(runs > 30, "{runs}");
+    store.close().0
+}
+
+#[test]
+fn a_merge_that_finds_no_thread_is_made_later_and_nothing_waits_for_it() {
+    let (clock, few) = (ManualClock::new(start()), Arc::new(Few::default()));
+    let disk: Arc<dyn Disk> = Arc::new(unmerged(&clock));
+    few.refuse(BACKGROUND);
+    let engine = Engine::open(dir(), Options { disk, spawner: few.clone(), ..small(&clock) }).unwrap();
+    let store = engine.blocking();
+    let works = || engine.troubles().iter().map(|trouble| trouble.work).collect::<Vec<_>>();
+    wait_until("both kinds of merges are tried", || works() == [Work::MergeNumbers, Work::MergeKeys]);
+    assert!(engine.troubles()[0].reason.contains("would block"), "{:?}", engine.troubles());
+    let unmerged = engine.counters().runs;
+    for _ in 0..100 {
+        store.put_one(Put::new(queue("soon"), "now")).unwrap();
+        assert_eq!(store.take(Take::from(queue("soon"))).unwrap()[0].message.body, "now");
+    }
+    let refusals = few.refusals.load(Ordering::Relaxed);
+    assert!(refusals < 5, "it rests between: {refusals}");
+    assert_eq!(engine.counters().runs, unmerged);
+    few.refuse(&[]);
+    wait_until("runs are merged", || {
+        clock.advance(1_000);
+        store.put_one(Put::new(queue("soon"), "now")).unwrap();
+        engine.counters().runs < 20 && engine.troubles().is_empty()
+    });
     engine.close().unwrap();
 }
 
