@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use super::threads::{Spawner, give_way};
 use super::{Class, Work};
 
-/// So many items in a slice: some tens of milliseconds of a merge, which is what a flush may wait.
+/// How many items are in a slice: some tens of milliseconds of a merge, which is what a flush may wait.
 const SLICE: usize = 64 * 1024;
 
 /// What a thread of a pool does.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Class, Executor, Work};
 
-/// So few items in a slice that much comes between two of them.
+/// How many items are in a slice: few, so that much comes between two of them.
 const SLICE: usize = 512;
 
 impl Executor {

@@ -190,7 +190,7 @@ impl Retirement {
         }
     }
 
-    /// So many messages are looked at between one turn and the next.
+    /// How many messages are looked at between one turn and the next.
     fn at_a_time(&self) -> usize {
         if self.desk.executor.has_threads() { AT_A_TIME } else { WHEN_DRIVEN }
     }

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use dwell_engine::disk::{Disk, MemoryDisk};
-use dwell_engine::{Class, Durability, Engine, Options, Spawner, SystemThreads, Work};
+use dwell_engine::{Class, Driver, Durability, Engine, Options, Spawner, SystemThreads, Work};
 use dwell_model::Key;
 use dwell_store::{Put, Store as _, Take};
 use dwell_time::{Clock as _, ManualClock, SystemClock};
@@ -120,7 +120,15 @@ fn one_thread_is_enough_for_all_work_in_the_background() {
     engine.close().unwrap();
 }
 
-/// A directory with many runs, none of which was merged.
+/// Takes a turn, and does all work in the background but merges.
+fn turn_without_merges(driver: &mut Driver) {
+    driver.turn_alone();
+    while let Some(nth) = driver.pending().iter().position(|class| *class != Class::Compaction) {
+        driver.step(nth);
+    }
+}
+
+/// A directory with many runs, none of which was merged, and no flush is due.
 fn unmerged(clock: &ManualClock) -> MemoryDisk {
     let mut store = Driven::open(MemoryDisk::new(), clock.clone(), small(clock)).unwrap();
     let Driven { engine, driver, .. } = &mut store;
@@ -128,14 +136,13 @@ fn unmerged(clock: &ManualClock) -> MemoryDisk {
         let mut put = pin!(engine.put(vec![far(number)]));
         let mut turns = 0;
         while put.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            driver.turn_alone();
-            while let Some(nth) = driver.pending().iter().position(|class| *class != Class::Compaction) {
-                driver.step(nth);
-            }
+            turn_without_merges(driver);
             turns += 1;
             assert!(turns < 1_000, "put {number} waits");
         }
     }
+    // The last flush comes to its end.
+    (0..1_000).for_each(|_| turn_without_merges(driver));
     let runs = engine.counters().runs;
     assert!(runs > 30, "{runs}");
     store.close().0
@@ -182,7 +189,7 @@ fn a_flush_that_panics_leaves_no_file_and_does_not_end_the_store() {
         number += 1;
         assert!(number < 10_000);
     }
-    wait_until("it is told", || {
+    wait_until("it is reported", || {
         // The next turn hears of it.
         number += u64::from(store.put_one(far(number)).is_ok());
         !engine.troubles().is_empty()

@@ -8,7 +8,7 @@ use dwell_testkit::Random;
 
 use super::trace::Trace;
 
-/// So many slices at the most between two turns.
+/// How many slices there are between two turns at the most.
 const SLICES: u64 = 12;
 
 /// How fast each kind of work is, in hundredths.
