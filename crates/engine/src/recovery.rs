@@ -805,11 +805,22 @@ mod tests {
             let put = Put::new(queue(), "body").after_ms(86_400_000);
             run(driver, engine.put(vec![put])).pop().unwrap().unwrap().id
         };
-        let old: Vec<_> = (0..400).map(|_| put(&mut driver)).collect();
         // What is retired is placed a few messages a turn.
-        (0..1_000).for_each(|_| assert!(driver.turn()));
+        let rest = |driver: &mut Driver| (0..1_000).for_each(|_| assert!(driver.turn()));
+        let old: Vec<_> = (0..400).map(|_| put(&mut driver)).collect();
+        rest(&mut driver);
+        let before = engine.counters().checkpoints;
+        assert!(before > 3);
+        // Just behind a checkpoint the next one is far.
+        for puts in 0.. {
+            if engine.counters().checkpoints > before {
+                break;
+            }
+            assert!(puts < 400, "no flush is begun");
+            put(&mut driver);
+            rest(&mut driver);
+        }
         let checkpoints = engine.counters().checkpoints;
-        assert!(checkpoints > 3);
         let new: Vec<_> = (0..2).map(|_| put(&mut driver)).collect();
         for of in [&old, &new] {
             run(&mut driver, engine.cancel(queue(), vec![Target::Id(of[0])])).pop().unwrap().unwrap();

@@ -1,15 +1,17 @@
 //! Threads that can not be started, or that panic: what they should have done is done later, and everybody else goes on.
 
 use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use dwell_engine::disk::{Disk as _, MemoryDisk};
-use dwell_engine::{Durability, Engine, Options, Spawner, SystemThreads, Work};
+use dwell_engine::disk::{Disk, MemoryDisk};
+use dwell_engine::{Class, Driver, Durability, Engine, Options, Spawner, SystemThreads, Work};
 use dwell_model::Key;
-use dwell_store::{Put, Take};
+use dwell_store::{Put, Store as _, Take};
 use dwell_time::{Clock as _, ManualClock, SystemClock};
 
 use crate::doors::{Door, DoorDisk};
@@ -20,19 +22,22 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Some threads can not be started: EAGAIN.
 #[derive(Debug, Default)]
 struct Few {
-    refused: Mutex<Option<&'static str>>,
+    refused: Mutex<&'static [&'static str]>,
     refusals: AtomicUsize,
 }
 
+/// The threads of flush, compaction and deletion.
+const BACKGROUND: &[&str] = &["dwell-flush", "dwell-compact"];
+
 impl Few {
-    fn refuse(&self, name: Option<&'static str>) {
-        *self.refused.lock().unwrap() = name;
+    fn refuse(&self, names: &'static [&'static str]) {
+        *self.refused.lock().unwrap() = names;
     }
 }
 
 impl Spawner for Few {
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>> {
-        if *self.refused.lock().unwrap() == Some(name) {
+        if self.refused.lock().unwrap().contains(&name) {
             self.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -65,7 +70,7 @@ fn where_no_thread_can_be_started_puts_wait_for_one_and_all_else_goes_on() {
     let engine = Engine::open(dir(), Options { spawner: few.clone(), ..small(&clock) }).unwrap();
     let store = engine.blocking();
     store.put_one(Put::new(queue("soon"), "now")).unwrap();
-    few.refuse(Some("dwell-retire"));
+    few.refuse(BACKGROUND);
     let (say, answers) = mpsc::channel();
     let putting = thread::spawn({
         let store = engine.blocking();
@@ -87,7 +92,7 @@ fn where_no_thread_can_be_started_puts_wait_for_one_and_all_else_goes_on() {
         "{troubles:?}"
     );
     assert_eq!(engine.counters().checkpoints, 0);
-    few.refuse(None);
+    few.refuse(&[]);
     clock.advance(1_000);
     for _ in 0..2_000 {
         answers.recv_timeout(PATIENCE).unwrap().unwrap();
@@ -99,69 +104,117 @@ fn where_no_thread_can_be_started_puts_wait_for_one_and_all_else_goes_on() {
 }
 
 #[test]
-fn a_merge_that_finds_no_thread_is_made_later_and_nothing_waits_for_it() {
+fn one_thread_is_enough_for_all_work_in_the_background() {
     let (clock, few) = (ManualClock::new(start()), Arc::new(Few::default()));
     let engine = Engine::open(dir(), Options { spawner: few.clone(), ..small(&clock) }).unwrap();
     let store = engine.blocking();
-    few.refuse(Some("dwell-merge"));
+    few.refuse(&["dwell-compact"]);
     (0..2_000).for_each(|number| store.put_one(far(number)).map(drop).unwrap());
-    let unmerged = engine.counters().runs;
-    assert!(unmerged > 30, "{unmerged}");
-    let refusals = few.refusals.load(Ordering::Relaxed);
-    assert!(refusals < 5, "it rests between: {refusals}");
-    let works: Vec<Work> = engine.troubles().iter().map(|trouble| trouble.work).collect();
-    assert_eq!(works, [Work::MergeNumbers, Work::MergeKeys]);
-    few.refuse(None);
+    assert!(few.refusals.load(Ordering::Relaxed) > 0, "a second task asks for a second thread");
     wait_until("runs are merged", || {
-        clock.advance(1_000);
         store.put_one(Put::new(queue("soon"), "now")).unwrap();
         engine.counters().runs < 20
     });
+    assert!(engine.counters().checkpoints > 0);
     assert_eq!(engine.troubles(), []);
     engine.close().unwrap();
 }
 
-/// Crash story: 1. a thread that merges runs panics: the file that it has begun stays, and the next one begins another.
-#[test]
-fn a_thread_that_panics_leaves_no_file_and_does_not_end_the_store() {
-    for is_for_merges in [false, true] {
-        let (clock, disk) = (ManualClock::new(start()), MemoryDisk::new());
-        let new = if is_for_merges { DoorDisk::for_merges } else { DoorDisk::new };
-        let door = new(disk.clone());
-        let engine = Engine::open(dir(), Options { disk: Arc::new(door.clone()), ..small(&clock) }).unwrap();
-        let store = engine.blocking();
-        door.set(Door::Trapped);
-        let mut number = 0;
-        while door.state() == Door::Trapped {
-            store.put_one(far(number)).unwrap();
-            number += 1;
-            assert!(number < 10_000);
-        }
-        wait_until("it is told", || {
-            // The next turn hears of it.
-            number += u64::from(store.put_one(far(number)).is_ok());
-            !engine.troubles().is_empty()
-        });
-        assert!(engine.troubles()[0].reason.contains("panicked"), "{:?}", engine.troubles());
-        wait_until("it is tried again", || {
-            clock.advance(1_000);
-            let put = store.put_one(far(number));
-            number += u64::from(put.is_ok());
-            engine.troubles().is_empty()
-        });
-        engine.close().unwrap();
-        let named = ["due-", "numbers-", "keys-"];
-        let sealed = disk
-            .list(dir())
-            .unwrap()
-            .into_iter()
-            .filter(|name| named.iter().any(|kind| name.starts_with(kind)));
-        let empty: Vec<String> =
-            sealed.filter(|name| disk.read_file(&dir().join(name)).unwrap().is_empty()).collect();
-        assert_eq!(empty, Vec::<String>::new(), "for merges: {is_for_merges}");
-        let mut store = Driven::on(disk, clock);
-        assert_eq!(store.numbers().len() as u64, number);
+/// Takes a turn, and does all work in the background but merges.
+fn turn_without_merges(driver: &mut Driver) {
+    driver.turn_alone();
+    while let Some(nth) = driver.pending().iter().position(|class| *class != Class::Compaction) {
+        driver.step(nth);
     }
+}
+
+/// A directory with many runs, none of which was merged.
+fn unmerged(clock: &ManualClock) -> MemoryDisk {
+    let disk = MemoryDisk::new();
+    let options = Options { disk: Arc::new(disk.clone()), ..small(clock) };
+    let mut store = Driven::open(disk, clock.clone(), options).unwrap();
+    let Driven { engine, driver, .. } = &mut store;
+    for number in 0.. {
+        if engine.counters().runs > 30 {
+            break;
+        }
+        assert!(number < 2_000, "too few runs");
+        let mut put = pin!(engine.put(vec![far(number)]));
+        let mut turns = 0;
+        while put.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            turn_without_merges(driver);
+            turns += 1;
+            assert!(turns < 1_000, "put {number} waits");
+        }
+    }
+    store.close().0
+}
+
+#[test]
+fn a_merge_that_finds_no_thread_is_made_later_and_nothing_waits_for_it() {
+    let (clock, few) = (ManualClock::new(start()), Arc::new(Few::default()));
+    let disk: Arc<dyn Disk> = Arc::new(unmerged(&clock));
+    few.refuse(BACKGROUND);
+    // With so much room no flush is due, which would keep merges from being begun.
+    let options = Options { disk, spawner: few.clone(), memory_limit: 64 * 1024 * 1024, ..small(&clock) };
+    let engine = Engine::open(dir(), options).unwrap();
+    let store = engine.blocking();
+    let works = || engine.troubles().iter().map(|trouble| trouble.work).collect::<Vec<_>>();
+    wait_until("both kinds of merges are tried", || works().len() == 2);
+    assert_eq!(works(), [Work::MergeNumbers, Work::MergeKeys]);
+    assert!(engine.troubles()[0].reason.contains("would block"), "{:?}", engine.troubles());
+    let unmerged = engine.counters().runs;
+    for _ in 0..100 {
+        store.put_one(Put::new(queue("soon"), "now")).unwrap();
+        assert_eq!(store.take(Take::from(queue("soon"))).unwrap()[0].message.body, "now");
+    }
+    let refusals = few.refusals.load(Ordering::Relaxed);
+    assert!(refusals < 5, "it rests between: {refusals}");
+    assert_eq!(engine.counters().runs, unmerged);
+    few.refuse(&[]);
+    wait_until("runs are merged", || {
+        clock.advance(1_000);
+        store.put_one(Put::new(queue("soon"), "now")).unwrap();
+        engine.counters().runs < 20 && engine.troubles().is_empty()
+    });
+    engine.close().unwrap();
+}
+
+/// Crash story: 1. a flush panics: the file that it has begun stays, and the next one begins another.
+#[test]
+fn a_flush_that_panics_leaves_no_file_and_does_not_end_the_store() {
+    let (clock, disk) = (ManualClock::new(start()), MemoryDisk::new());
+    let door = DoorDisk::new(disk.clone());
+    let engine = Engine::open(dir(), Options { disk: Arc::new(door.clone()), ..small(&clock) }).unwrap();
+    let store = engine.blocking();
+    door.set(Door::Trapped);
+    let mut number = 0;
+    while door.state() == Door::Trapped {
+        store.put_one(far(number)).unwrap();
+        number += 1;
+        assert!(number < 10_000);
+    }
+    wait_until("it is reported", || {
+        // The next turn hears of it.
+        number += u64::from(store.put_one(far(number)).is_ok());
+        !engine.troubles().is_empty()
+    });
+    assert!(engine.troubles()[0].reason.contains("panicked"), "{:?}", engine.troubles());
+    wait_until("it is tried again", || {
+        clock.advance(1_000);
+        let put = store.put_one(far(number));
+        number += u64::from(put.is_ok());
+        engine.troubles().is_empty()
+    });
+    engine.close().unwrap();
+    let named = ["due-", "numbers-", "keys-"];
+    let sealed =
+        disk.list(dir()).unwrap().into_iter().filter(|name| named.iter().any(|kind| name.starts_with(kind)));
+    let empty: Vec<String> =
+        sealed.filter(|name| disk.read_file(&dir().join(name)).unwrap().is_empty()).collect();
+    assert_eq!(empty, Vec::<String>::new());
+    let mut store = Driven::on(disk, clock);
+    assert_eq!(store.numbers().len() as u64, number);
 }
 
 /// Crash story: 1. a caller's turn holds its put back until the flush under way is further. 2. The thread sleeps until the next

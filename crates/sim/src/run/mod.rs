@@ -8,6 +8,7 @@
 //! - `time`: movements of the clocks
 //! - `disaster`: power failures, kills, disks that fail or are full, and opening the store afterwards
 //! - `deaths`: the store's counts of deaths and discards
+//! - `schedule`: which background work runs between two turns
 //! - `invariants`: checks where nothing is uncertain
 //! - `totals`: many runs, and their totals
 //! - `trace`: all events of a run, as a hash or in full
@@ -18,6 +19,7 @@ mod client;
 mod deaths;
 mod disaster;
 mod invariants;
+mod schedule;
 mod time;
 mod totals;
 mod trace;
