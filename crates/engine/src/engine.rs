@@ -17,6 +17,7 @@ use dwell_store::{
 };
 
 use crate::disk::{CountedDisk, PooledDisk, Sizes, failure};
+use crate::executor::Executor;
 use crate::journal::segment::Place;
 use crate::open::{Opened, open};
 use crate::report::{Counters, OpenReport};
@@ -95,9 +96,16 @@ impl Engine {
         let pooled = PooledDisk::new(Arc::clone(&options.disk), options.open_files).at_home_in(dir);
         let disk = CountedDisk::new(Arc::new(pooled));
         let tally = Arc::new(Tally::default());
-        let Opened { shard, lock, report } = open(dir, &options, &disk, &tally, with_threads)?;
+        let sleeper = options.clock.sleeper();
+        // A model checker would not see other threads than the shard's.
+        let executor = if with_threads && !cfg!(shuttle) {
+            Executor::threads(&options.spawner, sleeper.notifier())
+        } else {
+            Executor::without_threads()
+        };
+        let Opened { shard, lock, report } = open(dir, &options, &disk, &tally, &executor)?;
         let troubles = Arc::clone(shard.troubles());
-        let (driver, inbox) = Driver::new(shard, options.clock, Arc::clone(&tally), lock);
+        let (driver, inbox) = Driver::new(shard, options.clock, sleeper, Arc::clone(&tally), executor, lock);
         let inner = Inner {
             inbox,
             seat: OnceLock::new(),

@@ -23,13 +23,12 @@
 //!   sense of records; `unproven`: what of the journal's end may not be on the disk
 //! - `sealed`: files that are written once; `due`: messages in them; `run`: where to find a message
 //! - `cold`: the messages that are in due files alone; `retire`: how they get there, and `checkpoint`: what the
-//!   manifest knows of it; `background`: threads for that; `troubles`: what fails there; `removal`: files that nothing needs
-//!   any more
+//!   manifest knows of it; `troubles`: what fails there
+//! - `executor`: who runs flush, merges, prefetch and deletion; `file_deleter`: files that nothing needs any more
 //! - `check`: sealed files against each other; [`offline`]: what can be done with a directory that nobody has open
 //! - `backup`: a copy that can be opened, taken while the directory is in use
 //! - [`disk`]: the only door to files
 
-mod background;
 mod backup;
 mod check;
 mod checkpoint;
@@ -41,8 +40,9 @@ pub mod disk;
 )]
 mod due;
 mod engine;
-mod errands;
 mod error;
+mod executor;
+mod file_deleter;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -52,7 +52,6 @@ pub mod offline;
 mod open;
 mod options;
 mod recovery;
-mod removal;
 mod replay;
 mod report;
 mod retire;
@@ -64,11 +63,11 @@ mod troubles;
 mod unproven;
 mod usage;
 
-#[doc(hidden)]
-pub use background::{Spawner, SystemThreads};
 pub use backup::{BackupError, BackupReport};
 pub use engine::Engine;
 pub use error::OpenError;
+#[doc(hidden)]
+pub use executor::{Class, Spawner, SystemThreads};
 pub use journal::FORMAT_VERSION;
 pub use options::{Durability, Options};
 pub use report::{Counters, Cut, MemoryUse, OpenReport};

@@ -31,6 +31,7 @@ use crate::checkpoint::{Checkpoint, Held};
 use crate::cold::{ColdFile, ColdSet};
 use crate::disk::{CountedDisk, Disk, DiskLock, failure};
 use crate::due::File;
+use crate::executor::Executor;
 use crate::journal::batch::Batch;
 use crate::journal::format::SegmentName;
 use crate::journal::segment::Segment;
@@ -62,7 +63,7 @@ pub(crate) fn open(
     options: &Options,
     disk: &CountedDisk,
     tally: &Arc<Tally>,
-    with_threads: bool,
+    executor: &Arc<Executor>,
 ) -> Result<Opened, OpenError> {
     options.check()?;
     let lock = enter(disk, dir)?;
@@ -89,7 +90,7 @@ pub(crate) fn open(
     let mut budget = Budget::of(options.memory_limit, options.segment_bytes);
     let cold = ColdSet::new(manifest.directory, budget.window(), budget.blocks(), budget.graves());
     let mut step = Step::new(Core::new(core), cold);
-    take_in(disk, dir, &manifest, &mut step, with_threads)?;
+    take_in(disk, dir, &manifest, &mut step, executor.has_threads())?;
     let mut recovered = recover(disk, dir, &manifest, &mut Rebuilding::new(&mut step))?;
     recovered.report.restored = restored;
     if restored.is_some() {
@@ -117,16 +118,20 @@ pub(crate) fn open(
         manifest.directory,
         &budget,
         manifest.checkpoint.next_file,
+        Arc::clone(executor),
     );
-    (desk.run_bytes, desk.spawner) = (options.run_bytes, Arc::clone(&options.spawner));
+    desk.run_bytes = options.run_bytes;
     budget.set_files(step.both().1.memory() as u64);
     let retirement = Retirement::new(budget, desk.clone(), manifest.clone());
     let mut report = recovered.report.clone();
     report.incarnation = manifest.incarnation;
     report.memory = budget.told();
-    let (writer, batch) = begin(&desk, options, &manifest, recovered, &mut step, now)?;
+    let begun = begin(&desk, options, &manifest, recovered, &mut step, now);
+    // Segments that go are gone before the directory is let go.
+    let (writer, batch) = begun.inspect_err(|_| executor.close())?;
     report.messages = step.core().len() as u64 + step.core().cold_len();
     tally.segments.store(writer.segments() as u64, Ordering::Relaxed);
+    step.read_ahead(executor);
     let shard = Shard::new(
         step,
         batch,
@@ -291,7 +296,7 @@ fn begin(
     let (disk, dir) = (&*desk.disk, desk.dir.as_path());
     let home = Home {
         disk: Arc::clone(&desk.disk),
-        removal: Arc::clone(&desk.removal),
+        deleter: desk.deleter.clone(),
         dir: dir.to_owned(),
         directory: manifest.directory,
         shard: 0,

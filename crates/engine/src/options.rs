@@ -7,8 +7,8 @@ use dwell_model::Limits;
 use dwell_time::{Clock, SystemClock};
 
 use crate::OpenError;
-use crate::background::{Spawner, SystemThreads};
 use crate::disk::{Disk, RealDisk};
+use crate::executor::{Spawner, SystemThreads};
 use crate::run;
 
 /// When what was written is made durable.
@@ -72,7 +72,7 @@ pub struct Options {
     /// A small number makes what only happens to large stores happen to small ones.
     #[doc(hidden)]
     pub run_bytes: u64,
-    /// Who begins threads that write due files and merge runs.
+    /// Who starts the executor's threads.
     #[doc(hidden)]
     pub spawner: Arc<dyn Spawner>,
     /// Where chance begins: the jitter of retries, the number of a new directory. `None` draws it.

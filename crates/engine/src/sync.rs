@@ -3,7 +3,7 @@
 //!
 //! # Ground rules
 //! 1. Under shuttle the shard's thread is the only one that the engine begins: a thread of the system's among those of the
-//!    model checker would be seen by nobody. What others would do is done in turns, or not ahead.
+//!    model checker would be seen by nobody. Work in the background is done between its turns.
 //! 2. No lock of another kind is held where one of these is taken: whoever waited for it would hold up the model checker.
 
 #[cfg(not(shuttle))]

@@ -1,4 +1,4 @@
-//! What was read ahead of a queue's ready messages: by a thread while others serve, or, where turns are driven, by and by.
+//! What was read ahead of a queue's ready messages: by the executor while others serve, or, without one, by and by.
 //!
 //! # Ground rules
 //! 1. It holds what was cold when it began. What has gone since is passed over when it is asked for: the files' bits say
@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use dwell_model::{QueueName, Timestamp};
 
 use super::stream::{Prepared, Stream};
-use crate::errands::{Errand, Errands};
+use crate::executor::{Class, Executor, Task, spawn_detached};
 
 /// So many messages are read before it is looked whether more are wanted.
 const AT_A_TIME: usize = 64;
@@ -40,7 +40,7 @@ pub(super) struct Flow {
     shared: Arc<Shared>,
 }
 
-/// What the thread works on.
+/// What a task works on, beside whoever asks.
 #[derive(Debug)]
 struct Shared {
     most: usize,
@@ -57,6 +57,8 @@ struct State {
     bytes: usize,
     /// Files that have gone while somebody reads from the stream.
     gone: Vec<u32>,
+    /// Whether a task is on its way that reads.
+    is_under_way: bool,
     /// Nothing more comes.
     is_over: bool,
 }
@@ -71,8 +73,8 @@ impl Flow {
         cursors: usize,
         most: usize,
     ) -> Flow {
-        let (ready, gone) = (VecDeque::new(), Vec::new());
-        let state = State { stream: Some(stream), ready, bytes: 0, gone, is_over: false };
+        let (stream, ready, gone) = (Some(stream), VecDeque::new(), Vec::new());
+        let state = State { stream, ready, bytes: 0, gone, is_under_way: false, is_over: false };
         let shared = Shared { most, state: Mutex::new(state), read: Condvar::new() };
         Flow { queue, ripe, has_one_rank, cursors, most, got: VecDeque::new(), shared: Arc::new(shared) }
     }
@@ -110,11 +112,18 @@ impl Flow {
         }
     }
 
-    /// Has more read, by a thread if there is one.
-    pub(super) fn go_on(&self, errands: Option<&Arc<Errands>>) {
-        match errands {
-            Some(errands) => errands.send(Arc::clone(&self.shared) as Arc<dyn Errand>),
-            // As if a thread had done some of it.
+    /// Has more read.
+    pub(super) fn go_on(&self, executor: Option<&Executor>) {
+        match executor {
+            Some(executor) => {
+                let is_under_way = std::mem::replace(&mut self.shared.state().is_under_way, true);
+                let task = || ReadAhead(Arc::clone(&self.shared));
+                if !is_under_way && spawn_detached(executor, Class::Prefetch, task()).is_err() {
+                    // Whoever comes reads for himself.
+                    self.shared.state().is_under_way = false;
+                }
+            }
+            // As if somebody had done some of it.
             None => self.shared.read_some(AT_A_TIME),
         }
     }
@@ -159,8 +168,13 @@ impl Flow {
 }
 
 impl Drop for Flow {
+    /// A task that was not come to yet holds no file.
     fn drop(&mut self) {
-        self.shared.state().is_over = true;
+        let mut state = self.shared.state();
+        state.is_over = true;
+        let (stream, ready) = (state.stream.take(), std::mem::take(&mut state.ready));
+        drop(state);
+        drop((stream, ready));
     }
 }
 
@@ -204,35 +218,59 @@ impl Drop for Lent<'_> {
     }
 }
 
-impl Errand for Shared {
-    fn run(&self) {
-        loop {
-            let state = self.state();
-            let has_enough = state.ready.len() >= self.most || state.bytes >= MOST_BYTES;
-            if state.is_over || state.stream.is_none() || has_enough {
-                return;
-            }
-            drop(state);
-            self.read_some(AT_A_TIME);
+/// Reads until there is enough, or nobody wants it.
+struct ReadAhead(Arc<Shared>);
+
+impl Task for ReadAhead {
+    type Output = ();
+
+    fn slice(&mut self, _: usize) -> Option<()> {
+        let mut state = self.0.state();
+        let has_enough = state.ready.len() >= self.0.most || state.bytes >= MOST_BYTES;
+        if state.is_over || state.stream.is_none() || has_enough {
+            state.is_under_way = false;
+            return Some(());
         }
+        drop(state);
+        self.0.read_some(AT_A_TIME);
+        None
     }
+
+    /// What it read from is gone with it.
+    fn panicked(self) {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// It may end while a slice reads, and what that read from comes back then.
     #[test]
     fn nothing_is_read_ahead_for_a_flow_that_has_ended() {
         for has_ended in [true, false] {
-            let stream = Stream::new(Vec::new());
-            let flow = Flow::new("q".parse().unwrap(), Timestamp::MIN, true, stream, 0, 8);
+            let flow = Flow::new("q".parse().unwrap(), Timestamp::MIN, true, Stream::new(Vec::new()), 0, 8);
             let shared = Arc::clone(&flow.shared);
+            let lent = Lent { shared: &shared, stream: flow.lend(), some: Vec::new() };
             let flow = Some(flow).filter(|_| !has_ended);
-            shared.run();
+            drop(lent);
+            let is_over = ReadAhead(Arc::clone(&shared)).slice(1).is_some();
             // What was read to its end is let go of.
-            assert_eq!(shared.state().stream.is_some(), has_ended);
+            assert_eq!((is_over, shared.state().stream.is_some()), (has_ended, has_ended));
             drop(flow);
         }
+    }
+
+    #[test]
+    fn a_flow_that_has_ended_holds_nothing_though_its_task_was_not_come_to() {
+        let executor = Executor::without_threads();
+        let stream = Stream::new(Vec::new());
+        let flow = Flow::new("q".parse().unwrap(), Timestamp::MIN, true, stream, 0, 8);
+        (0..3).for_each(|_| flow.go_on(Some(&executor)));
+        assert_eq!(executor.pending(), [Class::Prefetch], "one task reads, however often it is asked for");
+        let shared = Arc::clone(&flow.shared);
+        drop(flow);
+        assert!(shared.state().stream.is_none());
+        while executor.step(0) {}
+        assert_eq!(Arc::strong_count(&shared), 1, "the task is gone");
     }
 }

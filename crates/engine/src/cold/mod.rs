@@ -48,7 +48,7 @@ use dwell_store::core::{
 use dwell_store::{Error, Forecast, Result};
 
 use crate::due::{Found, LaneState, Settled};
-use crate::errands::Errands;
+use crate::executor::Executor;
 use crate::journal::segment::{Place, Segment};
 use crate::run::{Home, NumberSet, Run, key_hash};
 use crate::sealed::{self, ReadError};
@@ -123,7 +123,7 @@ pub(crate) struct ColdSet {
     /// Rises when something becomes cold or ready otherwise than by the clock's going on, and when files come.
     version: u64,
     /// Who reads ahead; without it, it is done by and by.
-    errands: Option<Arc<Errands>>,
+    executor: Option<Arc<Executor>>,
     /// The bodies of messages that were handed over.
     bodies: Bodies,
     /// So many messages are handed over at a time at most that are due.
@@ -186,7 +186,7 @@ impl ColdSet {
             nearby: Nearby::default(),
             flows: Vec::new(),
             version: 0,
-            errands: None,
+            executor: None,
             bodies: Bodies::keeping(block_bytes / 2),
             window: window.max(1),
             handed: 0,
@@ -211,9 +211,9 @@ impl ColdSet {
         }
     }
 
-    /// From now on a thread reads ahead.
-    pub(crate) fn use_errands(&mut self, errands: Arc<Errands>) {
-        self.errands = Some(errands);
+    /// From now on it is read ahead beside the turns.
+    pub(crate) fn use_executor(&mut self, executor: Arc<Executor>) {
+        self.executor = Some(executor);
     }
 
     /// A turn begins. In it no message that is due is handed over if as much waits in memory to be written as may.
@@ -496,7 +496,7 @@ impl ColdSet {
         if left == most {
             self.flows.remove(at);
         } else {
-            self.flows[at].go_on(self.errands.as_ref());
+            self.flows[at].go_on(self.executor.as_deref());
         }
     }
 

@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::disk::{Calls, Disk, Fault, MemoryDisk};
 use crate::due::{self, Entry, Writer};
+use crate::executor;
 use crate::sealed::{Kind, Name};
 
 const DIRECTORY: u64 = 7;
@@ -403,7 +404,7 @@ impl Beside {
 fn hands_over_in_order(with_thread: bool, files: Vec<Vec<Drawn>>, steps: Vec<Step>, window: usize) {
     let mut beside = Beside::new(window, 64, 16);
     if with_thread {
-        beside.cold.use_errands(Errands::begin().unwrap());
+        beside.cold.use_executor(executor::tests::threads());
     }
     files.iter().for_each(|file| beside.add(file));
     // Until much is handed over at a time.

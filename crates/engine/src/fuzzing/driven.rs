@@ -54,7 +54,7 @@ impl Driven {
     pub(super) fn run<T>(&mut self, call: impl Future<Output = T>) -> T {
         let mut call = pin!(call);
         let mut context = Context::from_waker(Waker::noop());
-        for _ in 0..64 {
+        for _ in 0..1_000 {
             if let Poll::Ready(answer) = call.as_mut().poll(&mut context) {
                 return answer;
             }

@@ -30,7 +30,7 @@ use super::format::{SegmentHeader, SegmentName};
 use super::record::Context;
 use super::segment::Segment;
 use crate::disk::{Disk, failure};
-use crate::removal::Removal;
+use crate::file_deleter::FileDeleter;
 
 /// Why something could not be written.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl From<io::Error> for WriteError {
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) removal: Arc<Removal>,
+    pub(crate) deleter: FileDeleter,
     pub(crate) dir: PathBuf,
     pub(crate) directory: u64,
     pub(crate) shard: u16,
@@ -379,7 +379,7 @@ impl Writer {
     /// Removes the oldest segments.
     fn let_go(&mut self, count: usize) {
         for kept in self.kept.drain(..count) {
-            self.home.removal.remove_held(kept.segment.path.clone(), kept.segment);
+            self.home.deleter.remove_held(kept.segment.path.clone(), kept.segment);
         }
     }
 }
@@ -467,6 +467,7 @@ mod tests {
 
     use super::*;
     use crate::disk::MemoryDisk;
+    use crate::executor::Executor;
     use crate::journal::format::BatchHeader;
     use crate::journal::reader::{Found, SegmentReader};
 
@@ -530,7 +531,7 @@ mod tests {
         disk.create_dir(dir).unwrap();
         Home {
             disk: Arc::new(disk.clone()),
-            removal: Removal::new(Arc::new(disk.clone())),
+            deleter: FileDeleter::new(Arc::new(disk.clone()), Executor::without_threads()),
             dir: dir.into(),
             directory: 7,
             shard: 0,

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dwell_model::Now;
-use dwell_time::Notifier;
 
 use super::job::Desk;
 use super::merge::{Gone, Kept, Known, Merging};
@@ -38,13 +37,15 @@ impl<V: Kept> Chore<V> {
         Chore { work, merging: None, begun_ms: 0, rest, healing_rest }
     }
 
-    /// Goes on a little, if that is for turns to do.
-    pub(super) fn turn(&mut self) {
-        self.merging.iter_mut().for_each(Merging::turn);
+    /// Whether a merge is done, and nobody has heard of it yet.
+    pub(super) fn is_over(&self) -> bool {
+        self.merging.as_ref().is_some_and(Merging::is_over)
     }
 
-    pub(super) fn takes_turns(&self) -> bool {
-        self.merging.as_ref().is_some_and(Merging::takes_turns)
+    /// Whether a merge is under way.
+    #[cfg(test)]
+    pub(super) fn is_under_way(&self) -> bool {
+        self.merging.is_some()
     }
 
     /// Whether what can not be read is made anew now.
@@ -63,21 +64,20 @@ impl<V: Kept> Chore<V> {
         desk: &Desk,
         known: &Known<'_>,
         gone: impl FnOnce() -> Gone,
-        notifier: Option<&Arc<dyn Notifier>>,
         now: Now,
     ) -> Option<Replaced<V>> {
         let Some(merging) = &mut self.merging else {
             if self.rest.is_over(now.mono_ms) {
                 let may_heal = self.healing_rest.is_over(now.mono_ms);
                 self.begun_ms = now.mono_ms;
-                match Merging::begin(runs, desk, known, may_heal, gone, notifier) {
+                match Merging::begin(runs, desk, known, may_heal, gone) {
                     Ok(merging) => self.merging = merging,
                     Err(error) => self.failed(error.to_string(), desk, now),
                 }
             }
             return None;
         };
-        let outcome = merging.step()?;
+        let outcome = merging.outcome()?;
         let (old, heals) = (merging.take_inputs(), merging.heals());
         self.merging = None;
         let damage = || old.iter().find_map(|run| run.damage());

@@ -15,13 +15,13 @@
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::job::Desk;
 use super::made::Made;
 use super::merge::{Gone, Kept, Living};
 use crate::checkpoint::file_name;
 use crate::due::{File, Found};
+use crate::executor::Task;
 use crate::run::{self, Home, Lost, Merge, Parts, Run};
 use crate::sealed::{Kind, ReadError};
 
@@ -54,7 +54,6 @@ pub(super) struct Compaction<V: Kept> {
     unread: Option<Merge<Home>>,
     heals: bool,
     healing: Option<Healing<V>>,
-    cancelled: Arc<AtomicBool>,
 }
 
 /// The reading of due files for what runs hide.
@@ -71,7 +70,7 @@ struct Healing<V> {
 }
 
 impl<V: Kept> Compaction<V> {
-    pub(super) fn new(desk: &Desk, order: Order<V>, cancelled: Arc<AtomicBool>) -> Compaction<V> {
+    pub(super) fn new(desk: &Desk, order: Order<V>) -> Compaction<V> {
         let Order { inputs, filter_for, unread, gone, heals } = order;
         let iter = |run: &Arc<Run<V>>| if heals { run.iter_readable() } else { run.iter() };
         let unread = (!unread.is_empty()).then(|| run::merge(unread.iter().map(Run::iter).collect()));
@@ -85,7 +84,6 @@ impl<V: Kept> Compaction<V> {
             unread,
             heals,
             healing: None,
-            cancelled,
             desk: desk.clone(),
         }
     }
@@ -93,9 +91,6 @@ impl<V: Kept> Compaction<V> {
     /// Does a part of what is left: looks at so many pairs at most. When nothing is left, all runs that take the place of
     /// those that were merged.
     pub(super) fn advance(&mut self, most: usize) -> io::Result<Option<Vec<Arc<Run<V>>>>> {
-        if self.cancelled.load(Ordering::Relaxed) {
-            return Err(io::Error::other("the store closes"));
-        }
         let mut left = most;
         while left > 0 {
             left = left.saturating_sub(1);
@@ -142,6 +137,18 @@ impl<V: Kept> Compaction<V> {
     fn end(&mut self, runs: Vec<Arc<Run<V>>>) -> Vec<Arc<Run<V>>> {
         self.made.keep();
         runs
+    }
+}
+
+impl<V: Kept> Task for Compaction<V> {
+    type Output = io::Result<Vec<Arc<Run<V>>>>;
+
+    fn slice(&mut self, most: usize) -> Option<Self::Output> {
+        self.advance(most).transpose()
+    }
+
+    fn panicked(self) -> Self::Output {
+        Err(io::Error::other("the merging of runs has panicked"))
     }
 }
 
@@ -216,13 +223,17 @@ mod tests {
 
     use super::*;
     use crate::disk::{Disk as _, MemoryDisk};
+    use crate::due::Settled;
+    use crate::executor::Executor;
     use crate::retire::budget::Budget;
+    use crate::retire::merge::GoneOf;
 
     /// What the runs have for which this was found.
     fn written<V: Kept>(found: Vec<(u64, V)>) -> Vec<(u64, V)> {
         let disk = MemoryDisk::new();
         disk.create_dir(Path::new("/d")).unwrap();
-        let desk = Desk::new(Arc::new(disk), "/d".into(), 7, &Budget::of(32 << 20, 8 << 20), 1);
+        let (budget, executor) = (Budget::of(32 << 20, 8 << 20), Executor::without_threads());
+        let desk = Desk::new(Arc::new(disk), "/d".into(), 7, &budget, 1, executor);
         let mut made = Made::new(desk.clone());
         let mut healing = Healing {
             lost: Lost::default(),
@@ -236,6 +247,27 @@ mod tests {
         made.keep();
         let pairs = healing.written.iter().flat_map(|run| run.iter());
         pairs.map(Result::unwrap).collect()
+    }
+
+    /// Crash story: 1. a slice of a merge panics: the file that it has begun stays, and the next merge begins another.
+    #[test]
+    fn where_it_panics_the_file_goes_that_it_has_begun() {
+        let (disk, dir) = (MemoryDisk::new(), Path::new("/d"));
+        disk.create_dir(dir).unwrap();
+        let (budget, executor) = (Budget::of(32 << 20, 8 << 20), Executor::without_threads());
+        let desk = Desk::new(Arc::new(disk.clone()), dir.into(), 7, &budget, 1, Arc::clone(&executor));
+        let name = desk.new_name(Kind::Numbers).unwrap();
+        let mut writer = run::Writer::create(&disk, dir, name, 0).unwrap();
+        (0..4).for_each(|key| writer.push(key, Home { file: 9, ordinal: 0 }).unwrap());
+        let inputs = vec![Arc::new(writer.finish().unwrap())];
+        let gone = [(9, GoneOf { settled: Settled::none(4), dead: Vec::new() })].into();
+        let order = Order { inputs, filter_for: 0, unread: Vec::new(), gone, heals: false };
+        let mut merge = Compaction::new(&desk, order);
+        assert!(merge.slice(1).is_none());
+        assert_eq!(disk.list(dir).unwrap().len(), 2);
+        assert!(merge.panicked().is_err());
+        executor.close();
+        assert_eq!(disk.list(dir).unwrap(), [name.file_name()]);
     }
 
     /// Runs of numbers have each key once, and runs of keys each pair.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dwell_model::{Death, DeathReason, Message, Number, QueueName, State, Timestamp};
@@ -20,14 +20,14 @@ use super::partition::partition;
 use super::progress::Progress;
 use super::source::{self, Source};
 use crate::Options;
-use crate::background::Spawner;
 use crate::checkpoint::{Checkpoint, FileState, Held, file_name};
 use crate::cold::ColdSet;
 use crate::disk::{Disk, failure};
 use crate::due::{BodyPlace, Entry, File, LaneState, Settled, Writer};
+use crate::executor::{Executor, Task};
+use crate::file_deleter::FileDeleter;
 use crate::journal::segment::{Place, Segment, Wanted};
 use crate::manifest::Manifest;
-use crate::removal::Removal;
 use crate::run::{Home, Parts, Run, Value, key_hash_of};
 use crate::sealed::{self, Kind, Name};
 use crate::troubles::Troubles;
@@ -46,7 +46,7 @@ const NEAR: usize = 32;
 pub(crate) struct Desk {
     pub(crate) disk: Arc<dyn Disk>,
     /// Where files go that nothing needs any more.
-    pub(crate) removal: Arc<Removal>,
+    pub(crate) deleter: FileDeleter,
     pub(crate) dir: PathBuf,
     pub(crate) directory: u64,
     /// Fewer messages than this share a file with others.
@@ -61,8 +61,8 @@ pub(crate) struct Desk {
     pub(crate) filters: Filters,
     /// A run takes no more pairs when it has so many bytes.
     pub(crate) run_bytes: u64,
-    /// Who begins threads.
-    pub(crate) spawner: Arc<dyn Spawner>,
+    /// Who runs flushes and merges.
+    pub(crate) executor: Arc<Executor>,
     /// Who is told what fails.
     pub(crate) troubles: Arc<Troubles>,
     /// How many runs were made anew that could not be read.
@@ -84,15 +84,16 @@ impl Desk {
         directory: u64,
         budget: &Budget,
         next_file: u32,
+        executor: Arc<Executor>,
     ) -> Desk {
         let next_file = Arc::new(AtomicU32::new(next_file));
         let (least, moved, body_bytes, spare_bytes, filters) = (0, 0, 0, 0, budget.filters());
-        let (removal, damaged) = (Removal::new(Arc::clone(&disk)), Arc::default());
-        let Options { run_bytes, spawner, .. } = Options::default();
+        let deleter = FileDeleter::new(Arc::clone(&disk), Arc::clone(&executor));
+        let (damaged, Options { run_bytes, .. }) = (Arc::default(), Options::default());
         let (troubles, healed) = (Arc::default(), Arc::default());
         let mut desk = Desk {
             disk,
-            removal,
+            deleter,
             dir,
             directory,
             least,
@@ -101,7 +102,7 @@ impl Desk {
             spare_bytes,
             filters,
             run_bytes,
-            spawner,
+            executor,
             troubles,
             healed,
             next_file,
@@ -261,7 +262,6 @@ pub(crate) struct Job {
     key_hashes: Vec<(u64, Number)>,
     numbers: Vec<Arc<Run<Home>>>,
     keys: Vec<Arc<Run<Number>>>,
-    pub(crate) cancelled: Arc<AtomicBool>,
     pub(crate) progress: Arc<Progress>,
 }
 
@@ -340,7 +340,6 @@ impl Job {
             key_hashes: Vec::new(),
             numbers: cold.numbers().to_vec(),
             keys: cold.keys().to_vec(),
-            cancelled: Arc::default(),
             progress: Arc::new(progress),
             desk,
         }
@@ -353,10 +352,6 @@ impl Job {
 
     /// Does a part of what is left; true when nothing is. After an error what was written is of no use, and goes with the job.
     pub(crate) fn advance(&mut self) -> Result<bool, JobError> {
-        // Once the manifest names its files, they stay.
-        if self.cancelled.load(Ordering::Relaxed) && !matches!(self.stage, Stage::Done) {
-            return Err(JobError::Again { error: io::Error::other("the store closes") });
-        }
         match self.stage {
             Stage::Sources => match self.sources.pop() {
                 Some(source) => self.move_out(source),
@@ -645,6 +640,37 @@ impl Job {
     }
 }
 
+/// A job as the executor runs it.
+pub(crate) struct FlushTask(Option<Box<Job>>);
+
+impl FlushTask {
+    pub(crate) fn new(job: Job) -> FlushTask {
+        FlushTask(Some(Box::new(job)))
+    }
+}
+
+impl Task for FlushTask {
+    type Output = Result<Written, JobError>;
+
+    fn slice(&mut self, _: usize) -> Option<Result<Written, JobError>> {
+        match self.0.as_mut()?.advance() {
+            Ok(false) => None,
+            Ok(true) => self.0.take().map(|job| Ok(job.finish())),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// A panic is a failure like any other, unless it is not known which manifest the disk holds.
+    fn panicked(self) -> Result<Written, JobError> {
+        let error = io::Error::other("the writing of due files has panicked");
+        match self.0 {
+            Some(job) if !job.is_decided() => Err(JobError::Again { error }),
+            // A job that was taken to be finished is done: the new manifest is there.
+            Some(_) | None => Err(JobError::Fatal(error)),
+        }
+    }
+}
+
 /// A message as a due file has it.
 fn entry((message, ready_since): (Message<()>, Timestamp)) -> Entry {
     let Message { id, number, queue, key, headers, created, lease_ms, max_attempts, standing, .. } = message;
@@ -736,7 +762,8 @@ mod tests {
         let files = BTreeMap::new();
         let (seen, drops) = (Timestamp::MIN, BTreeSet::new());
         let moment = Moment { manifest, start: 1, seen, numbering: Vec::new(), files, drops };
-        let desk = Desk::new(Arc::new(disk.clone()), dir, 7, &Budget::of(32 << 20, 8 << 20), 1);
+        let (budget, executor) = (Budget::of(32 << 20, 8 << 20), Executor::without_threads());
+        let desk = Desk::new(Arc::new(disk.clone()), dir, 7, &budget, 1, executor);
         let cold = ColdSet::new(7, 1, (1, usize::MAX), 1);
         let captured = (Vec::new(), Names::default());
         Job::new(desk, moment, captured, 0, &cold, true, Progress::new(None))
@@ -781,15 +808,19 @@ mod tests {
         assert_eq!(names(), ["MANIFEST".to_owned(), name.file_name()]);
     }
 
-    /// Crash story: 1. the job renames the manifest. 2. The store is closed, and the job is told to end. 3. It takes that for
-    /// a failure and removes what it has written, and the manifest names files that are gone.
+    /// Crash story: 1. the job renames the manifest. 2. The store is closed, and the job is given up. 3. It removes what it has
+    /// written, and the manifest names files that are gone.
     #[test]
     fn what_the_manifest_names_stays_though_the_store_closes() {
-        let mut job = job(&MemoryDisk::new());
-        while !matches!(job.stage, Stage::Done) {
-            assert!(!job.advance().unwrap());
+        let disk = MemoryDisk::new();
+        let mut job = job(&disk);
+        let name = job.made.new_name(Kind::Due).unwrap();
+        disk.create(&Path::new("/d").join(name.file_name())).unwrap();
+        let mut task = FlushTask::new(job);
+        while task.0.as_ref().is_some_and(|job| !matches!(job.stage, Stage::Done)) {
+            assert!(task.slice(1).is_none());
         }
-        job.cancelled.store(true, Ordering::Relaxed);
-        assert!(job.advance().unwrap(), "it was done before it was told to end");
+        drop(task);
+        assert_eq!(disk.list(Path::new("/d")).unwrap(), ["MANIFEST".to_owned(), name.file_name()]);
     }
 }

@@ -33,7 +33,7 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         for name in self.names.drain(..) {
-            self.desk.removal.remove(self.desk.dir.join(name.file_name()));
+            self.desk.deleter.remove(self.desk.dir.join(name.file_name()));
         }
     }
 }

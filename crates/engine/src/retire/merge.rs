@@ -12,27 +12,19 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::{Range, RangeInclusive};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, TryRecvError};
-use std::thread::JoinHandle;
 
 use dwell_model::Number;
-use dwell_time::Notifier;
 
 use super::budget::Filters;
 use super::compaction::{Compaction, Order, numbers_of};
 use super::job::Desk;
 use crate::due::{Entry, File, Settled};
+use crate::executor::{Class, Dropped, Handle, spawn};
 use crate::run::{Home, NumberSet, Run, Value, key_hash_of, may_be_of_dead};
 
 /// So many runs of about one size are made one.
 const ALIKE: usize = 4;
-/// So many pairs are merged before it is looked whether the store closes.
-const AT_A_TIME: usize = 64 * 1024;
-/// The same where turns are driven.
-const WHEN_DRIVEN: usize = 512;
 
 /// What is known of each due file that the manifest names.
 pub(crate) type Gone = BTreeMap<u32, GoneOf>;
@@ -69,7 +61,7 @@ impl Living {
     }
 }
 
-/// A merge of some kind of runs, and who makes it.
+/// A merge of some kind of runs, under way.
 #[derive(Debug)]
 pub(crate) struct Merging<V: Kept> {
     /// The runs that it merges, newest first.
@@ -77,25 +69,11 @@ pub(crate) struct Merging<V: Kept> {
     /// What it takes in memory beside the inputs: the filter that it makes, and the set of the living.
     memory: u64,
     heals: bool,
-    worker: Worker<V>,
-    cancelled: Arc<AtomicBool>,
+    handle: Handle<Outcome<V>>,
 }
 
 /// The runs that take the place of those that were merged.
 type Outcome<V> = io::Result<Vec<Arc<Run<V>>>>;
-
-#[derive(Debug)]
-enum Worker<V: Kept> {
-    /// Whoever takes the turns; what came of it, until somebody asks.
-    Turns {
-        job: Box<Compaction<V>>,
-        done: Option<Outcome<V>>,
-    },
-    Thread {
-        handle: Option<JoinHandle<()>>,
-        done: Receiver<Outcome<V>>,
-    },
-}
 
 /// What is known of a value when it is merged.
 pub(crate) trait Kept: Value {
@@ -241,7 +219,6 @@ impl<V: Kept> Merging<V> {
         known: &Known<'_>,
         may_heal: bool,
         gone: impl FnOnce() -> Gone,
-        notifier: Option<&Arc<dyn Notifier>>,
     ) -> io::Result<Option<Merging<V>>> {
         let Some(Chosen { merged, heals }) = choose(runs, desk, known, may_heal) else { return Ok(None) };
         let inputs = runs[merged.clone()].to_vec();
@@ -250,59 +227,24 @@ impl<V: Kept> Merging<V> {
         let living_bytes = if asks_for_living { known.living_bytes() } else { 0 };
         let filter_for = V::filter_for(runs, merged, desk.filters);
         let memory = filter_for * V::FILTER_BITS / 8 + living_bytes;
-        let cancelled = Arc::new(AtomicBool::new(false));
         let filter_for = filter_of_each(filter_for, &inputs, desk.run_bytes);
         let order = Order { inputs: inputs.clone(), filter_for, unread, gone: gone(), heals };
-        let mut job = Compaction::new(desk, order, Arc::clone(&cancelled));
-        let worker = match notifier {
-            None => Worker::Turns { job: Box::new(job), done: None },
-            Some(notifier) => {
-                let (tell, done) = mpsc::channel();
-                let notifier = Arc::clone(notifier);
-                let work = move || {
-                    let worked = catch_unwind(AssertUnwindSafe(|| {
-                        loop {
-                            if let Some(runs) = job.advance(AT_A_TIME)? {
-                                return Ok(runs);
-                            }
-                        }
-                    }));
-                    let panicked = |_| Err(io::Error::other("the thread that merges runs has panicked"));
-                    let outcome = worked.unwrap_or_else(panicked);
-                    // What it has begun goes before it is tried again.
-                    drop(job);
-                    // Nobody is there to hear it if the shard is gone.
-                    let _ = tell.send(outcome);
-                    notifier.notify();
-                };
-                let handle = desk.spawner.spawn("dwell-merge", Box::new(work))?;
-                Worker::Thread { handle: Some(handle), done }
-            }
-        };
-        Ok(Some(Merging { inputs, memory, heals, worker, cancelled }))
+        let (handle, submitted) = spawn(&desk.executor, Class::Compaction, Compaction::new(desk, order));
+        // Where no thread can be started it is given up, and tried again after a rest.
+        submitted?;
+        Ok(Some(Merging { inputs, memory, heals, handle }))
     }
 
-    /// Goes on a little, if that is for turns to do.
-    pub(super) fn turn(&mut self) {
-        if let Worker::Turns { job, done } = &mut self.worker
-            && done.is_none()
-        {
-            *done = job.advance(WHEN_DRIVEN).transpose();
-        }
+    /// Whether it is done.
+    pub(super) fn is_over(&self) -> bool {
+        self.handle.is_over()
     }
 
-    /// Goes on a little; what came of it when it is done.
-    pub(super) fn step(&mut self) -> Option<Outcome<V>> {
-        self.turn();
-        match &mut self.worker {
-            Worker::Turns { done, .. } => done.take(),
-            Worker::Thread { done, .. } => match done.try_recv() {
-                Ok(outcome) => Some(outcome),
-                Err(TryRecvError::Empty) => None,
-                Err(TryRecvError::Disconnected) => {
-                    Some(Err(io::Error::other("the thread that merges runs is gone")))
-                }
-            },
+    /// What came of it when it is done.
+    pub(super) fn outcome(&mut self) -> Option<Outcome<V>> {
+        match self.handle.try_take() {
+            Ok(outcome) => outcome,
+            Err(Dropped) => Some(Err(io::Error::other("the store closes"))),
         }
     }
 
@@ -319,23 +261,6 @@ impl<V: Kept> Merging<V> {
     /// Whether it makes anew what can not be read.
     pub(super) fn heals(&self) -> bool {
         self.heals
-    }
-
-    /// Whether turns have something to do for it.
-    pub(super) fn takes_turns(&self) -> bool {
-        matches!(self.worker, Worker::Turns { .. })
-    }
-}
-
-impl<V: Kept> Drop for Merging<V> {
-    /// Nothing is written once the directory is let go.
-    fn drop(&mut self) {
-        self.cancelled.store(true, Ordering::Relaxed);
-        if let Worker::Thread { handle, .. } = &mut self.worker
-            && let Some(handle) = handle.take()
-        {
-            let _ = handle.join();
-        }
     }
 }
 
@@ -415,6 +340,7 @@ mod tests {
     use super::*;
     use crate::checkpoint::file_name;
     use crate::disk::{Disk, MemoryDisk};
+    use crate::executor::Executor;
     use crate::run::Writer;
     use crate::sealed::Kind;
 
@@ -470,7 +396,7 @@ mod tests {
         disk.create_dir(Path::new("/d")).unwrap();
         let runs = [numbers(&disk, 20_001, 1, 0)];
         let budget = crate::retire::budget::Budget::of(64 << 10, 8 << 10);
-        let mut desk = Desk::new(Arc::new(disk), "/d".into(), 1, &budget, 1);
+        let mut desk = Desk::new(Arc::new(disk), "/d".into(), 1, &budget, 1, Executor::without_threads());
         desk.least = 5;
         let enough = (20_000 - 8 * desk.least as u64) / 2;
         assert!(enough > 1_000);

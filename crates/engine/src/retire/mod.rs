@@ -3,7 +3,7 @@
 //! A retirement is a checkpoint of one moment, at which a new segment of the journal is begun. Every message that has
 //! changed since the last checkpoint is [captured](dwell_store::core::Core::begin_capture) as it was at that moment, a
 //! few between one turn and the next. A [`Job`] then writes the captured messages into due files, makes runs to find them by, and puts a new manifest into the
-//! place of the old one: in a thread of its own, while the shard goes on. After that each captured message is told
+//! place of the old one: the [executor](crate::executor) runs it, while the shard goes on. After that each captured message is told
 //! where its copy lies, a few at a time.
 //!
 //! # Ground rules
@@ -43,21 +43,18 @@ mod source;
 
 use std::cell::Cell;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, TryRecvError};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use dwell_model::{Now, Number, Timestamp};
 use dwell_store::core::{Capture, CopyAt, Placed};
-use dwell_time::Notifier;
 
 use crate::checkpoint::FileState;
 use crate::cold::{ColdFile, ColdSet};
 use crate::disk::DiskFile;
 use crate::due::{File, LaneState, Settled};
+use crate::executor::{Class, Dropped, Handle, spawn};
 use crate::journal::segment::Place;
 use crate::journal::writer::{Unretired, WriteError};
 use crate::manifest::Manifest;
@@ -71,7 +68,7 @@ use self::merge::{GoneOf, Known};
 use self::progress::{Progress, WHOLE};
 
 pub(crate) use budget::Budget;
-pub(crate) use job::{Desk, Job, JobError, Moment, Written};
+pub(crate) use job::{Desk, FlushTask, Job, JobError, Moment, Written};
 
 /// How long a retirement that failed waits before it is tried again.
 const RETRY_MS: u64 = 1_000;
@@ -86,22 +83,14 @@ const AT_ONCE: u32 = 250;
 const LOOKED_AT: usize = 4 * 1024;
 /// At so many for each message that was made resident in the turn, if that is more.
 const LOOKED_AT_FOR_ONE: usize = 4;
-/// Who writes what was captured.
-enum Worker {
-    /// Whoever takes the turns.
-    Turns(Box<Job>),
-    /// A thread, when the system has one left again: not to be tried before this, on the monotonic clock.
-    Unstarted { job: Box<Job>, again_ms: u64 },
-    /// A thread.
-    Thread { handle: Option<JoinHandle<()>>, done: Receiver<Result<Written, JobError>> },
-}
 
 enum Phase {
     Idle,
     Capturing(Box<Moment>),
     Writing {
-        worker: Worker,
-        cancelled: Arc<AtomicBool>,
+        handle: Handle<Result<Written, JobError>>,
+        /// When it is tried again to start a thread for it, if there was none, on the monotonic clock.
+        again_ms: Option<u64>,
         progress: Arc<Progress>,
         /// How many messages it writes that are resident.
         captured: usize,
@@ -172,8 +161,6 @@ pub(crate) struct Retirement {
     in_use: u64,
     /// When it was looked last whether messages in coarse files are due soon.
     looked_near: Cell<Option<Timestamp>>,
-    /// Where the thread says that it is done; without it turns do the work.
-    notifier: Option<Arc<dyn Notifier>>,
     /// Not before this, on the monotonic clock.
     not_before_ms: u64,
     /// Whether the last one has failed.
@@ -198,16 +185,14 @@ impl Retirement {
             has_freed: false,
             squeezed: 0,
             looked_near: Cell::new(None),
-            notifier: None,
             not_before_ms: 0,
             has_failed: false,
         }
     }
 
-    /// From now on a thread does the work, and says here that it is done.
-    pub(crate) fn use_threads(&mut self, notifier: Arc<dyn Notifier>) {
-        self.desk.removal.use_threads();
-        self.notifier = Some(notifier);
+    /// So many messages are looked at between one turn and the next.
+    fn at_a_time(&self) -> usize {
+        if self.desk.executor.has_threads() { AT_A_TIME } else { WHEN_DRIVEN }
     }
 
     /// The segment at whose beginning the manifest's state was so.
@@ -299,9 +284,9 @@ impl Retirement {
         source::near_end(step.cold(), &self.desk.unreadable(), now, least, most).is_some()
     }
 
-    /// Whether a thread is at work, and turns have nothing to do for it now.
-    pub(crate) fn is_writing_in_a_thread(&self) -> bool {
-        matches!(&self.phase, Phase::Writing { worker: Worker::Thread { .. }, .. })
+    /// Whether due files are being written, and turns have nothing to do for it now.
+    pub(crate) fn is_writing(&self) -> bool {
+        matches!(&self.phase, Phase::Writing { again_ms: None, .. })
     }
 
     /// How much of the room for messages may be filled now, of [`WHOLE`].
@@ -309,11 +294,9 @@ impl Retirement {
         match &self.phase {
             // Who leaves room to others leaves what they may have at once when the writing begins.
             Phase::Capturing(_) if part == Part::Half => AT_ONCE,
-            Phase::Writing { progress, .. } if self.notifier.is_some() => {
-                AT_ONCE + progress.done() * (WHOLE - AT_ONCE) / WHOLE
-            }
+            Phase::Writing { progress, .. } => AT_ONCE + progress.done() * (WHOLE - AT_ONCE) / WHOLE,
             // Nothing is let go of before all of them are placed.
-            Phase::Idle | Phase::Capturing(_) | Phase::Writing { .. } | Phase::Placing { .. } => WHOLE,
+            Phase::Idle | Phase::Capturing(_) | Phase::Placing { .. } => WHOLE,
         }
     }
 
@@ -348,14 +331,10 @@ impl Retirement {
         pinned(step) >= self.budget.resident(step.core()).saturating_mul(2)
     }
 
-    /// Whether the shard may sleep until the thread at work is further, if the gate for `part` is not open until then:
-    /// it is woken then.
-    pub(crate) fn waits_for_thread(&self, step: &Step, now: Now, part: Part) -> bool {
-        let Phase::Writing { worker: Worker::Thread { .. } | Worker::Unstarted { .. }, progress, .. } =
-            &self.phase
-        else {
-            return false;
-        };
+    /// Whether the shard may sleep until the job under way is further, if the gate for `part` is not open until then: it is
+    /// woken then.
+    pub(crate) fn waits_for_job(&self, step: &Step, now: Now, part: Part) -> bool {
+        let Phase::Writing { progress, .. } = &self.phase else { return false };
         let seen = progress.done();
         let waits = self.gate(step, now, part) == Gate::Held;
         if waits {
@@ -370,8 +349,8 @@ impl Retirement {
             return Some(0);
         }
         match &self.phase {
+            Phase::Idle if self.numbers.is_over() || self.keys.is_over() => Some(0),
             Phase::Idle if pinned(step) >= self.budget.changed(step.core()) => Some(self.not_before_ms),
-            Phase::Idle if self.merges_by_turns() => Some(0),
             _ => self.next_step(),
         }
     }
@@ -379,9 +358,10 @@ impl Retirement {
     /// When one that is under way is to go on, if that is for turns to do.
     pub(crate) fn next_step(&self) -> Option<u64> {
         match &self.phase {
-            Phase::Writing { worker: Worker::Unstarted { again_ms, .. }, .. } => Some(*again_ms),
-            Phase::Idle | Phase::Writing { worker: Worker::Thread { .. }, .. } => None,
-            Phase::Capturing(_) | Phase::Writing { .. } | Phase::Placing { .. } => Some(0),
+            Phase::Idle => None,
+            Phase::Writing { handle, .. } if handle.is_over() => Some(0),
+            Phase::Writing { again_ms, .. } => *again_ms,
+            Phase::Capturing(_) | Phase::Placing { .. } => Some(0),
         }
     }
 
@@ -422,53 +402,23 @@ impl Retirement {
         }
         let captured = changed.len();
         let merged = self.merged.len();
-        let progress = Progress::new(self.notifier.clone());
+        let progress = Progress::new(self.desk.executor.notifier());
         let mut desk = self.desk.clone();
         desk.moved = desk.moved.checked_shr(self.squeezed).unwrap_or(0).max(1);
         // What is made anew goes by the files that were there when that was begun: nothing is moved out of them meanwhile.
         let moves = !self.numbers.heals() && !self.keys.heals();
-        let job = Box::new(Job::new(desk, *moment, (changed, names), merged, cold, moves, progress));
-        let (cancelled, progress) = (Arc::clone(&job.cancelled), Arc::clone(&job.progress));
-        let worker = match &self.notifier {
-            None => Worker::Turns(job),
-            Some(notifier) => self.hand_out(job, notifier, now),
-        };
-        self.phase = Phase::Writing { worker, cancelled, progress, captured };
+        let job = Job::new(desk, *moment, (changed, names), merged, cold, moves, progress);
+        let progress = Arc::clone(&job.progress);
+        let (handle, submitted) = spawn(&self.desk.executor, Class::Flush, FlushTask::new(job));
+        let again_ms = self.started(submitted, now);
+        self.phase = Phase::Writing { handle, again_ms, progress, captured };
     }
 
-    /// Has a thread do the job, or waits until the system has one left.
-    fn hand_out(&self, job: Box<Job>, notifier: &Arc<dyn Notifier>, now: Now) -> Worker {
-        let (tell, done) = mpsc::channel();
-        let notifier = Arc::clone(notifier);
-        // A thread that does not start drops its work, and the job is not to go with it.
-        let handed = Arc::new(Mutex::new(Some(job)));
-        let take =
-            |handed: &Mutex<Option<Box<Job>>>| handed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let work = {
-            let handed = Arc::clone(&handed);
-            move || {
-                if let Some(job) = take(&handed) {
-                    // Nobody is there to hear it if the shard is gone.
-                    let _ = tell.send(work_off(job));
-                }
-                notifier.notify();
-            }
-        };
-        match self.desk.spawner.spawn("dwell-retire", Box::new(work)) {
-            Ok(handle) => Worker::Thread { handle: Some(handle), done },
-            Err(error) => match take(&handed) {
-                Some(job) => {
-                    let reason = format!("no thread can be started: {error}");
-                    self.desk.troubles.note(Work::Flush, reason, now.wall);
-                    Worker::Unstarted { job, again_ms: now.mono_ms.saturating_add(RETRY_MS) }
-                }
-                None => Worker::Thread { handle: None, done },
-            },
-        }
-    }
-
-    fn at_a_time(&self) -> usize {
-        if self.notifier.is_some() { AT_A_TIME } else { WHEN_DRIVEN }
+    /// When it is to be tried again to start a thread, if that has failed.
+    fn started(&self, started: io::Result<()>, now: Now) -> Option<u64> {
+        let error = started.err()?;
+        self.desk.troubles.note(Work::Flush, format!("no thread can be started: {error}"), now.wall);
+        Some(now.mono_ms.saturating_add(RETRY_MS))
     }
 
     /// Goes on a little.
@@ -482,37 +432,19 @@ impl Retirement {
                 self.capture(moment, step, now);
                 Stepped::Quiet
             }
-            Phase::Writing { worker, cancelled, progress, captured } => {
-                // Merges go on beside it.
-                self.numbers.turn();
-                self.keys.turn();
-                let done = match worker {
-                    Worker::Turns(mut job) => match job.advance() {
-                        Ok(false) => Err(Worker::Turns(job)),
-                        Ok(true) => Ok(Ok(job.finish())),
-                        Err(error) => Ok(Err(error)),
-                    },
-                    Worker::Unstarted { job, again_ms } => match &self.notifier {
-                        Some(notifier) if now.mono_ms >= again_ms => Err(self.hand_out(job, notifier, now)),
-                        _ => Err(Worker::Unstarted { job, again_ms }),
-                    },
-                    Worker::Thread { handle, done } => match done.try_recv() {
-                        Ok(outcome) => Ok(outcome),
-                        Err(TryRecvError::Empty) => Err(Worker::Thread { handle, done }),
-                        Err(TryRecvError::Disconnected) => {
-                            let error =
-                                std::io::Error::other("the thread that retires messages has panicked");
-                            Ok(Err(JobError::Fatal(error)))
-                        }
-                    },
-                };
-                match done {
-                    Err(worker) => {
-                        self.phase = Phase::Writing { worker, cancelled, progress, captured };
-                        Stepped::Quiet
-                    }
-                    Ok(outcome) => self.written(outcome, captured, step, now),
+            Phase::Writing { mut handle, mut again_ms, progress, captured } => {
+                if again_ms.is_some_and(|again_ms| now.mono_ms >= again_ms) {
+                    again_ms = self.started(handle.start(), now);
                 }
+                let outcome = match handle.try_take() {
+                    Ok(None) => {
+                        self.phase = Phase::Writing { handle, again_ms, progress, captured };
+                        return Stepped::Quiet;
+                    }
+                    Ok(Some(outcome)) => outcome,
+                    Err(Dropped) => Err(JobError::Fatal(io::Error::other("the store closes"))),
+                };
+                self.written(outcome, captured, step, now)
             }
             Phase::Placing { written, placed, captured } => {
                 self.place(written, placed, captured, step);
@@ -617,7 +549,7 @@ impl Retirement {
         }
         for number in &written.gone_files {
             if let Some(file) = cold.remove(*number) {
-                self.desk.removal.remove_held(file.file.path().to_owned(), file);
+                self.desk.deleter.remove_held(file.file.path().to_owned(), file);
             }
         }
         let runs = cold.numbers().iter().map(|run| run.path().to_owned());
@@ -628,10 +560,10 @@ impl Retirement {
                 || cold.keys().iter().any(|run| run.path() == path)
         };
         for path in runs.into_iter().filter(|path| !kept(path)) {
-            self.desk.removal.remove(path);
+            self.desk.deleter.remove(path);
         }
         for path in self.merged.drain(..written.merged) {
-            self.desk.removal.remove(path);
+            self.desk.deleter.remove(path);
         }
         cold.set_split(&written.split);
         // What has gone since the capture was not known to it.
@@ -652,21 +584,19 @@ impl Retirement {
 
     /// Goes on with merging runs, or begins with it.
     fn merge(&mut self, step: &mut Step, now: Now) {
-        let notifier = self.notifier.as_ref();
         let files = &self.manifest.checkpoint.files;
         let (_, cold) = step.both();
         let gone = || files.iter().map(|file| gone_of(file, cold)).collect();
         let known = Known { numbers: cold.numbers(), in_use: self.in_use };
-        let merged = self.numbers.go_on(cold.numbers(), &self.desk, &known, gone, notifier, now);
+        let merged = self.numbers.go_on(cold.numbers(), &self.desk, &known, gone, now);
         if let Some(Replaced { old, new }) = merged {
             let is_done = cold.replace_numbers(&old, &new);
             self.replaced(is_done, old.iter().map(|run| run.path()), new.iter().map(|run| run.path()));
         }
-        let notifier = self.notifier.as_ref();
         let files = &self.manifest.checkpoint.files;
         let gone = || files.iter().map(|file| gone_of(file, cold)).collect();
         let known = Known { numbers: cold.numbers(), in_use: self.in_use };
-        let merged = self.keys.go_on(cold.keys(), &self.desk, &known, gone, notifier, now);
+        let merged = self.keys.go_on(cold.keys(), &self.desk, &known, gone, now);
         if let Some(Replaced { old, new }) = merged {
             let is_done = cold.replace_keys(&old, &new);
             self.replaced(is_done, old.iter().map(|run| run.path()), new.iter().map(|run| run.path()));
@@ -684,13 +614,8 @@ impl Retirement {
         if is_done {
             self.merged.extend(old.map(Path::to_owned));
         } else {
-            new.for_each(|path| self.desk.removal.remove(path.to_owned()));
+            new.for_each(|path| self.desk.deleter.remove(path.to_owned()));
         }
-    }
-
-    /// Whether turns have something to do for a merge.
-    fn merges_by_turns(&self) -> bool {
-        self.numbers.takes_turns() || self.keys.takes_turns()
     }
 
     /// Lets go of messages that are gone, and then of clean ones, if too many are resident.
@@ -708,18 +633,6 @@ impl Retirement {
             // At more where more has come, so that they leave as fast.
             let most = LOOKED_AT.max(LOOKED_AT_FOR_ONE * cold.handed_over());
             core.evict(keep, most, cold);
-        }
-    }
-}
-
-impl Drop for Retirement {
-    /// Nothing is written once the directory is let go.
-    fn drop(&mut self) {
-        if let Phase::Writing { worker, cancelled, .. } = std::mem::replace(&mut self.phase, Phase::Idle) {
-            cancelled.store(true, Ordering::Relaxed);
-            if let Worker::Thread { handle: Some(handle), .. } = worker {
-                let _ = handle.join();
-            }
         }
     }
 }
@@ -748,22 +661,6 @@ fn all_out(file: &File) -> Settled {
     out
 }
 
-/// Does the job to its end. A panic is a failure like any other, unless it is not known which manifest the disk holds.
-fn work_off(mut job: Box<Job>) -> Result<Written, JobError> {
-    let worked = catch_unwind(AssertUnwindSafe(|| {
-        while !job.advance()? {}
-        Ok(())
-    }));
-    match worked {
-        Ok(Ok(())) => Ok(job.finish()),
-        Ok(Err(error)) => Err(error),
-        Err(_) => {
-            let error = io::Error::other("the thread that retires messages has panicked");
-            Err(if job.is_decided() { JobError::Fatal(error) } else { JobError::Again { error } })
-        }
-    }
-}
-
 /// What runs need to know of a file.
 fn gone_of(state: &FileState, cold: &ColdSet) -> (u32, GoneOf) {
     (state.number, GoneOf { settled: state.settled.clone(), dead: cold.dead_of(state.number) })
@@ -773,6 +670,7 @@ fn gone_of(state: &FileState, cold: &ColdSet) -> (u32, GoneOf) {
 mod tests {
     use super::*;
     use crate::disk::{Calls, Disk, Fault, MemoryDisk};
+    use crate::executor::{Executor, Task};
     use crate::run::{NumberSet, Run, Value, Writer};
 
     fn run<V: Value>(desk: &Desk, pairs: impl Iterator<Item = (u64, V)>) -> Arc<Run<V>> {
@@ -782,7 +680,7 @@ mod tests {
         Arc::new(writer.finish().unwrap())
     }
 
-    fn retirement() -> (MemoryDisk, Retirement) {
+    fn retirement() -> (MemoryDisk, Arc<Executor>, Retirement) {
         let disk = MemoryDisk::new();
         disk.create_dir(Path::new("/d")).unwrap();
         let budget = Budget::of(32 << 20, 8 << 20);
@@ -794,8 +692,9 @@ mod tests {
             next_number: 1,
             checkpoint: Default::default(),
         };
-        let desk = Desk::new(Arc::new(disk.clone()), "/d".into(), 7, &budget, 1);
-        (disk, Retirement::new(budget, desk, manifest))
+        let executor = Executor::without_threads();
+        let desk = Desk::new(Arc::new(disk.clone()), "/d".into(), 7, &budget, 1, Arc::clone(&executor));
+        (disk, executor, Retirement::new(budget, desk, manifest))
     }
 
     #[test]
@@ -808,16 +707,23 @@ mod tests {
         );
     }
 
-    #[derive(Debug)]
-    struct Nobody;
+    struct Endless;
 
-    impl Notifier for Nobody {
-        fn notify(&self) {}
+    impl Task for Endless {
+        type Output = Result<Written, JobError>;
+
+        fn slice(&mut self, _: usize) -> Option<Self::Output> {
+            None
+        }
+
+        fn panicked(self) -> Self::Output {
+            Err(JobError::Again { error: io::ErrorKind::Other.into() })
+        }
     }
 
     #[test]
     fn puts_fill_as_much_of_the_room_as_the_retirement_is_far() {
-        let (_, mut retirement) = retirement();
+        let (_, executor, mut retirement) = retirement();
         let shares = |retirement: &Retirement| [Part::All, Part::Half].map(|part| retirement.share(part));
         assert_eq!(shares(&retirement), [WHOLE, WHOLE]);
         retirement.phase = Phase::Capturing(Box::new(Moment {
@@ -834,15 +740,9 @@ mod tests {
             "half leaves what all may have when the writing begins"
         );
         let progress = Arc::new(Progress::new(None));
-        let (_done, done) = mpsc::channel();
-        retirement.phase = Phase::Writing {
-            worker: Worker::Thread { handle: None, done },
-            cancelled: Arc::default(),
-            progress: Arc::clone(&progress),
-            captured: 10,
-        };
-        assert_eq!(shares(&retirement), [WHOLE, WHOLE], "where turns do the work nobody waits for it");
-        retirement.use_threads(Arc::new(Nobody));
+        let (handle, _) = spawn(&executor, Class::Flush, Endless);
+        retirement.phase =
+            Phase::Writing { handle, again_ms: None, progress: Arc::clone(&progress), captured: 10 };
         assert_eq!(shares(&retirement), [AT_ONCE, AT_ONCE]);
         progress.set(WHOLE / 2);
         assert_eq!(shares(&retirement), [AT_ONCE + (WHOLE - AT_ONCE) / 2; 2]);
@@ -865,21 +765,23 @@ mod tests {
             Runs { numbers, keys: (1..=4).map(|from| run(desk, of_key(from))).collect() }
         }
 
-        fn go_on(&self, retirement: &mut Retirement, mono_ms: u64) {
+        /// Each merge under way does a slice; then it is heard of, or another is begun.
+        fn go_on(&self, executor: &Executor, retirement: &mut Retirement, mono_ms: u64) {
+            executor.step_each();
             let (desk, now) = (retirement.desk.clone(), Now { wall: Timestamp::MIN, mono_ms });
             let known = Known { numbers: &self.numbers, in_use: 100_000 };
             let gone = Default::default;
-            drop(retirement.numbers.go_on(&self.numbers, &desk, &known, gone, None, now));
-            drop(retirement.keys.go_on(&self.keys, &desk, &known, gone, None, now));
+            drop(retirement.numbers.go_on(&self.numbers, &desk, &known, gone, now));
+            drop(retirement.keys.go_on(&self.keys, &desk, &known, gone, now));
         }
     }
 
     #[test]
     fn merges_count_for_memory_while_they_last() {
-        let (_, mut retirement) = retirement();
+        let (_, executor, mut retirement) = retirement();
         retirement.count_files(1_000_000);
         assert_eq!(retirement.budget.told().files, 1_000_000);
-        Runs::new(&retirement.desk).go_on(&mut retirement, 0);
+        Runs::new(&retirement.desk).go_on(&executor, &mut retirement, 0);
         let (numbers, keys) = (retirement.numbers.memory(), retirement.keys.memory());
         // Sixteen bits for each of 4,000 sparse numbers and of 2,000 keys, and the set of the messages in due files.
         let sparse = |from: u64| NumberSet::most_memory(1_000, (2 * from, 2 * (from + 49_950) + 1));
@@ -893,38 +795,38 @@ mod tests {
     /// and there are more and more runs to be looked through.
     #[test]
     fn merges_are_begun_though_no_due_file_can_be_written() {
-        let (_, mut retirement) = retirement();
+        let (_, executor, mut retirement) = retirement();
         retirement.put_off(Now { wall: Timestamp::MIN, mono_ms: 0 });
-        Runs::new(&retirement.desk).go_on(&mut retirement, 0);
-        assert!(retirement.numbers.takes_turns() && retirement.keys.takes_turns());
+        Runs::new(&retirement.desk).go_on(&executor, &mut retirement, 0);
+        assert!(retirement.numbers.is_under_way() && retirement.keys.is_under_way());
     }
 
     /// Crash story: 1. a merge of one kind of runs fails each time. 2. Each time the writing of due files is put off by a
     /// second, and puts are refused; and no run of the other kind is merged.
     #[test]
     fn a_merge_that_fails_rests_alone() {
-        let (disk, mut retirement) = retirement();
+        let (disk, executor, mut retirement) = retirement();
         let runs = Runs::new(&retirement.desk);
-        runs.go_on(&mut retirement, 0);
+        runs.go_on(&executor, &mut retirement, 0);
         // The next read is one of a run of numbers.
         disk.fail(Fault { calls: Calls::Reads, after: 0, times: 1, error: io::ErrorKind::OutOfMemory });
-        runs.go_on(&mut retirement, 0);
+        runs.go_on(&executor, &mut retirement, 0);
         assert!(
             !disk.has_faults(Calls::Reads)
-                && !retirement.numbers.takes_turns()
-                && retirement.keys.takes_turns()
+                && !retirement.numbers.is_under_way()
+                && retirement.keys.is_under_way()
         );
         assert_eq!(retirement.not_before_ms, 0, "nothing else is put off");
         let troubles = retirement.troubles().now();
         assert_eq!(troubles.iter().map(|trouble| trouble.work).collect::<Vec<_>>(), [Work::MergeNumbers]);
         for _ in 0..1_000 {
-            runs.go_on(&mut retirement, 999);
+            runs.go_on(&executor, &mut retirement, 999);
         }
-        assert!(!retirement.numbers.takes_turns(), "it rests");
-        runs.go_on(&mut retirement, 1_000);
-        assert!(retirement.numbers.takes_turns(), "it is tried again");
-        while retirement.numbers.takes_turns() {
-            runs.go_on(&mut retirement, 1_000);
+        assert!(!retirement.numbers.is_under_way(), "it rests");
+        runs.go_on(&executor, &mut retirement, 1_000);
+        assert!(retirement.numbers.is_under_way(), "it is tried again");
+        while retirement.numbers.is_under_way() {
+            runs.go_on(&executor, &mut retirement, 1_000);
         }
         assert_eq!(retirement.troubles().now(), []);
     }

@@ -1,6 +1,6 @@
 //! How far a job is, told to whoever holds puts back until it is further.
 //!
-//! The job's thread says how far it is after every few messages; a shard that has nothing else to do sleeps meanwhile,
+//! The job says how far it is after every few messages; a shard that has nothing else to do sleeps meanwhile,
 //! and says from where on it wants to be woken. Both write their own word and then read the other's, in one order of
 //! all four: so either the job sees what is wanted, or the shard sees that it is there.
 

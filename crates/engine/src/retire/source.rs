@@ -302,6 +302,7 @@ mod tests {
     use crate::cold::ColdFile;
     use crate::disk::{Disk, MemoryDisk};
     use crate::due::{Entry, Writer};
+    use crate::executor::Executor;
     use crate::retire::Budget;
     use crate::sealed::{Kind, Name};
 
@@ -365,7 +366,8 @@ mod tests {
             cold.add(ColdFile::new(file, segment, out, Timestamp::MIN, at(now)));
         }
         // The spare bytes come to fewer messages than are spare in any case.
-        let mut desk = Desk::new(Arc::new(disk), dir.into(), 7, &Budget::of(4_096, 4_096), 100);
+        let (budget, executor) = (Budget::of(4_096, 4_096), Executor::without_threads());
+        let mut desk = Desk::new(Arc::new(disk), dir.into(), 7, &budget, 100, executor);
         (desk.least, desk.moved) = (2, moved);
         let sources = choose(&cold, &cold.states(), &needed.iter().copied().collect(), at(now), &desk);
         let numbers = |is_given_up: bool| {

@@ -1,4 +1,4 @@
-//! Bodies that the next take of a queue is going to want, read by a thread while the caller is busy with those it has.
+//! Bodies that the next take of a queue is going to want, read while the caller is busy with those it has.
 //!
 //! A backlog is taken in the order of due and lies in the journal in the order of its puts, so each body is a call of the
 //! operating system for itself, and all of them cost a take more than the rest of it. While nobody waits for them they
@@ -19,7 +19,7 @@ use dwell_model::{Number, QueueName};
 use dwell_store::core::Core;
 
 use crate::cold::BETWEEN;
-use crate::errands::{Errand, Errands};
+use crate::executor::{Class, Executor, Task, spawn_detached};
 use crate::journal::segment::Place;
 
 /// A take of fewer messages reads them itself before another thread is awake.
@@ -34,7 +34,7 @@ const AT_A_TIME: usize = 64;
 /// Has bodies read ahead.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    errands: Arc<Errands>,
+    executor: Arc<Executor>,
     /// What is read, or was, and for which queue.
     last: Option<(QueueName, Arc<Reading>)>,
 }
@@ -51,9 +51,9 @@ struct State {
 }
 
 impl Ahead {
-    /// Has them read by that thread.
-    pub(crate) fn new(errands: Arc<Errands>) -> Ahead {
-        Ahead { errands, last: None }
+    /// Has them read by that executor.
+    pub(crate) fn new(executor: Arc<Executor>) -> Ahead {
+        Ahead { executor, last: None }
     }
 
     /// A take of `queue` alone was handed so many messages: begins to read those that come next, and gives what was read
@@ -76,8 +76,10 @@ impl Ahead {
         let before = self.last.take();
         if wanted.len() >= FEWEST {
             let reading = Arc::new(Reading(Mutex::new(State { wanted, ..State::default() })));
-            self.errands.send(Arc::clone(&reading) as Arc<dyn Errand>);
-            self.last = Some((queue.clone(), reading));
+            let reads = ReadBodies(Arc::clone(&reading));
+            if spawn_detached(&self.executor, Class::Prefetch, reads).is_ok() {
+                self.last = Some((queue.clone(), reading));
+            }
         }
         let (of, before) = before?;
         if of == *queue {
@@ -96,10 +98,17 @@ impl Drop for Ahead {
     }
 }
 
-impl Errand for Reading {
-    fn run(&self) {
-        self.read();
+/// Reads bodies until all are read, or nobody wants them.
+struct ReadBodies(Arc<Reading>);
+
+impl Task for ReadBodies {
+    type Output = ();
+
+    fn slice(&mut self, _: usize) -> Option<()> {
+        (!self.0.read_some()).then_some(())
     }
+
+    fn panicked(self) {}
 }
 
 impl Reading {
@@ -107,26 +116,25 @@ impl Reading {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread: reads until all is read, or nobody wants it.
-    fn read(&self) {
-        loop {
-            let some: Vec<(Number, Place)> = {
-                let mut state = self.state();
-                let count = state.wanted.len().min(AT_A_TIME);
-                state.wanted.drain(..count).collect()
-            };
-            if some.is_empty() {
-                return;
-            }
-            let places: Vec<(Number, &Place)> = some.iter().map(|(number, place)| (*number, place)).collect();
-            let bodies = Place::read_all(&places);
-            let read = some.iter().zip(bodies).filter_map(|((number, _), body)| Some((*number, body.ok()?)));
+    /// Reads some more; false if nothing is left, or nobody wants it.
+    fn read_some(&self) -> bool {
+        let some: Vec<(Number, Place)> = {
             let mut state = self.state();
-            if state.is_over {
-                return;
-            }
-            state.read.extend(read);
+            let count = state.wanted.len().min(AT_A_TIME);
+            state.wanted.drain(..count).collect()
+        };
+        if some.is_empty() {
+            return false;
         }
+        let places: Vec<(Number, &Place)> = some.iter().map(|(number, place)| (*number, place)).collect();
+        let bodies = Place::read_all(&places);
+        let read = some.iter().zip(bodies).filter_map(|((number, _), body)| Some((*number, body.ok()?)));
+        let mut state = self.state();
+        if state.is_over {
+            return false;
+        }
+        state.read.extend(read);
+        true
     }
 
     fn give_up(&self) {
@@ -151,8 +159,6 @@ pub(crate) fn next_body(read: &mut IntoIter<(Number, Bytes)>, number: Number) ->
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::sync::mpsc::{Sender, channel};
-    use std::time::Duration;
 
     use dwell_model::{Limits, Now, Timestamp};
     use dwell_store::core::{CoreConfig, Durability, Log, PutRecord, Record};
@@ -218,29 +224,23 @@ mod tests {
         taken.into_iter().map(|delivery| delivery.message.number).collect()
     }
 
-    struct Marker(Mutex<Sender<()>>);
-
-    impl Errand for Marker {
-        fn run(&self) {
-            self.0.lock().unwrap().send(()).unwrap();
-        }
+    fn ahead() -> (Arc<Executor>, Ahead) {
+        let executor = Executor::without_threads();
+        (Arc::clone(&executor), Ahead::new(executor))
     }
 
-    /// Until all that was sent before is done.
-    fn wait(errands: &Errands) {
-        let (say, said) = channel();
-        errands.send(Arc::new(Marker(Mutex::new(say))));
-        said.recv_timeout(Duration::from_secs(60)).unwrap();
+    /// Until all that was asked for before is read.
+    fn wait(executor: &Executor) {
+        while executor.step(0) {}
     }
 
     #[test]
     fn the_next_take_finds_its_bodies_read() {
-        let errands = Errands::begin().unwrap();
-        let mut ahead = Ahead::new(Arc::clone(&errands));
+        let (executor, mut ahead) = ahead();
         let (mut core, mut bodies) = filled(400);
         take(&mut core, &mut bodies, "a", 100);
         assert!(ahead.go_on(&core, &queue("a"), 100).is_none(), "nothing was read before the first take");
-        wait(&errands);
+        wait(&executor);
         let numbers = take(&mut core, &mut bodies, "a", 100);
         let mut read = ahead.go_on(&core, &queue("a"), 100).unwrap().take();
         assert_eq!(read.as_slice().len(), 100);
@@ -251,8 +251,7 @@ mod tests {
 
     #[test]
     fn few_messages_and_those_of_another_queue_are_read_by_who_takes_them() {
-        let errands = Errands::begin().unwrap();
-        let mut ahead = Ahead::new(Arc::clone(&errands));
+        let (_executor, mut ahead) = ahead();
         let (mut core, mut bodies) = filled(400);
         take(&mut core, &mut bodies, "a", FEWEST - 1);
         assert!(ahead.go_on(&core, &queue("a"), FEWEST - 1).is_none() && ahead.last.is_none());
@@ -266,15 +265,14 @@ mod tests {
 
     #[test]
     fn a_body_that_can_not_be_read_is_left_to_who_wants_it() {
-        let errands = Errands::begin().unwrap();
-        let mut ahead = Ahead::new(Arc::clone(&errands));
+        let (executor, mut ahead) = ahead();
         let (mut core, mut bodies) = filled(200);
         take(&mut core, &mut bodies, "a", 100);
         let damaged =
             core.upcoming(&queue("a"), 2).nth(1).map(|(number, place)| (number, place.clone())).unwrap();
         bodies.segment.file.write_at(b"other", u64::from(damaged.1.at) + 4).unwrap();
         ahead.go_on(&core, &queue("a"), 100);
-        wait(&errands);
+        wait(&executor);
         let numbers = take(&mut core, &mut bodies, "a", 100);
         let mut read = ahead.go_on(&core, &queue("a"), 100).unwrap().take();
         for number in numbers {
@@ -284,15 +282,15 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_ends_with_who_sends() {
-        let errands = Errands::begin().unwrap();
+    fn nothing_is_read_any_more_once_it_is_dropped() {
+        let (executor, mut ahead) = ahead();
         let (mut core, mut bodies) = filled(400);
         take(&mut core, &mut bodies, "a", 100);
-        let mut ahead = Ahead::new(errands);
         ahead.go_on(&core, &queue("a"), 100);
         let reading = Arc::clone(&ahead.last.as_ref().unwrap().1);
-        // Waits for the thread, which has let go of what it was sent.
         drop(ahead);
+        wait(&executor);
         assert_eq!(Arc::strong_count(&reading), 1);
+        assert!(reading.state().read.is_empty());
     }
 }

@@ -30,7 +30,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dwell_model::{Now, Wake};
 use dwell_store::Error;
-use dwell_time::Notifier;
 
 use self::command::{Command, Effect, Outcome, Reply, stopped};
 use self::step::{Step, Stepped};
@@ -117,7 +116,7 @@ pub(crate) struct Shard {
     sweeps: VecDeque<Command>,
     /// Since when the first of them has waited for a retirement, if it does.
     sweep_waits: Option<SweepWaits>,
-    /// Whether they may be looked at again at once: what they wait for has come, or turns, and no thread, bring it about.
+    /// Whether they may be looked at again at once: what they wait for has come, or turns bring it about.
     held_go_on: bool,
     /// The same of the first sweep.
     sweep_goes_on: bool,
@@ -307,12 +306,12 @@ impl Shard {
 
     /// Sees that the next turn comes when what was held back may go on.
     fn look_after_held(&mut self, now: Now) {
-        let waits_for_thread = |part| self.retirement.waits_for_thread(&self.step, now, part);
-        self.held_go_on = !self.held.is_empty() && !waits_for_thread(Part::All);
-        self.sweep_goes_on = self.sweep_waits.as_ref().is_some_and(|waits| !waits_for_thread(waits.part));
+        let waits_for_job = |part| self.retirement.waits_for_job(&self.step, now, part);
+        self.held_go_on = !self.held.is_empty() && !waits_for_job(Part::All);
+        self.sweep_goes_on = self.sweep_waits.as_ref().is_some_and(|waits| !waits_for_job(waits.part));
     }
 
-    /// Whether a turn would do nothing but what it is asked for: no segment is begun, no message retired but by a thread.
+    /// Whether a turn would do nothing but what it is asked for: no segment is begun, and no message captured or told of its copy.
     pub(crate) fn is_at_ease(&self, now: Now) -> bool {
         self.failed.is_none()
             && self.stuck.is_none()
@@ -322,7 +321,7 @@ impl Shard {
             && self.behind.is_empty()
             && self.sweeps.is_empty()
             && !self.step.core().is_behind()
-            && (self.retirement.is_idle() || self.retirement.is_writing_in_a_thread())
+            && (self.retirement.is_idle() || self.retirement.is_writing())
             && !self.retirement.is_due(&self.step, self.writer.unretired(), self.scarce, now)
             && !self.writer.is_to_roll_over(&self.batch, now.wall, false)
     }
@@ -338,10 +337,8 @@ impl Shard {
         self.look_after_held(now);
     }
 
-    /// From now on a thread retires messages, and says here when it is done; another reads bodies ahead.
-    pub(crate) fn use_threads(&mut self, notifier: Arc<dyn Notifier>) {
-        self.step.read_ahead();
-        self.retirement.use_threads(notifier);
+    /// From now on a thread takes the turns.
+    pub(crate) fn use_thread(&mut self) {
         self.step.core_mut().set_buried_a_call(BURIED_A_CALL);
     }
 

@@ -13,7 +13,7 @@ use dwell_store::{Action, Error, Put, Result, Selection, Settle, Swept, containe
 use super::ahead::Ahead;
 use super::command::{Command, Effect, Handed, Reply};
 use crate::cold::ColdSet;
-use crate::errands::Errands;
+use crate::executor::Executor;
 use crate::journal::batch::Batch;
 use crate::journal::segment::Place;
 
@@ -66,11 +66,10 @@ impl Step {
         }
     }
 
-    /// From now on a thread reads ahead of takes: bodies, and messages in files.
-    pub(crate) fn read_ahead(&mut self) {
-        let Some(errands) = Errands::begin() else { return };
-        self.cold.use_errands(Arc::clone(&errands));
-        self.ahead = Some(Ahead::new(errands));
+    /// From now on it is read ahead of takes: bodies, and messages in files.
+    pub(crate) fn read_ahead(&mut self, executor: &Arc<Executor>) {
+        self.cold.use_executor(Arc::clone(executor));
+        self.ahead = Some(Ahead::new(Arc::clone(executor)));
     }
 
     /// Messages in memory, and those that are not.

@@ -11,6 +11,7 @@ use super::Shard;
 use super::command::Command;
 use super::inbox::Inbox;
 use crate::disk::DiskLock;
+use crate::executor::Executor;
 
 /// A shard between two turns, its clock and its commands. It is gone when this is dropped, and refuses all that is
 /// left and will come; also when a turn has panicked: nobody may wait for a shard that is gone.
@@ -22,6 +23,8 @@ pub(crate) struct Turns {
     mine: VecDeque<Command>,
     /// Whether a thread takes the turns. Otherwise whoever does may want to send something between two slices of a sweep.
     has_thread: bool,
+    /// Who does work in the background.
+    executor: Arc<Executor>,
     _lock: Box<dyn DiskLock>,
 }
 
@@ -30,15 +33,16 @@ impl Turns {
         shard: Shard,
         clock: Arc<dyn Clock>,
         inbox: Arc<Inbox>,
+        executor: Arc<Executor>,
         lock: Box<dyn DiskLock>,
     ) -> Turns {
-        Turns { shard, clock, inbox, mine: VecDeque::new(), has_thread: false, _lock: lock }
+        Turns { shard, clock, inbox, mine: VecDeque::new(), has_thread: false, executor, _lock: lock }
     }
 
-    /// From now on a thread retires messages.
-    pub(crate) fn use_threads(&mut self) {
+    /// From now on a thread takes the turns, and does work in the background between them if nobody else does.
+    pub(crate) fn use_thread(&mut self) {
         self.has_thread = true;
-        self.shard.use_threads(Arc::clone(self.inbox.notifier()));
+        self.shard.use_thread();
     }
 
     /// Takes turns until nothing is left to do now, but for sweeps where there is no thread. False once the engine is closed.
@@ -50,11 +54,26 @@ impl Turns {
                 self.refuse_all();
                 return false;
             }
-            let goes_on = self.shard.wants_turns() || self.has_thread && self.shard.is_sweeping();
+            let has_work = self.has_thread && self.does_background_work();
+            let goes_on = has_work || self.shard.wants_turns() || self.has_thread && self.shard.is_sweeping();
             if self.mine.is_empty() && !goes_on || self.shard.is_stuck() {
                 return true;
             }
         }
+    }
+
+    /// Lets each task in the background do a slice, if no other thread does: a model checker would see none. Says whether
+    /// something is left.
+    fn does_background_work(&self) -> bool {
+        if self.executor.has_threads() {
+            return false;
+        }
+        self.executor.step_each();
+        !self.executor.pending().is_empty()
+    }
+
+    pub(crate) fn executor(&self) -> &Executor {
+        &self.executor
     }
 
     /// Takes one turn for `command` alone, if nothing else waits and nothing else is to be done that could take long.
@@ -91,5 +110,7 @@ impl Drop for Turns {
     fn drop(&mut self) {
         self.refuse_all();
         self.shard.let_waiting_go();
+        // Nothing is written, and all is removed that is to go, before the directory is let go.
+        self.executor.close();
     }
 }

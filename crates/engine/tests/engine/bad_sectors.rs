@@ -124,10 +124,11 @@ fn a_bad_block_of_a_run_hides_no_message_of_another_block_that_the_journal_has()
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let opened = Options { memory_limit: 16 * 1024, ..options(&disk, &clock) };
     let mut store = Driven::open(disk, clock, opened).unwrap();
-    for i in 0..3_000 {
+    for i in 0..6_000 {
         let put = Put::new(queue("q"), format!("body {i}")).after_ms(86_400_000);
         store.put(put.token(format!("t{i}").parse().unwrap())).unwrap();
     }
+    store.rest();
     let (disk, clock) = store.close();
     let named = |kind: &str| {
         let names = disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with(kind));
@@ -150,6 +151,6 @@ fn a_bad_block_of_a_run_hides_no_message_of_another_block_that_the_journal_has()
         let report = repair(&disk, dir(), &new, Path::new("/new"), clock.now(), 9).unwrap();
         let lost: u64 = report.lost.iter().filter_map(|lost| lost.messages).sum();
         assert!(report.found < lost && report.found + 1_400 > lost, "{} of {lost}", report.found);
-        assert!(report.check.is_sound() && report.messages + lost == 3_000 + report.found, "{report:?}");
+        assert!(report.check.is_sound() && report.messages + lost == 6_000 + report.found, "{report:?}");
     }
 }

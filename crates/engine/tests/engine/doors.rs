@@ -23,19 +23,12 @@ pub(crate) enum Door {
 pub(crate) struct DoorDisk {
     disk: MemoryDisk,
     door: Arc<(Mutex<Door>, Condvar)>,
-    /// Whether threads that merge runs come to it, and not those that begin due files.
-    is_for_merges: bool,
 }
 
 impl DoorDisk {
     pub(crate) fn new(disk: MemoryDisk) -> DoorDisk {
         let door = Arc::new((Mutex::new(Door::Open), Condvar::new()));
-        DoorDisk { disk, door, is_for_merges: false }
-    }
-
-    /// The door is one for threads that merge runs.
-    pub(crate) fn for_merges(disk: MemoryDisk) -> DoorDisk {
-        DoorDisk { is_for_merges: true, ..DoorDisk::new(disk) }
+        DoorDisk { disk, door }
     }
 
     pub(crate) fn state(&self) -> Door {
@@ -73,9 +66,7 @@ impl Disk for DoorDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        let is_due = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("due-"));
-        let merges = std::thread::current().name() == Some("dwell-merge");
-        if if self.is_for_merges { merges } else { is_due } {
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("due-")) {
             self.pass(path)?;
         }
         self.disk.create(path)

@@ -20,19 +20,22 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Some threads can not be started: EAGAIN.
 #[derive(Debug, Default)]
 struct Few {
-    refused: Mutex<Option<&'static str>>,
+    refused: Mutex<&'static [&'static str]>,
     refusals: AtomicUsize,
 }
 
+/// The threads of flush, compaction and deletion.
+const BACKGROUND: &[&str] = &["dwell-flush", "dwell-compact"];
+
 impl Few {
-    fn refuse(&self, name: Option<&'static str>) {
-        *self.refused.lock().unwrap() = name;
+    fn refuse(&self, names: &'static [&'static str]) {
+        *self.refused.lock().unwrap() = names;
     }
 }
 
 impl Spawner for Few {
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>> {
-        if *self.refused.lock().unwrap() == Some(name) {
+        if self.refused.lock().unwrap().contains(&name) {
             self.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -65,7 +68,7 @@ fn where_no_thread_can_be_started_puts_wait_for_one_and_all_else_goes_on() {
     let engine = Engine::open(dir(), Options { spawner: few.clone(), ..small(&clock) }).unwrap();
     let store = engine.blocking();
     store.put_one(Put::new(queue("soon"), "now")).unwrap();
-    few.refuse(Some("dwell-retire"));
+    few.refuse(BACKGROUND);
     let (say, answers) = mpsc::channel();
     let putting = thread::spawn({
         let store = engine.blocking();
@@ -87,7 +90,7 @@ fn where_no_thread_can_be_started_puts_wait_for_one_and_all_else_goes_on() {
         "{troubles:?}"
     );
     assert_eq!(engine.counters().checkpoints, 0);
-    few.refuse(None);
+    few.refuse(&[]);
     clock.advance(1_000);
     for _ in 0..2_000 {
         answers.recv_timeout(PATIENCE).unwrap().unwrap();
@@ -99,69 +102,57 @@ fn where_no_thread_can_be_started_puts_wait_for_one_and_all_else_goes_on() {
 }
 
 #[test]
-fn a_merge_that_finds_no_thread_is_made_later_and_nothing_waits_for_it() {
+fn one_thread_is_enough_for_all_work_in_the_background() {
     let (clock, few) = (ManualClock::new(start()), Arc::new(Few::default()));
     let engine = Engine::open(dir(), Options { spawner: few.clone(), ..small(&clock) }).unwrap();
     let store = engine.blocking();
-    few.refuse(Some("dwell-merge"));
+    few.refuse(&["dwell-compact"]);
     (0..2_000).for_each(|number| store.put_one(far(number)).map(drop).unwrap());
-    let unmerged = engine.counters().runs;
-    assert!(unmerged > 30, "{unmerged}");
-    let refusals = few.refusals.load(Ordering::Relaxed);
-    assert!(refusals < 5, "it rests between: {refusals}");
-    let works: Vec<Work> = engine.troubles().iter().map(|trouble| trouble.work).collect();
-    assert_eq!(works, [Work::MergeNumbers, Work::MergeKeys]);
-    few.refuse(None);
+    assert!(few.refusals.load(Ordering::Relaxed) > 0, "a second task asks for a second thread");
     wait_until("runs are merged", || {
-        clock.advance(1_000);
         store.put_one(Put::new(queue("soon"), "now")).unwrap();
         engine.counters().runs < 20
     });
+    assert!(engine.counters().checkpoints > 0);
     assert_eq!(engine.troubles(), []);
     engine.close().unwrap();
 }
 
-/// Crash story: 1. a thread that merges runs panics: the file that it has begun stays, and the next one begins another.
+/// Crash story: 1. a flush panics: the file that it has begun stays, and the next one begins another.
 #[test]
-fn a_thread_that_panics_leaves_no_file_and_does_not_end_the_store() {
-    for is_for_merges in [false, true] {
-        let (clock, disk) = (ManualClock::new(start()), MemoryDisk::new());
-        let new = if is_for_merges { DoorDisk::for_merges } else { DoorDisk::new };
-        let door = new(disk.clone());
-        let engine = Engine::open(dir(), Options { disk: Arc::new(door.clone()), ..small(&clock) }).unwrap();
-        let store = engine.blocking();
-        door.set(Door::Trapped);
-        let mut number = 0;
-        while door.state() == Door::Trapped {
-            store.put_one(far(number)).unwrap();
-            number += 1;
-            assert!(number < 10_000);
-        }
-        wait_until("it is told", || {
-            // The next turn hears of it.
-            number += u64::from(store.put_one(far(number)).is_ok());
-            !engine.troubles().is_empty()
-        });
-        assert!(engine.troubles()[0].reason.contains("panicked"), "{:?}", engine.troubles());
-        wait_until("it is tried again", || {
-            clock.advance(1_000);
-            let put = store.put_one(far(number));
-            number += u64::from(put.is_ok());
-            engine.troubles().is_empty()
-        });
-        engine.close().unwrap();
-        let named = ["due-", "numbers-", "keys-"];
-        let sealed = disk
-            .list(dir())
-            .unwrap()
-            .into_iter()
-            .filter(|name| named.iter().any(|kind| name.starts_with(kind)));
-        let empty: Vec<String> =
-            sealed.filter(|name| disk.read_file(&dir().join(name)).unwrap().is_empty()).collect();
-        assert_eq!(empty, Vec::<String>::new(), "for merges: {is_for_merges}");
-        let mut store = Driven::on(disk, clock);
-        assert_eq!(store.numbers().len() as u64, number);
+fn a_flush_that_panics_leaves_no_file_and_does_not_end_the_store() {
+    let (clock, disk) = (ManualClock::new(start()), MemoryDisk::new());
+    let door = DoorDisk::new(disk.clone());
+    let engine = Engine::open(dir(), Options { disk: Arc::new(door.clone()), ..small(&clock) }).unwrap();
+    let store = engine.blocking();
+    door.set(Door::Trapped);
+    let mut number = 0;
+    while door.state() == Door::Trapped {
+        store.put_one(far(number)).unwrap();
+        number += 1;
+        assert!(number < 10_000);
     }
+    wait_until("it is told", || {
+        // The next turn hears of it.
+        number += u64::from(store.put_one(far(number)).is_ok());
+        !engine.troubles().is_empty()
+    });
+    assert!(engine.troubles()[0].reason.contains("panicked"), "{:?}", engine.troubles());
+    wait_until("it is tried again", || {
+        clock.advance(1_000);
+        let put = store.put_one(far(number));
+        number += u64::from(put.is_ok());
+        engine.troubles().is_empty()
+    });
+    engine.close().unwrap();
+    let named = ["due-", "numbers-", "keys-"];
+    let sealed =
+        disk.list(dir()).unwrap().into_iter().filter(|name| named.iter().any(|kind| name.starts_with(kind)));
+    let empty: Vec<String> =
+        sealed.filter(|name| disk.read_file(&dir().join(name)).unwrap().is_empty()).collect();
+    assert_eq!(empty, Vec::<String>::new());
+    let mut store = Driven::on(disk, clock);
+    assert_eq!(store.numbers().len() as u64, number);
 }
 
 /// Crash story: 1. a caller's turn holds its put back until the flush under way is further. 2. The thread sleeps until the next

@@ -81,7 +81,8 @@ impl Driven {
     pub(crate) fn run<T>(&mut self, call: impl Future<Output = T>) -> T {
         let mut call = pin!(call);
         let mut context = Context::from_waker(Waker::noop());
-        for _ in 0..64 {
+        // A put may wait for a flush, which goes on by a file a turn.
+        for _ in 0..1_000 {
             if let Poll::Ready(answer) = call.as_mut().poll(&mut context) {
                 return answer;
             }
@@ -94,7 +95,8 @@ impl Driven {
     pub(crate) fn run_patiently<T>(&mut self, call: impl Future<Output = T>) -> T {
         let mut call = pin!(call);
         let mut context = Context::from_waker(Waker::noop());
-        for _ in 0..64 {
+        let mut waits = 0;
+        for _ in 0..IDLE_TURNS {
             for _ in 0..2 {
                 if let Poll::Ready(answer) = call.as_mut().poll(&mut context) {
                     return answer;
@@ -104,9 +106,32 @@ impl Driven {
             if let Poll::Ready(answer) = call.as_mut().poll(&mut context) {
                 return answer;
             }
-            self.clock.advance(100);
+            if !self.has_work() {
+                assert!(waits < 64, "the call waits");
+                self.clock.advance(100);
+                waits += 1;
+            }
         }
         panic!("the call waits");
+    }
+
+    /// Whether something is to be done now.
+    fn has_work(&self) -> bool {
+        self.driver.next_wake().is_reached(self.clock.now())
+    }
+
+    /// Lets all work in the background come to its end, and what that brings about.
+    pub(crate) fn rest(&mut self) {
+        let mut idle = 0;
+        for _ in 0..IDLE_TURNS {
+            self.driver.turn();
+            idle = if self.has_work() { 0 } else { idle + 1 };
+            // In the first of them it may hear that something is done, and begin with the next one in the second.
+            if idle == 2 {
+                return;
+            }
+        }
+        panic!("the engine spins: {:?} is always over", self.driver.next_wake());
     }
 
     pub(crate) fn put(&mut self, put: Put) -> Result<PutAnswer> {
@@ -167,7 +192,7 @@ impl Driven {
     fn expect_no_spin(&mut self) {
         for _ in 0..IDLE_TURNS {
             let before = self.engine.counters();
-            if !self.driver.next_wake().is_reached(self.clock.now()) {
+            if !self.has_work() {
                 return;
             }
             self.driver.turn();

@@ -367,9 +367,7 @@ impl World {
         if self.disk.is_off() || choice < 5 && self.is_durable() {
             self.fail_power();
         } else if choice < 8 || self.has_failed || !self.weather.lets_write(self.reading()) {
-            self.trace.add(format_args!("  killed"));
-            self.end_process();
-            self.oracle.killed();
+            self.kill();
         } else {
             self.close();
         }
@@ -384,9 +382,11 @@ impl World {
         if self.has_failed || !self.weather.lets_write(self.reading()) {
             return false;
         }
+        let waiting = self.flights.len();
         self.clock.advance(ms);
         self.turn();
-        !self.has_failed && self.weather.lets_write(self.reading())
+        // What waited for a flush, and was answered in that turn, may have been written behind the sync.
+        waiting == self.flights.len() && !self.has_failed && self.weather.lets_write(self.reading())
     }
 
     /// Nothing that was under way will be answered.
@@ -412,6 +412,15 @@ impl World {
             self.oracle.abandon(op, now);
         }
         self.has_failed = false;
+    }
+
+    /// The process ends at once: what it had under way in the background stays as it is.
+    fn kill(&mut self) {
+        self.trace.add(format_args!("  killed"));
+        self.disk.power_off();
+        self.end_process();
+        self.disk.power_on(Crash::Keep);
+        self.oracle.killed();
     }
 
     fn fail_power(&mut self) {
@@ -489,7 +498,11 @@ impl World {
                     self.reopened += 1;
                     return;
                 }
-                Ok(_) => self.power_on(),
+                Ok(opened) => {
+                    // Before the power is back: nothing may be removed then.
+                    drop(opened);
+                    self.power_on();
+                }
                 Err(_) if is_off => self.power_on(),
                 Err(OpenError::Io { .. }) => self.disk.heal_rot(|_| true),
                 // It says so, changes nothing, and opens when the medium is well again.

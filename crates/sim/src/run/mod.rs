@@ -8,6 +8,7 @@
 //! - `time`: how the clocks move
 //! - `disaster`: power failures, kills, disks that break or run full, and opening again after them
 //! - `deaths`: what the store counts as dead and discarded
+//! - `schedule`: which work in the background goes on between two turns
 //! - `invariants`: what must be so where nothing is uncertain
 //! - `totals`: many runs, and what they came to
 //! - `trace`: all that happened, as a hash or in full
@@ -18,6 +19,7 @@ mod client;
 mod deaths;
 mod disaster;
 mod invariants;
+mod schedule;
 mod time;
 mod totals;
 mod trace;

@@ -18,6 +18,7 @@ use super::answers::Fate;
 use super::client::{Flight, Held};
 use super::deaths::Deaths;
 use super::disaster::{Climate, Weather};
+use super::schedule::Schedule;
 use super::time;
 use super::trace::Trace;
 use crate::mutants::{Mutant, MutantDisk, StoreFault};
@@ -66,6 +67,7 @@ pub(super) struct World {
     pub(super) has_failed: bool,
     pub(super) weather: Weather,
     pub(super) climate: Climate,
+    schedule: Schedule,
     pub(super) uses: Uses,
     /// What the store must have counted as dead or discarded since it was opened.
     pub(super) deaths: Deaths,
@@ -140,6 +142,7 @@ impl World {
             Climate::BadSectors => options.memory_limit = u64::MAX,
             _ => {}
         }
+        let schedule = Schedule::draw(&mut rng);
         World {
             rng,
             clock,
@@ -161,6 +164,7 @@ impl World {
             has_failed: false,
             weather: Weather::default(),
             climate,
+            schedule,
             uses: Uses::of(seed),
             deaths: Deaths::default(),
             is_filled: false,
@@ -251,6 +255,9 @@ impl World {
                 return;
             }
             self.turn();
+            if let Some(running) = &self.running {
+                running.driver.step(0);
+            }
         }
         let wake = self.running.as_ref().map(|running| running.driver.next_wake());
         let text = format!("after {TURNS_TO_REST} turns at one instant the next is due still: {wake:?}");
@@ -290,8 +297,11 @@ impl World {
         let noticed = |ops: &mut Vec<Op>| if is_noticed { std::mem::take(ops) } else { Vec::new() };
         let (abandoned, unread) = (noticed(&mut self.abandoned), noticed(&mut self.unread));
         if let Some(running) = &mut self.running {
-            running.driver.turn();
+            let is_open = running.driver.turn_alone();
             self.is_scarred |= running.engine.counters().damaged > 0;
+            if is_open {
+                self.schedule.go_on(&running.driver, &mut self.rng, &mut self.trace);
+            }
         }
         for op in abandoned {
             self.oracle.abandon(op, now);

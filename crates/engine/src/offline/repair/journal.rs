@@ -16,6 +16,8 @@ use super::{RepairReport, SEGMENT_BYTES, Target};
 use crate::OpenError;
 use crate::cold::ColdSet;
 use crate::disk::LenientDisk;
+use crate::executor::Executor;
+use crate::file_deleter::FileDeleter;
 use crate::journal::batch::{Batch, Carry};
 use crate::journal::format::BatchHeader;
 use crate::journal::record::{Decoder, Fact};
@@ -26,7 +28,6 @@ use crate::manifest::Manifest;
 use crate::offline::segments::{Piece, UNREADABLE, Walk, body, context, missing, segments};
 use crate::offline::stored::core;
 use crate::open::take_in;
-use crate::removal::Removal;
 use crate::report::Cut;
 use crate::shard::step::Step;
 
@@ -55,7 +56,7 @@ pub(super) fn save(
     take_in(&*target.disk, &target.dir, manifest, &mut step, false)?;
     let home = Home {
         disk: Arc::clone(&target.disk),
-        removal: Removal::new(Arc::clone(&target.disk)),
+        deleter: FileDeleter::new(Arc::clone(&target.disk), Executor::without_threads()),
         dir: target.dir.clone(),
         directory: target.directory,
         shard: 0,

@@ -1,0 +1,335 @@
+//! Threads that share a queue of work. A thread is started when there is work for it, and then stays until the pool is closed.
+//!
+//! A pool without threads keeps its work for [stepping](super::stepping).
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use super::threads::{Spawner, give_way};
+use super::{Class, Work};
+
+/// So many items in a slice: some tens of milliseconds of a merge, which is what a flush may wait.
+const SLICE: usize = 64 * 1024;
+
+/// What a thread of a pool does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Role {
+    pub(super) name: &'static str,
+    /// Whether it gives way to threads that serve.
+    pub(super) gives_way: bool,
+    /// The classes that it runs, what it prefers first. All roles of a pool run the same.
+    pub(super) classes: &'static [Class],
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Pool {
+    roles: &'static [Role],
+    spawner: Arc<dyn Spawner>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// There is work, or the pool is closed.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Work of which no thread runs a slice now, the oldest first.
+    works: VecDeque<Arc<Work>>,
+    /// How many threads run a slice now.
+    running: usize,
+    threads: Vec<JoinHandle<()>>,
+    is_closed: bool,
+}
+
+impl Pool {
+    /// A pool of at most one thread for each of `roles`, started in their order by `spawner`.
+    pub(super) fn new(roles: &'static [Role], spawner: Arc<dyn Spawner>) -> Pool {
+        Pool { roles, spawner, shared: Arc::default() }
+    }
+
+    /// Whether there are threads, or may be.
+    pub(super) fn has_threads(&self) -> bool {
+        !self.roles.is_empty()
+    }
+
+    /// Puts work at the end of the queue. It is there also after an error: see [`Pool::start`].
+    pub(super) fn submit(&self, work: Arc<Work>) -> io::Result<()> {
+        let mut state = self.shared.state();
+        if state.is_closed {
+            drop(state);
+            work.wind_up();
+            return Ok(());
+        }
+        state.works.push_back(work);
+        let started = self.start_missing(&mut state);
+        drop(state);
+        // Every thread of the pool can run it.
+        self.shared.changed.notify_one();
+        started
+    }
+
+    /// Starts the threads that work waits for and that are missing.
+    ///
+    /// # Errors
+    /// There is none, and the system starts none.
+    pub(super) fn start(&self) -> io::Result<()> {
+        self.start_missing(&mut self.shared.state())
+    }
+
+    fn start_missing(&self, state: &mut State) -> io::Result<()> {
+        state.forget_over();
+        let wanted = (state.running + state.works.len()).min(self.roles.len());
+        while state.threads.len() < wanted {
+            let role = self.roles[state.threads.len()];
+            let shared = Arc::clone(&self.shared);
+            match self.spawner.spawn(role.name, Box::new(move || shared.run(role))) {
+                Ok(thread) => state.threads.push(thread),
+                Err(error) if state.threads.is_empty() => return Err(error),
+                // The threads that are there do it.
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// The work that waits, the oldest first.
+    pub(super) fn waiting(&self) -> Vec<Arc<Work>> {
+        let mut state = self.shared.state();
+        state.forget_over();
+        state.works.iter().cloned().collect()
+    }
+
+    /// Does all deletions that are left, gives everything else up, and waits for the threads. See [`Executor::close`].
+    ///
+    /// [`Executor::close`]: super::Executor::close
+    pub(super) fn close(&self) {
+        let (works, threads) = {
+            let mut state = self.shared.state();
+            state.is_closed = true;
+            (std::mem::take(&mut state.works), std::mem::take(&mut state.threads))
+        };
+        self.shared.changed.notify_all();
+        works.iter().for_each(|work| work.wind_up());
+        for thread in threads {
+            debug_assert_ne!(
+                thread.thread().id(),
+                std::thread::current().id(),
+                "a task outlives its executor"
+            );
+            // It catches the panics of its tasks.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl State {
+    /// Drops what was given up before a thread came to it.
+    fn forget_over(&mut self) {
+        self.works.retain(|work| !work.is_over());
+    }
+
+    /// The first work of the class that is preferred.
+    fn next(&mut self, role: Role) -> Option<Arc<Work>> {
+        let first = |class: &Class| self.works.iter().position(|work| work.class() == *class);
+        let at = role.classes.iter().find_map(first)?;
+        let work = self.works.remove(at)?;
+        self.running += 1;
+        Some(work)
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread: runs slices until the pool is closed.
+    fn run(&self, role: Role) {
+        if role.gives_way {
+            give_way();
+        }
+        let mut state = self.state();
+        loop {
+            let Some(work) = state.next(role) else {
+                if state.is_closed {
+                    return;
+                }
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(state);
+            let is_over = work.run_slice(SLICE);
+            state = self.state();
+            state.running -= 1;
+            if state.is_closed {
+                drop(state);
+                work.wind_up();
+                state = self.state();
+            } else if !is_over {
+                // Behind others of its class, so that they go on too.
+                state.works.push_back(work);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    use super::super::tests::Countdown;
+    use super::super::{Executor, Handle, SystemThreads, Task, spawn, spawn_detached};
+    use super::*;
+    use dwell_time::Notifier;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[derive(Debug)]
+    struct Told(Sender<()>);
+
+    impl Notifier for Told {
+        fn notify(&self) {
+            // The test may be over.
+            let _ = self.0.send(());
+        }
+    }
+
+    /// Starts no thread while it `is_out`.
+    #[derive(Debug, Default)]
+    struct Few {
+        is_out: AtomicBool,
+        started: AtomicUsize,
+    }
+
+    impl Spawner for Few {
+        fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>> {
+            if self.is_out.load(Ordering::SeqCst) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            self.started.fetch_add(1, Ordering::SeqCst);
+            SystemThreads.spawn(name, work)
+        }
+    }
+
+    fn pool(spawner: Arc<dyn Spawner>) -> (Arc<Executor>, Receiver<()>) {
+        let (tell, told) = channel();
+        (Executor::threads(&spawner, Arc::new(Told(tell))), told)
+    }
+
+    fn result<T>(handle: &mut Handle<T>, told: &Receiver<()>) -> T {
+        loop {
+            if let Some(output) = handle.try_take().unwrap() {
+                return output;
+            }
+            told.recv_timeout(PATIENCE).expect("the event loop is woken");
+        }
+    }
+
+    /// Holds its thread until it is let on.
+    struct Held(Receiver<()>);
+
+    impl Task for Held {
+        type Output = ();
+
+        fn slice(&mut self, _: usize) -> Option<()> {
+            self.0.recv_timeout(PATIENCE).ok()
+        }
+
+        fn panicked(self) {}
+    }
+
+    /// Says that it was run.
+    struct Says(Sender<()>);
+
+    impl Task for Says {
+        type Output = ();
+
+        fn slice(&mut self, _: usize) -> Option<()> {
+            self.0.send(()).ok()
+        }
+
+        fn panicked(self) {}
+    }
+
+    #[test]
+    fn tasks_are_done_and_the_event_loop_is_woken_for_each() {
+        let (executor, told) = pool(Arc::new(SystemThreads));
+        let mut handles: Vec<_> = [Class::Flush, Class::Compaction, Class::Compaction]
+            .into_iter()
+            .map(|class| spawn(&executor, class, Countdown::from(100)).0)
+            .collect();
+        for handle in &mut handles {
+            assert_eq!(result(handle, &told), Ok(101));
+        }
+    }
+
+    #[test]
+    fn prefetch_and_a_flush_go_on_beside_compactions_that_do_not_end() {
+        let (executor, told) = pool(Arc::new(SystemThreads));
+        let ((let_on, held), (let_other, other)) = (channel(), channel());
+        let mut compactions = [held, other].map(|held| spawn(&executor, Class::Compaction, Held(held)).0);
+        let (mut flush, _) = spawn(&executor, Class::Flush, Countdown::from(3));
+        let (prefetch, read) = channel();
+        spawn_detached(&executor, Class::Prefetch, Says(prefetch)).unwrap();
+        read.recv_timeout(PATIENCE).expect("prefetch has a thread of its own");
+        // One slice of a compaction ends, and the flush goes first.
+        let_on.send(()).unwrap();
+        assert_eq!(result(&mut flush, &told), Ok(4));
+        let_other.send(()).unwrap();
+        compactions.iter_mut().for_each(|one| result(one, &told));
+    }
+
+    /// Crash story: 1. the system has no thread left when messages are to be flushed. 2. The flush is never done, though
+    /// there are threads again: puts wait for ever.
+    #[test]
+    fn what_found_no_thread_is_done_when_there_is_one_again() {
+        let few = Arc::new(Few::default());
+        let (executor, told) = pool(few.clone());
+        few.is_out.store(true, Ordering::SeqCst);
+        let (mut flush, submitted) = spawn(&executor, Class::Flush, Countdown::from(3));
+        assert_eq!(submitted.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert!(flush.start().is_err());
+        few.is_out.store(false, Ordering::SeqCst);
+        flush.start().unwrap();
+        assert_eq!(result(&mut flush, &told), Ok(4));
+        assert_eq!(few.started.load(Ordering::SeqCst), 1, "one task needs one thread");
+    }
+
+    #[test]
+    fn a_task_that_panics_ends_and_its_thread_goes_on() {
+        let (executor, told) = pool(Arc::new(SystemThreads));
+        let bad = Countdown { panics_at: Some(2), ..Countdown::from(5) };
+        let (mut failing, _) = spawn(&executor, Class::Flush, bad);
+        assert_eq!(result(&mut failing, &told), Err("at 2".to_owned()));
+        let (mut next, _) = spawn(&executor, Class::Flush, Countdown::from(1));
+        assert_eq!(result(&mut next, &told), Ok(2));
+    }
+
+    #[test]
+    fn closed_it_has_done_the_deletions_with_threads_or_without() {
+        for is_out in [false, true] {
+            let few = Arc::new(Few::default());
+            few.is_out.store(is_out, Ordering::SeqCst);
+            let (executor, _told) = pool(few);
+            let (mut deletion, submitted) = spawn(&executor, Class::Deletion, Countdown::from(100));
+            assert_eq!(submitted.is_err(), is_out);
+            executor.close();
+            assert!(matches!(deletion.try_take(), Ok(Some(Ok(101)))));
+        }
+    }
+}
