@@ -25,7 +25,7 @@ use dwell_model::{QueueName, State, Timestamp};
 use dwell_store::core::{ColdMessage, CopyAt, Died, HandedOver, Reader};
 
 use super::{ColdFile, ColdSet, LaneAt, Spot};
-use crate::due::{Found, LaneState};
+use crate::due::{Entry, Found, LaneState};
 use crate::journal::segment::Place;
 use crate::sealed;
 
@@ -209,11 +209,16 @@ fn dead_lanes(file: &ColdFile, queue: &QueueName) -> Vec<LaneAt> {
 
 /// When an entry died that is dead, or over.
 pub(super) fn died(found: &Found) -> Option<Died> {
-    let at = match found.entry.standing.state {
+    died_at(&found.entry)
+}
+
+/// The same of the entry alone.
+pub(super) fn died_at(entry: &Entry) -> Option<Died> {
+    let at = match entry.standing.state {
         State::Dead(death) => Some(death.at),
-        State::Scheduled | State::Ready | State::Leased(_) => found.entry.standing.expires,
+        State::Scheduled | State::Ready | State::Leased(_) => entry.standing.expires,
     };
-    at.map(|at| (at, found.entry.id))
+    at.map(|at| (at, entry.id))
 }
 
 impl ColdSet {

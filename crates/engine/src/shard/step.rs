@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_model::{Limits, Message, Now, QueueName, Receipt, SettingChange, SettingName, StateKind};
-use dwell_store::core::{Cold, Core, Durability, Log, Peeking, PutRecord, Record, Sweeping, WaiterId};
+use dwell_store::core::{Cold, Core, Durability, Getting, Log, Peeking, PutRecord, Record, Sweeping, WaiterId};
 use dwell_store::{Action, Error, Put, Result, Selection, Settle, Swept, contained};
 
 use super::ahead::Ahead;
@@ -271,8 +271,11 @@ impl Step {
                 Effect::change(reply, core.reschedule(&queue, moves, now, batch))
             }
             Command::Get { queue, targets, dead, reply } => {
-                Effect::look(reply, core.get(&queue, targets, dead, now, batch))
+                return got(core.begin_get(&queue, targets, dead, now, batch), reply);
             }
+            // It would read files for nobody.
+            Command::GetOn(_, reply) if reply.is_canceled() => return Stepped::Quiet,
+            Command::GetOn(get, reply) => return got(core.go_on_getting(get, now, batch), reply),
             Command::Locate(numbers, reply) => Effect::look(reply, core.locate(numbers, now, batch)),
             Command::List { queue, state, after, max, reply } => {
                 let page = core.list(&queue, state, after, max, now, batch);
@@ -433,6 +436,14 @@ fn swept(sweeping: Result<Sweeping>, reply: Reply<Result<Swept>>) -> Stepped {
         Ok(Sweeping::Unfinished(sweep)) => Stepped::GoesOn(Command::GoOn(sweep, reply)),
         Ok(Sweeping::Done(swept)) => Stepped::Answered(Effect::change(reply, Ok(swept))),
         Err(refusal) => Stepped::Answered(Effect::change(reply, Err(refusal))),
+    }
+}
+
+/// A get is over, or looks at more in the next batch.
+fn got(getting: Getting<Place>, reply: Reply<Vec<Result<Message<Place>>>>) -> Stepped {
+    match getting {
+        Getting::Unfinished(get) => Stepped::Behind(Command::GetOn(get, reply)),
+        Getting::Done(answers) => Stepped::Answered(Effect::look(reply, answers)),
     }
 }
 

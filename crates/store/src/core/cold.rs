@@ -112,14 +112,18 @@ pub trait Cold<B> {
     /// What goes out next of those that are cold now.
     fn head(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdHead>;
 
-    /// Hands over the youngest dead message of the queue that had this key and did not give it up, if it is cold and died after
-    /// `after`.
+    /// Looks for the youngest dead message of the queue that had this key, did not give it up, is cold, and died after `after`. Looks
+    /// at about `most` messages, from where `search` is, and says whether these were all that are left; if so, the youngest is handed
+    /// over. A message that has died since the search began may be missing.
     fn dead_by_key(
         &mut self,
         queue: &QueueName,
         key: &Key,
         after: Option<Died>,
-    ) -> Result<Option<ColdMessage<B>>>;
+        most: usize,
+        search: &mut DeadSearch,
+        into: &mut Vec<ColdMessage<B>>,
+    ) -> Result<bool>;
 
     /// Messages of all queues that expire by now go as `expiring` says of their queues, and those that had expired when they were
     /// [ripened](Cold::ripen) die; what dies has its expiry as the instant of its death. Looks at about `most` expiries, and says
@@ -220,6 +224,17 @@ impl<B> Default for Expired<B> {
 
 /// When a message died, and its id: the order in which dead messages are swept.
 pub type Died = (Timestamp, MessageId);
+
+/// How far the search for the youngest of the dead messages that had a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DeadSearch {
+    /// All messages with this number or a lower one were looked at.
+    pub to: Option<Number>,
+    /// The youngest of those, and its number.
+    pub youngest: Option<(Died, Number)>,
+    /// How many messages were looked at.
+    pub looked_at: usize,
+}
 
 /// Who reads the dead messages of a queue in order. Each reader has its own position: a peek, which starts at the first
 /// message, does not reset the position of a sweep.

@@ -116,10 +116,10 @@ use wait::Waiters;
 
 pub use captured::{Captured, Names};
 pub use cold::{
-    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, Expired, Expiring, HandedOver, Placed,
-    Reader, Which,
+    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring, HandedOver,
+    Placed, Reader, Which,
 };
-pub use get::{Peek, Peeking};
+pub use get::{Get, Getting, Peek, Peeking};
 pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody, TokenRecord};
 pub use replay::ReplayError;
 pub use sweep::{Sweep, Sweeping};

@@ -236,11 +236,33 @@ impl Cold<Bytes> for Toy {
         queue: &QueueName,
         key: &Key,
         after: Option<Died>,
-    ) -> Result<Option<ColdMessage<Bytes>>> {
-        let had_it = |copy: &&Copy| copy.cold.message.key.as_ref() == Some(key) && copy.died() > after;
-        let youngest = self.of(queue).filter(had_it).max_by_key(|copy| copy.died());
-        let at = youngest.map(|copy| copy.cold.copy);
-        self.one(at)
+        _: usize,
+        search: &mut DeadSearch,
+        into: &mut Vec<ColdMessage<Bytes>>,
+    ) -> Result<bool> {
+        let had_it = |copy: &&Copy| copy.cold.message.key.as_ref() == Some(key);
+        let found = self.of(queue).filter(had_it).filter_map(|copy| Some((copy.cold.message.number, copy.died()?)));
+        let mut found: Vec<_> = found.filter(|(number, _)| Some(*number) > search.to).collect();
+        found.sort();
+        // As few as may be.
+        if let Some((number, died)) = found.first().copied() {
+            (search.to, search.looked_at) = (Some(number), search.looked_at + 1);
+            if Some(died) > after {
+                search.youngest = search.youngest.max(Some((died, number)));
+            }
+        }
+        if found.len() > 1 {
+            return Ok(false);
+        }
+        let Some((_, number)) = search.youngest.filter(|(died, _)| Some(*died) > after) else { return Ok(true) };
+        let youngest = self.of(queue).find(|copy| copy.is_dead() && copy.cold.message.number == number);
+        let Some(at) = youngest.map(|copy| copy.cold.copy) else {
+            // It is not there any more.
+            *search = DeadSearch { looked_at: search.looked_at, ..DeadSearch::default() };
+            return Ok(false);
+        };
+        into.extend(self.one(Some(at))?);
+        Ok(true)
     }
 
     fn expire(
