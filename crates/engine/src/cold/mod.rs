@@ -638,6 +638,13 @@ impl ColdSet {
             if !file.over.has(spot.ordinal) && !file.was_dead(spot.ordinal) {
                 continue;
             }
+            // What is known of its lane may say enough.
+            let lane = u32::try_from(file.file.lane_of(spot.ordinal)).expect("lanes are counted in 32 bits");
+            let least = search.youngest.map(|(died, _)| died).max(after);
+            let deaths = self.deaths.get(&LaneAt { file: spot.file, lane });
+            if deaths.zip(least).is_some_and(|((_, last), (least, _))| *last < least) {
+                continue;
+            }
             let Found { entry, .. } = self.blocks.entry(file, spot.ordinal)?;
             let had_it = entry.queue == *queue && entry.own_key() == Some(key);
             let died = dead::died_at(entry).filter(|died| had_it && Some(*died) > after);
@@ -822,6 +829,10 @@ impl Cold<Place> for ColdSet {
         into: &mut Expired<Place>,
     ) -> bool {
         self.expire_some(now, most, expiring, into)
+    }
+
+    fn is_behind_in(&self, queue: &QueueName, now: Now) -> bool {
+        self.has_fresh_in(queue, now)
     }
 
     fn expire_unread(

@@ -133,18 +133,20 @@ impl Step {
     }
 
     /// Whether a command goes by all that is pending or dead in a queue of which some may have expired that was not come to:
-    /// it would have to do at once what is to be done in slices.
-    fn is_too_early(&self, command: &Command) -> bool {
+    /// it would have to do at once what is to be done in slices. What has expired in other queues holds it up only where it changes
+    /// what becomes of messages that expire.
+    fn is_too_early(&mut self, command: &Command, now: Now, batch: &mut Batch) -> bool {
+        let (core, log) = (&self.core, &mut Told { batch, cold: &mut self.cold });
         match command {
             Command::List { queue, .. }
             | Command::Stats(queue, _)
             | Command::Peek(queue, ..)
             | Command::Revive(queue, Selection::All | Selection::Oldest(_), ..)
             | Command::Discard(queue, Selection::All | Selection::Oldest(_), _)
-            | Command::Purge(queue, _) => self.core.is_behind_in(queue),
+            | Command::Purge(queue, _) => core.is_behind_in(queue, now, log),
             // Only if it is refused otherwise.
             Command::Put { puts, .. } => {
-                puts.iter().any(|put| self.core.is_full_behind(&put.queue, puts.len()))
+                puts.iter().any(|put| core.is_full_behind(&put.queue, puts.len(), now, log))
             }
             // All files are ripened by it.
             Command::Configure(_, changes, _) => changes.iter().any(is_of_expiry),
@@ -190,7 +192,9 @@ impl Step {
         if let Command::GiveBack(receipts) = command {
             return self.give_back(receipts, now, batch);
         }
-        if self.is_behind(&command, now, batch) || self.core.is_behind() && self.is_too_early(&command) {
+        if self.is_behind(&command, now, batch)
+            || self.core.is_behind() && self.is_too_early(&command, now, batch)
+        {
             if let Command::Take { take, .. } = &command
                 && take.wait_ms > 0
             {

@@ -210,6 +210,8 @@ pub struct Core<B> {
     /// Whether cold messages have expired that no slice has come to yet, and how often that has begun to be so.
     is_behind: bool,
     fell_behind: u64,
+    /// Queues of which what goes out first is not looked for before what has expired in them was come to. Some may be gone.
+    given_up: Vec<u32>,
     /// Whether the call has not come to what is behind expired messages.
     gave_up: bool,
     /// The wall time of the batch that is replayed.
@@ -290,6 +292,7 @@ impl<B: StoredBody> Core<B> {
             replaying: Timestamp::MIN,
             is_behind: false,
             fell_behind: 0,
+            given_up: Vec::new(),
             gave_up: false,
             call: 0,
             entries: Slab::new(),

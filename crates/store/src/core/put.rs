@@ -64,10 +64,10 @@ impl<B: StoredBody> Core<B> {
         }
         if let Err(full) = self.check_room(queue, &put.queue, owner, max_pending) {
             // What has expired takes no room, whether it was come to or not.
-            if !self.is_behind_in(&put.queue) {
+            if !self.is_behind_of(queue, now, log) {
                 return Err(full);
             }
-            self.expire_cold(now, log);
+            self.expire_cold_of(queue, now, log);
             self.check_room(queue, &put.queue, owner, max_pending)?;
         }
         let (id, number) = self.next_identity(due)?;

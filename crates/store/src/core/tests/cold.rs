@@ -276,6 +276,11 @@ impl Cold<Bytes> for Toy {
         self.let_expire(now, most.min(2), expiring, into)
     }
 
+    fn is_behind_in(&self, queue: &QueueName, now: Now) -> bool {
+        let is_readable = |copy: &&Copy| !self.unreadable.contains(&copy.cold.copy);
+        self.over(now).filter(is_readable).any(|copy| copy.cold.message.queue == *queue)
+    }
+
     fn expire_unread(
         &mut self,
         queue: &QueueName,
