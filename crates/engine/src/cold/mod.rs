@@ -32,7 +32,7 @@ mod stream;
 mod tests;
 mod walk;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
@@ -157,6 +157,8 @@ pub(crate) struct ColdSet {
     graves: usize,
     /// For retention nothing is needed that died after this.
     retain_until: Option<Died>,
+    /// Queues of which dead messages were passed over for retention, since they could not be read.
+    passed_over: BTreeSet<QueueName>,
     /// Whether nothing that is due may be handed over, since too much waits in memory to be written.
     is_full: bool,
     /// Whether nothing may be handed over that has expired and was set aside: it would wait there too.
@@ -204,6 +206,7 @@ impl ColdSet {
             deaths: BTreeMap::new(),
             graves: graves.max(1),
             retain_until: None,
+            passed_over: BTreeSet::new(),
             is_full: false,
             is_tight: false,
             failed: None,
@@ -882,6 +885,10 @@ impl Cold<Place> for ColdSet {
         self.retain_until = until;
     }
 
+    fn has_passed_over(&self, queue: &QueueName) -> bool {
+        self.passed_over.contains(queue)
+    }
+
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {
         let found = self.count(queue, ripe);
         self.tell(found)
@@ -896,6 +903,9 @@ impl Cold<Place> for ColdSet {
         self.flows.retain(|flow| flow.queue != *queue);
         self.bodies.forget(queue);
         self.walks.retain(|walk| which == Which::Pending || !walk.is_of(queue));
+        if which == Which::Dead {
+            self.passed_over.remove(queue);
+        }
         let Some(queued) = self.by_queue.get_mut(queue) else { return };
         if which == Which::Pending {
             // None of its lanes has anything: to find that out lane by lane would be for the next take.

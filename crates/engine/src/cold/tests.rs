@@ -1249,3 +1249,33 @@ fn the_youngest_of_many_dead_that_had_a_key_is_found_a_few_a_call() {
     let read = beside.cold.dead_by_key(&queue(), &key, None, 64, &mut DeadSearch::default(), &mut found);
     assert!(matches!(read, Err(Error::Unavailable { .. })) && found.is_empty());
 }
+
+/// Crash story: 1. A block among the oldest dead of a queue cannot be read. 2. Retention of the queue stopped there, for as long.
+#[test]
+fn what_cannot_be_read_keeps_none_of_the_others_from_their_end() {
+    let mut beside = Beside::new(8, 64, 1_000);
+    beside.add(&(0..400).map(|due| Drawn { state: 2, priority: 0, due, body_len: 300 }).collect::<Vec<_>>());
+    let file = Arc::clone(&beside.cold.files()[&1].file);
+    beside.disk.unreadable_at(file.path(), 40_000, 1);
+    let ask = |beside: &mut Beside, reader: Reader| -> dwell_store::Result<usize> {
+        let mut handed = Vec::new();
+        for _ in 0..100 {
+            let after = handed.iter().filter_map(|one: &ColdMessage<Place>| match one.message.standing.state {
+                State::Dead(death) => Some((death.at, one.message.id)),
+                _ => None,
+            });
+            let (after, anew) = (after.max(), handed.is_empty());
+            if beside.cold.dead(&queue(), reader, after, anew, 64, &mut handed)? == HandedOver::All {
+                return Ok(handed.len());
+            }
+        }
+        panic!("it comes to no end");
+    };
+    assert!(matches!(ask(&mut beside, Reader::Sweep), Err(Error::Unavailable { .. })), "who asks for all is told");
+    let some = ask(&mut beside, Reader::Retention).unwrap();
+    assert!((200..400).contains(&some), "{some} of 400");
+    assert!(beside.cold.has_passed_over(&queue()) && beside.cold.take_failure().is_some());
+    beside.disk.heal_rot(|_| true);
+    assert_eq!(ask(&mut beside, Reader::Retention).unwrap(), 400 - some, "and the rest when it can be read again");
+    assert!(!beside.cold.has_passed_over(&queue()));
+}

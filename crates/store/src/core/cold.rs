@@ -177,6 +177,12 @@ pub trait Cold<B> {
     /// [`Reader::Retention`] needs nothing from now on that died after this one: what is known to have died later need not be read for it.
     fn retain_until(&mut self, _until: Option<Died>) {}
 
+    /// Whether dead messages of this queue were passed over for [`Reader::Retention`], which is not held up by what cannot be read. They
+    /// are looked for again when it is asked for the first ones anew.
+    fn has_passed_over(&self, _queue: &QueueName) -> bool {
+        false
+    }
+
     /// How many are cold.
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts>;
 
