@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dwell_delivery::{Error, Failure, Fired, Job, Ladder, Lane, Outcome, Rate, Worker};
-use dwell_model::{AttemptLimit, DeathReason, Limits, Message, OnExpiry, QueueName, Setting, State, Timestamp};
+use dwell_model::{
+    AttemptLimit, DeathReason, Limits, Message, OnExpiry, QueueName, Setting, State, Timestamp,
+};
 use dwell_store::{
     Action, Delivery, Json, MemoryStore, Put, PutAnswer, Queue, Result as StoreResult, Settle, Settled,
     Store, Take, Target, When, async_trait, delegate_store,

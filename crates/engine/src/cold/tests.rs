@@ -8,7 +8,9 @@ use bytes::Bytes;
 use dwell_model::{
     Counts, Death, DeathReason, Headers, MessageId, Number, QueueName, Standing, State, Timestamp,
 };
-use dwell_store::core::{Cold, ColdHead, CopyAt, DeadSearch, Died, Expired, Expiring, HandedOver, Reader, Which};
+use dwell_store::core::{
+    Cold, ColdHead, CopyAt, DeadSearch, Died, Expired, Expiring, HandedOver, Reader, Which,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -1194,7 +1196,9 @@ fn the_youngest_of_many_dead_that_had_a_key_is_found_a_few_a_call() {
     let count = 5_000;
     // Each file has some of them, and each run of keys some of each file.
     for _ in 0..2 {
-        beside.add(&(0..count / 2).map(|due| Drawn { state: 2, priority: 0, due, body_len: 10 }).collect::<Vec<_>>());
+        beside.add(
+            &(0..count / 2).map(|due| Drawn { state: 2, priority: 0, due, body_len: 10 }).collect::<Vec<_>>(),
+        );
     }
     let mut homes: Vec<_> = beside.known.iter().map(home_of).collect();
     homes.sort_unstable();
@@ -1206,7 +1210,8 @@ fn the_youngest_of_many_dead_that_had_a_key_is_found_a_few_a_call() {
     let keys = vec![run(&beside, 1, &pairs(0)), run(&beside, 2, &pairs(1))];
     let numbers = vec![run(&beside, 3, &homes)];
     beside.cold.set_runs(numbers, keys);
-    let mut deaths: Vec<_> = beside.known.iter().map(|known| (died(&known.entry).unwrap(), known.copy)).collect();
+    let mut deaths: Vec<_> =
+        beside.known.iter().map(|known| (died(&known.entry).unwrap(), known.copy)).collect();
     deaths.sort_unstable();
     let mut search = DeadSearch::default();
     let mut ask = |beside: &mut Beside, after: Option<Died>| {
@@ -1260,10 +1265,11 @@ fn what_cannot_be_read_keeps_none_of_the_others_from_their_end() {
     let ask = |beside: &mut Beside, reader: Reader| -> dwell_store::Result<usize> {
         let mut handed = Vec::new();
         for _ in 0..100 {
-            let after = handed.iter().filter_map(|one: &ColdMessage<Place>| match one.message.standing.state {
-                State::Dead(death) => Some((death.at, one.message.id)),
-                _ => None,
-            });
+            let after =
+                handed.iter().filter_map(|one: &ColdMessage<Place>| match one.message.standing.state {
+                    State::Dead(death) => Some((death.at, one.message.id)),
+                    _ => None,
+                });
             let (after, anew) = (after.max(), handed.is_empty());
             if beside.cold.dead(&queue(), reader, after, anew, 64, &mut handed)? == HandedOver::All {
                 return Ok(handed.len());
@@ -1271,11 +1277,18 @@ fn what_cannot_be_read_keeps_none_of_the_others_from_their_end() {
         }
         panic!("it comes to no end");
     };
-    assert!(matches!(ask(&mut beside, Reader::Sweep), Err(Error::Unavailable { .. })), "who asks for all is told");
+    assert!(
+        matches!(ask(&mut beside, Reader::Sweep), Err(Error::Unavailable { .. })),
+        "who asks for all is told"
+    );
     let some = ask(&mut beside, Reader::Retention).unwrap();
     assert!((200..400).contains(&some), "{some} of 400");
     assert!(beside.cold.has_passed_over(&queue()) && beside.cold.take_failure().is_some());
     beside.disk.heal_rot(|_| true);
-    assert_eq!(ask(&mut beside, Reader::Retention).unwrap(), 400 - some, "and the rest when it can be read again");
+    assert_eq!(
+        ask(&mut beside, Reader::Retention).unwrap(),
+        400 - some,
+        "and the rest when it can be read again"
+    );
     assert!(!beside.cold.has_passed_over(&queue()));
 }

@@ -202,7 +202,11 @@ impl<V: Value> Run<V> {
                 if found == key && Some(value) > after && values.len() < most {
                     values.push(value);
                 }
-                if found > key || values.len() >= most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                if found > key || values.len() >= most {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
             })?;
             if values.len() >= most {
                 break;

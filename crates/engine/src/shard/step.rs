@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_model::{Limits, Message, Now, QueueName, Receipt, SettingChange, SettingName, StateKind};
-use dwell_store::core::{Cold, Core, Durability, Getting, Log, Peeking, PutRecord, Record, Sweeping, WaiterId};
+use dwell_store::core::{
+    Cold, Core, Durability, Getting, Log, Peeking, PutRecord, Record, Sweeping, WaiterId,
+};
 use dwell_store::{Action, Error, Put, Result, Selection, Settle, Swept, contained};
 
 use super::ahead::Ahead;

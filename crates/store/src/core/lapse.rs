@@ -48,7 +48,14 @@ impl Slice {
     pub(super) fn of(config: &CoreConfig) -> Slice {
         let leases = config.lapsed_a_call;
         let (bytes, moves) = (config.lapsed_bytes_a_call, leases.saturating_mul(MOVES_A_LEASE));
-        Slice { leases, bytes, moves, tokens: SWEPT_AT_CAP, retained: config.swept_a_call, looked_at: LOOKED_AT }
+        Slice {
+            leases,
+            bytes,
+            moves,
+            tokens: SWEPT_AT_CAP,
+            retained: config.swept_a_call,
+            looked_at: LOOKED_AT,
+        }
     }
 
     pub(super) fn is_used_up(&self) -> bool {

@@ -116,8 +116,8 @@ use wait::Waiters;
 
 pub use captured::{Captured, Names};
 pub use cold::{
-    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring, HandedOver,
-    Placed, Reader, Which,
+    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring,
+    HandedOver, Placed, Reader, Which,
 };
 pub use get::{Get, Getting, Peek, Peeking};
 pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody, TokenRecord};

@@ -62,7 +62,11 @@ pub fn an_ended_lease_waits_for_the_backoff_after_a_lapse(factory: &Factory) {
     stage.advance(due.ms_since(stage.now()));
     let again = stage.taken_for(3_600_000);
     let settled = expire(&stage, lease_ref(&again));
-    assert_eq!(settled, Ok(Settled::Dead(dwell_model::DeathReason::AttemptsSpent)), "the last one waits for none");
+    assert_eq!(
+        settled,
+        Ok(Settled::Dead(dwell_model::DeathReason::AttemptsSpent)),
+        "the last one waits for none"
+    );
 }
 
 pub fn an_expired_message_whose_lease_is_ended_is_gone_where_its_queue_drops_what_expires(factory: &Factory) {

@@ -241,7 +241,8 @@ impl Cold<Bytes> for Toy {
         into: &mut Vec<ColdMessage<Bytes>>,
     ) -> Result<bool> {
         let had_it = |copy: &&Copy| copy.cold.message.key.as_ref() == Some(key);
-        let found = self.of(queue).filter(had_it).filter_map(|copy| Some((copy.cold.message.number, copy.died()?)));
+        let found =
+            self.of(queue).filter(had_it).filter_map(|copy| Some((copy.cold.message.number, copy.died()?)));
         let mut found: Vec<_> = found.filter(|(number, _)| Some(*number) > search.to).collect();
         found.sort();
         // As few as may be.
@@ -254,7 +255,9 @@ impl Cold<Bytes> for Toy {
         if found.len() > 1 {
             return Ok(false);
         }
-        let Some((_, number)) = search.youngest.filter(|(died, _)| Some(*died) > after) else { return Ok(true) };
+        let Some((_, number)) = search.youngest.filter(|(died, _)| Some(*died) > after) else {
+            return Ok(true);
+        };
         let youngest = self.of(queue).find(|copy| copy.is_dead() && copy.cold.message.number == number);
         let Some(at) = youngest.map(|copy| copy.cold.copy) else {
             // It is not there any more.
