@@ -1281,6 +1281,7 @@ fn what_cannot_be_read_keeps_none_of_the_others_from_their_end() {
         matches!(ask(&mut beside, Reader::Sweep), Err(Error::Unavailable { .. })),
         "who asks for all is told"
     );
+    assert!(beside.cold.take_failure().is_some());
     let some = ask(&mut beside, Reader::Retention).unwrap();
     assert!((200..400).contains(&some), "{some} of 400");
     assert!(beside.cold.has_passed_over(&queue()) && beside.cold.take_failure().is_some());
