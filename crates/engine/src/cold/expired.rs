@@ -572,7 +572,7 @@ impl ColdSet {
     }
 
     fn fresh_lanes(&self, queue: &QueueName, now: Now) -> impl Iterator<Item = &LaneAt> {
-        let lanes = self.by_queue.get(queue).map_or(&[][..], |queued| &queued.lanes);
+        let lanes = self.by_queue.get(queue).map_or(&[][..], |queued| queued.lanes.as_slice());
         lanes.iter().filter(move |at| self.files[&at.file].has_fresh_in(at.lane as usize, now))
     }
 
