@@ -762,6 +762,43 @@ fn a_list_lets_what_is_cold_expire_only_where_some_of_its_queue_may() {
     assert!(!rig.core.is_behind());
 }
 
+/// Crash story: 1. Many messages expire in one queue. 2. Another one has cold messages too. 3. Its calls saw to all that had expired, in
+/// one go, or waited until that was done.
+#[test]
+fn what_has_expired_in_one_queue_is_nothing_to_another_that_has_cold_messages() {
+    let mut rig = Rig::new();
+    for i in 0..40 {
+        rig.put(Put { expires: Some(at(50)), ..put_to("q").after_ms(10) }, now(0)).unwrap();
+        // The last of all expires with them.
+        let expires = (i == 39).then(|| at(50));
+        rig.put(Put { expires, ..put_to("other").after_ms(10) }, now(0)).unwrap();
+    }
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    assert!(!rig.call(|core, log| core.catch_up(now(60), log)));
+    let is_behind =
+        |rig: &mut Rig, name: &str| rig.call(|core, log| core.is_behind_in(&queue(name), now(60), log));
+    assert!(is_behind(&mut rig, "q") && is_behind(&mut rig, "other"), "one has expired in either");
+    while is_behind(&mut rig, "other") {
+        rig.call(|core, log| core.catch_up(now(60), log));
+    }
+    assert_eq!(count(&mut rig, "other", 60), (39, 1));
+    let mut rig = Rig::new();
+    for _ in 0..40 {
+        rig.put(Put { expires: Some(at(50)), ..put_to("q").after_ms(10) }, now(0)).unwrap();
+        rig.put(put_to("other").after_ms(10), now(0)).unwrap();
+    }
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    assert!(!rig.call(|core, log| core.catch_up(now(60), log)));
+    assert!(is_behind(&mut rig, "q") && !is_behind(&mut rig, "other"));
+    assert_eq!(list(&mut rig, "other", StateKind::Ready, 60), Ok(9));
+    assert_eq!(rig.call(|core, log| core.purge(&queue("other"), now(60), log)), Ok(40));
+    assert!(rig.core.is_behind() && is_behind(&mut rig, "q"), "nothing else was seen to");
+    assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(60), log)), Ok(0));
+    assert!(!is_behind(&mut rig, "q"), "it is seen to for its own call");
+}
+
 /// A core of which two dead messages are looked at in one call, with six in `q`, all cold, that died at 1 to 6.
 fn with_dead() -> (Rig, Checkpoint, Vec<MessageId>) {
     let config = CoreConfig { swept_a_call: 2, ..CoreConfig::new(Limits::default(), 7) };
