@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dwell_store::{Action, Error, Settle, Settled};
+use dwell_store::{Error, Settle, Settled};
 use tokio::sync::mpsc;
 
 use super::lane::Event;

@@ -314,6 +314,7 @@ fn a_get_of_the_youngest_of_many_dead_leaves_turns_to_others() {
     // In one call each is found.
     let targets = ["often", "none", "rare"].map(|key| Target::Key(key.parse().unwrap())).to_vec();
     let answers = store.run(engine.get(queue("q"), targets, true));
-    let bodies: Vec<_> = answers.into_iter().map(|answer| answer.ok().map(|message| message.body)).collect();
-    assert_eq!(bodies, [Some(format!("{count}").into()), None, Some("0".into())]);
+    let bodies = answers.into_iter().map(|answer| answer.ok().map(|message| message.body.to_vec()));
+    let expected = [Some(count.to_string().into_bytes()), None, Some(b"0".to_vec())];
+    assert_eq!(bodies.collect::<Vec<_>>(), expected);
 }
