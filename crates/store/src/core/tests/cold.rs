@@ -13,8 +13,8 @@ use proptest::prelude::*;
 use super::random::{Call, Walk, any_call_without_retention, config};
 use super::*;
 use crate::core::{
-    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, Expired, Expiring, HandedOver, Placed,
-    Reader, WaiterId, Which,
+    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring,
+    HandedOver, Placed, Reader, WaiterId, Which,
 };
 use crate::{Error, Forecast, Selection, StateCounts, When};
 
