@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dwell_delivery::{Error, Failure, Fired, Job, Ladder, Lane, Outcome, Rate, Worker};
-use dwell_model::{AttemptLimit, DeathReason, Limits, Message, QueueName, Setting, State, Timestamp};
+use dwell_model::{
+    AttemptLimit, DeathReason, Limits, Message, OnExpiry, QueueName, Setting, State, Timestamp,
+};
 use dwell_store::{
     Action, Delivery, Json, MemoryStore, Put, PutAnswer, Queue, Result as StoreResult, Settle, Settled,
     Store, Take, Target, When, async_trait, delegate_store,
@@ -470,6 +472,30 @@ async fn the_token_fires_when_the_lease_is_over_and_the_outcome_is_thrown_away()
     running.stop().await;
     assert!(stage.queue("q").get(put.id).await.is_err(), "the second attempt has done it");
     assert_eq!((stats.lost(), stats.buried(), stats.done()), (1, 0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_message_that_has_expired_is_not_done_where_its_queue_drops_what_expires() {
+    let stage = Stage::manual();
+    stage.queue("q").set(Setting::OnExpiry(OnExpiry::Drop)).await.unwrap();
+    let expires = Some(stage.manual.now().wall.after(1_000).unwrap());
+    let put = Put { expires, ..Put::new("q".parse().unwrap(), "m") };
+    let put = stage.store.put(vec![put]).await.pop().unwrap().unwrap();
+    let manual = stage.manual.clone();
+    let handler = move |_: Job| {
+        let manual = manual.clone();
+        async move {
+            manual.advance(1_000);
+            Outcome::Retry { error: "it fails".into(), after: None }
+        }
+    };
+    let worker = stage.worker().lane(Lane::new("q", handler).concurrency(1));
+    let stats = worker.stats().remove(0);
+    let running = start(worker);
+    eventually(async || stats.retried() == 1).await;
+    running.stop().await;
+    assert!(stage.queue("q").get(put.id).await.is_err(), "it is gone");
+    assert_eq!((stats.done(), stats.retried(), stats.lost()), (0, 1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

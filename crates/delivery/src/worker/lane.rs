@@ -44,7 +44,7 @@ pub(super) enum Event {
         keeps_slot: bool,
     },
     /// The store has answered a settlement.
-    Settled { held: Held, answer: dwell_store::Result<Settled>, is_release: bool, keeps_slot: bool },
+    Settled { held: Held, answer: dwell_store::Result<Settled>, action: Action, keeps_slot: bool },
     /// A handler that had exceeded its time has returned, or the worker ends without it.
     Freed { bytes: usize },
     /// The worker ends, and a blocking handler still runs: its message is left to its lease.
@@ -377,8 +377,8 @@ impl LaneTask {
             Event::Handled { held, outcome, is_said, keeps_slot } => {
                 self.handled(held, outcome, is_said, keeps_slot);
             }
-            Event::Settled { held, answer, is_release, keeps_slot } => {
-                self.settled(&held, answer, is_release);
+            Event::Settled { held, answer, action, keeps_slot } => {
+                self.settled(&held, &answer, &action);
                 self.leave(held.is_suspect);
                 if !keeps_slot {
                     self.vacate(held.bytes());
@@ -460,20 +460,21 @@ impl LaneTask {
         self.breaker.wake_at_ms().map(|at_ms| Duration::from_millis(at_ms.saturating_sub(now_ms)))
     }
 
-    fn settled(&mut self, held: &Held, answer: dwell_store::Result<Settled>, is_release: bool) {
+    fn settled(&mut self, held: &Held, answer: &dwell_store::Result<Settled>, action: &Action) {
         let stats = &self.spec.stats;
-        if let (Ok(Settled::Scheduled(at)), true) = (&answer, self.spec.bounds.is_strict) {
+        if let (Ok(Settled::Scheduled(at)), true) = (answer, self.spec.bounds.is_strict) {
             // At this moment the store's clock reads `at` at least.
             let after_ms = at.ms_since(held.delivery.taken_at);
             // Both clocks leave out parts of a millisecond.
             self.capacity.hold(held.id(), held.answered_ms.saturating_add(after_ms).saturating_add(1));
         }
-        match answer {
-            Ok(Settled::Gone) => count(&stats.done),
-            Ok(Settled::Dead(dwell_model::DeathReason::Buried)) => count(&stats.buried),
-            Ok(_) if is_release => count(&stats.released),
-            Ok(_) => count(&stats.retried),
-            Err(_) => count(&stats.lost),
+        // Whatever has become of the message by it: one that has expired meanwhile is dead or gone, and not done.
+        match (answer, action) {
+            (Err(_), _) => count(&stats.lost),
+            (Ok(_), Action::Ack) => count(&stats.done),
+            (Ok(_), Action::Bury { .. }) => count(&stats.buried),
+            (Ok(_), Action::Release { .. }) => count(&stats.released),
+            (Ok(_), Action::Retry { .. } | Action::Extend { .. }) => count(&stats.retried),
         }
     }
 

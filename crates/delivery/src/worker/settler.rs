@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dwell_store::{Action, Error, Settle, Settled};
+use dwell_store::{Error, Settle, Settled};
 use tokio::sync::mpsc;
 
 use super::lane::Event;
@@ -85,8 +85,7 @@ fn no_answer() -> Error {
 impl Request {
     fn answer(self, answer: Result<Settled, Error>) {
         let Request { settle, held, keeps_slot, lane, .. } = self;
-        let is_release = matches!(settle.action, Action::Release { .. });
         // A lane that has gone has nothing to hear.
-        let _ = lane.send(Event::Settled { held, answer, is_release, keeps_slot });
+        let _ = lane.send(Event::Settled { held, answer, action: settle.action, keeps_slot });
     }
 }

@@ -9,6 +9,9 @@
 //! Reading takes time, so each call reads half a megabyte or so, and says if there is more to read before anything can be
 //! handed over.
 //!
+//! For [retention](Reader::Retention) a place that cannot be read holds nothing up: what lies there is passed over, and looked for again
+//! by the next window. Whoever asked for messages by name or order hears of it instead.
+//!
 //! # Ground rules
 //! 1. Every cold dead message of the queue that died between where it was asked from last and the window's end is in the
 //!    window, or was put back since and is remembered beside it; but for those that have expired since it was begun.
@@ -20,19 +23,22 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet};
+use std::ops::Range;
 
 use dwell_model::{QueueName, State, Timestamp};
 use dwell_store::core::{ColdMessage, CopyAt, Died, HandedOver, Reader};
 
 use super::{ColdFile, ColdSet, LaneAt, Spot};
-use crate::due::{Found, LaneState};
+use crate::due::{Entry, Found, LaneState};
 use crate::journal::segment::Place;
-use crate::sealed;
+use crate::sealed::{self, ReadError};
 
 /// A call reads about so many pieces of 256 KiB to fill a window,
 const PIECES: usize = 2;
 /// or out of so many blocks what it hands over.
 const BLOCKS: usize = 48;
+/// After so many blocks of a piece that could not be read the rest of it is passed over untried.
+const FAILURES: usize = 4;
 /// So many windows are kept for sweeps: one of the oldest sweep, which the others do not displace, one for all others, and one for
 /// what is past its retention,
 const SWEEPS: usize = 3;
@@ -80,6 +86,8 @@ struct Scan {
     has_more: bool,
     /// No further the window may go: what was put back behind this is not remembered.
     to: HandedOver,
+    /// Whether what cannot be read is passed over.
+    passes_over: bool,
 }
 
 impl Scan {
@@ -207,13 +215,37 @@ fn dead_lanes(file: &ColdFile, queue: &QueueName) -> Vec<LaneAt> {
     dead.map(|(lane, _)| LaneAt { file: file.file.name().number, lane }).collect()
 }
 
+/// Reads the blocks of a piece one by one, as far as they can be.
+fn read_singly(file: &ColdFile, piece: Range<u32>, found: &mut Vec<Found>) -> sealed::Result<()> {
+    let (mut next, mut failures) = (piece.start, 0);
+    while next < piece.end && failures < FAILURES {
+        let end = file.file.ordinals_of(file.file.block_of(next)).end.min(piece.end);
+        let before = found.len();
+        match file.file.read(next..end, found) {
+            Ok(()) => {}
+            Err(error) if error.is_of_the_place() => {
+                found.truncate(before);
+                failures += 1;
+            }
+            Err(error) => return Err(error),
+        }
+        next = end;
+    }
+    Ok(())
+}
+
 /// When an entry died that is dead, or over.
 pub(super) fn died(found: &Found) -> Option<Died> {
-    let at = match found.entry.standing.state {
+    died_at(&found.entry)
+}
+
+/// The same of the entry alone.
+pub(super) fn died_at(entry: &Entry) -> Option<Died> {
+    let at = match entry.standing.state {
         State::Dead(death) => Some(death.at),
-        State::Scheduled | State::Ready | State::Leased(_) => found.entry.standing.expires,
+        State::Scheduled | State::Ready | State::Leased(_) => entry.standing.expires,
     };
-    at.map(|at| (at, found.entry.id))
+    at.map(|at| (at, entry.id))
 }
 
 impl ColdSet {
@@ -259,11 +291,27 @@ impl ColdSet {
         // In their order, each block is read once.
         let mut spots: Vec<Spot> = graves.iter().map(|(_, spot)| *spot).collect();
         spots.sort_unstable();
-        // What can not be read is to be found again, so the walk ends here then.
-        let found = self.read_all(&spots)?;
-        self.hand_over(found, into);
+        match self.read_all(&spots) {
+            Ok(found) => self.hand_over(found, into),
+            Err(error) if reader == Reader::Retention && error.is_of_the_place() => {
+                for spot in spots {
+                    match self.read_all(&[spot]) {
+                        Ok(found) => self.hand_over(found, into),
+                        Err(error) => self.pass_over(queue, error),
+                    }
+                }
+            }
+            // What can not be read is to be found again, so the walk ends here then.
+            Err(error) => return Err(error),
+        }
         self.keep_walk(walk);
         Ok(to)
+    }
+
+    /// Something was passed over for retention that could not be read.
+    fn pass_over(&mut self, queue: &QueueName, error: ReadError) {
+        self.failed = Some(error);
+        self.passed_over.insert(queue.clone());
     }
 
     /// What may not have all that are dead now is begun anew.
@@ -300,7 +348,7 @@ impl ColdSet {
             None => self.begin_scan(walk),
         };
         for _ in 0..PIECES {
-            if !self.read_piece(&mut scan)? {
+            if !self.read_piece(&walk.queue, &mut scan)? {
                 let Scan { oldest, has_more, to, .. } = scan;
                 let last = oldest.peek().map(|(died, _)| *died);
                 let found = if has_more { HandedOver::To(last) } else { HandedOver::All };
@@ -317,6 +365,10 @@ impl ColdSet {
         // What was put back before lies where it is read.
         walk.back.clear();
         walk.window = BinaryHeap::new();
+        let passes_over = walk.reader == Reader::Retention;
+        if passes_over {
+            self.passed_over.remove(&walk.queue);
+        }
         let mut lanes = self.lanes_of(&walk.queue);
         lanes.retain(|at| self.has_dead_in(*at));
         // Many queues keep their dead for as long, and each has a few every minute whose time is over: not all are read for these.
@@ -339,11 +391,12 @@ impl ColdSet {
             oldest: BinaryHeap::new(),
             has_more: false,
             to,
+            passes_over,
         }
     }
 
     /// Reads some more; false if nothing is left to be read.
-    fn read_piece(&mut self, scan: &mut Scan) -> sealed::Result<bool> {
+    fn read_piece(&mut self, queue: &QueueName, scan: &mut Scan) -> sealed::Result<bool> {
         let is_full = scan.oldest.len() >= self.graves;
         // What need not be read costs nothing.
         let at = loop {
@@ -370,8 +423,18 @@ impl ColdSet {
             return Ok(true);
         };
         let to = file.file.piece_end(from).min(range.end);
-        let mut found = Vec::new();
-        file.file.read(from..to, &mut found)?;
+        let (mut found, mut failed) = (Vec::new(), None);
+        match file.file.read(from..to, &mut found) {
+            Ok(()) => {}
+            Err(error) if scan.passes_over && error.is_of_the_place() => {
+                found.clear();
+                failed = Some(error);
+                read_singly(file, from..to, &mut found)?;
+                // When all of the lane have died is not known then.
+                scan.has_missed = true;
+            }
+            Err(error) => return Err(error),
+        }
         scan.at = to;
         let is_meant = |ordinal: u32| if is_dead { !file.out.has(ordinal) } else { file.over.has(ordinal) };
         let live = found.iter().filter(|found| is_meant(found.ordinal));
@@ -386,6 +449,9 @@ impl ColdSet {
                 scan.oldest.pop();
                 scan.has_more = true;
             }
+        }
+        if let Some(error) = failed {
+            self.pass_over(queue, error);
         }
         Ok(true)
     }
@@ -541,6 +607,7 @@ mod tests {
                 oldest,
                 has_more,
                 to,
+                passes_over: false,
             };
             scan.forget(|spot| spot.file != 1);
             assert!(scan.oldest.is_empty());

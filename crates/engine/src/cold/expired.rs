@@ -17,7 +17,10 @@
 //! are forgotten with their file.
 //!
 //! Where a queue drops what expires, its entries are handed over instead, to be recorded as gone: their numbers are needed for that, and
-//! so their blocks are read, a few at a time. What cannot be read then dies. A replay leaves them where they are, since the journal
+//! so their blocks are read, a few at a time. That takes far longer than to look at expiries, so it has a progress of its own, which
+//! follows the other: entries that wait for it hold up their own queue alone, and queues that drop what expires and have messages in
+//! the same files. These are seen to file by file, and in each in the order in which they have expired. What cannot be read then dies.
+//! A replay leaves them where they are, since the journal
 //! has the records; what it has left is looked at again when it is through.
 //!
 //! # Ground rules
@@ -33,7 +36,7 @@ use dwell_store::core::{Expired, Expiring};
 use dwell_store::{Error, Result};
 
 use super::file::ColdFile;
-use super::{ColdSet, Spot};
+use super::{ColdSet, LaneAt, Spot};
 use crate::due::LaneState;
 use crate::journal::segment::Place;
 use crate::sealed::ReadError;
@@ -44,8 +47,9 @@ const LONGEST_WAIT_MS: u64 = 60_000;
 /// After so many reads that failed in one call nothing more is tried in it: the medium may be gone.
 const FAILURES: usize = 16;
 
-/// The most entries that one call hands over, since each may lie in a block of its own.
-const HANDED_OVER: usize = 256;
+/// The most entries that one call hands over, and the most blocks that it reads for them.
+const HANDED_OVER: usize = 1_024;
+const BLOCKS: usize = 64;
 
 /// What becomes of the entries of a queue that expire.
 type Rule<'a> = &'a dyn Fn(&QueueName) -> Expiring;
@@ -60,7 +64,7 @@ struct Fates {
 }
 
 /// Where a file's expiries go on: what lies before this was looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Progress {
     /// The how-manieth chunk.
     chunk: u32,
@@ -111,8 +115,12 @@ impl Aside {
 /// What one call may still look at.
 struct Purse {
     pairs: usize,
-    /// The number of entries that may be handed over.
+    /// The number of entries that may be handed over,
     going: usize,
+    /// from so many blocks,
+    blocks: usize,
+    /// and the number of pairs that may be looked at for that.
+    passed: usize,
     /// The same of what was set aside, to find out whether it can be read again.
     retried: usize,
     failures: usize,
@@ -120,12 +128,18 @@ struct Purse {
 
 impl Purse {
     fn new(pairs: usize) -> Purse {
-        Purse { pairs, going: HANDED_OVER, retried: pairs, failures: 0 }
+        let passed = pairs.max(HANDED_OVER);
+        Purse { pairs, going: HANDED_OVER, blocks: BLOCKS, passed, retried: pairs, failures: 0 }
+    }
+
+    /// Whether nothing more is to be handed over.
+    fn is_spent(&self) -> bool {
+        self.going == 0 || self.blocks == 0 || self.passed == 0
     }
 
     /// Whether nothing more is to be looked at.
     fn is_empty(&self) -> bool {
-        self.pairs == 0 || self.going == 0
+        self.pairs == 0 && self.is_spent()
     }
 
     /// Whether nothing more is to be read that might fail.
@@ -148,14 +162,33 @@ impl ColdFile {
         self.ripe.max(now.wall)
     }
 
-    /// An entry that is to expire next does at `at`. What had expired when the file was ripened is dead at any time.
+    /// When an entry is come to that expires at `at`. What had expired when the file was ripened is dead at any time.
+    fn come_to(&self, at: Option<Timestamp>) -> Option<Timestamp> {
+        at.map(|at| if at <= self.ripe { Timestamp::MIN } else { at })
+    }
+
+    /// An entry that is to expire next does at `at`.
     fn set_next_expiry(&mut self, at: Option<Timestamp>) {
-        self.next_expiry = at.map(|at| if at <= self.ripe { Timestamp::MIN } else { at });
+        self.next_expiry = self.come_to(at);
+    }
+
+    /// The same of the next one that was not looked at.
+    fn set_ahead_expiry(&mut self, at: Option<Timestamp>) {
+        self.ahead_expiry = self.come_to(at);
     }
 
     /// Looks at the first of its expiries, before anything else does.
     pub(super) fn begin_expiries(&mut self) {
-        self.set_next_expiry(self.file.first_expiry());
+        let first = self.file.first_expiry();
+        self.set_next_expiry(first);
+        self.set_ahead_expiry(first);
+    }
+
+    /// Whether entries of this lane may have expired by now that were not seen to.
+    fn has_fresh_in(&self, lane: usize, now: Now) -> bool {
+        let state = &self.lanes[lane];
+        let is_pending = state.live > 0 && self.file.lanes()[lane].state != LaneState::Dead;
+        is_pending && (state.waits || self.ahead_expiry.is_some_and(|at| at <= now.wall))
     }
 
     /// Whether something of a queue that has expired is set aside.
@@ -168,58 +201,117 @@ impl ColdFile {
             && lanes.into_iter().any(|(lane, state)| is_live(lane) && state.live > 0)
     }
 
-    /// Goes on with the expiries, as far as their time has come; those that were looked at are not looked at again.
+    /// Goes on with the expiries, as far as their time has come; those that were seen to are not looked at again.
     /// Says what has become of them.
     fn expire(&mut self, now: Now, purse: &mut Purse, rule: Rule<'_>) -> Fates {
-        let (mut fates, over_by) = (Fates::default(), self.over_by(now));
+        let mut fates = Fates::default();
         let lanes = self.file.lanes().iter();
         let rules: Vec<Expiring> = lanes.map(|lane| rule(&lane.queue)).collect();
-        while let Some(from) = self.file.expiry_chunk_from(self.expired_to.chunk) {
-            let from = if self.expired_to.pair > 0 { self.next_expiry.unwrap_or(from) } else { from };
-            self.set_next_expiry(Some(from));
-            if from > over_by || purse.is_empty() {
-                return fates;
+        self.look_ahead(now, purse, &rules, &mut fates);
+        self.see_to_waiting(now, purse, &rules, &mut fates);
+        fates
+    }
+
+    /// What is to become of an entry. What had expired when the file was ripened died by that.
+    fn fate(&self, (at, ordinal): (Timestamp, u32), rules: &[Expiring]) -> Expiring {
+        if at <= self.ripe { Expiring::Die } else { rules[self.file.lane_of(ordinal)] }
+    }
+
+    fn die_in(&mut self, ordinal: u32, fates: &mut Fates) {
+        if let Some(lane) = self.die(ordinal) {
+            *fates.died.entry(lane).or_default() += 1;
+        }
+    }
+
+    /// Looks at expiries as far as their time has come. What dies does; what is to be handed over waits, and holds up no other lane.
+    fn look_ahead(&mut self, now: Now, purse: &mut Purse, rules: &[Expiring], fates: &mut Fates) {
+        let over_by = self.over_by(now);
+        loop {
+            let chunk = self.ahead_to.chunk;
+            let Some(first) = self.file.expiry_chunk_from(chunk) else {
+                self.ahead_expiry = None;
+                return;
+            };
+            let from = if self.ahead_to.pair > 0 { self.ahead_expiry.unwrap_or(first) } else { first };
+            self.set_ahead_expiry(Some(from));
+            if from > over_by || purse.pairs == 0 {
+                return;
             }
-            let chunk = self.expired_to.chunk;
             let next = Progress { chunk: chunk + 1, pair: 0 };
-            let Some(pairs) = self.read_chunk(chunk, from, now, purse) else {
-                self.expired_to = next;
+            let Some(pairs) = self.read_chunk(chunk, first, now, purse) else {
+                self.ahead_to = next;
                 continue;
             };
-            let seen = self.expired_to.pair as usize;
-            let over = pairs[seen..].iter().take_while(|(at, _)| *at <= over_by);
-            let mut pair = seen;
-            for (at, ordinal) in over {
-                if purse.is_empty() {
-                    break;
-                }
-                pair += 1;
-                purse.pairs -= 1;
-                // What had expired when the file was ripened died by that.
-                let rule = if *at <= self.ripe { Expiring::Die } else { rules[self.file.lane_of(*ordinal)] };
-                match rule {
-                    Expiring::Die => {
-                        if let Some(lane) = self.die(*ordinal) {
-                            *fates.died.entry(lane).or_default() += 1;
-                        }
-                    }
-                    Expiring::Go if self.is_pending(*ordinal) => {
-                        purse.going -= 1;
-                        fates.going.push(*ordinal);
+            let mut pair = self.ahead_to.pair as usize;
+            while let Some(expiry) = pairs.get(pair).copied()
+                && expiry.0 <= over_by
+                && purse.pairs > 0
+            {
+                (pair, purse.pairs) = (pair + 1, purse.pairs - 1);
+                let ordinal = expiry.1;
+                match self.fate(expiry, rules) {
+                    Expiring::Die => self.die_in(ordinal, fates),
+                    Expiring::Go if self.is_pending(ordinal) => {
+                        let lane = self.file.lane_of(ordinal);
+                        self.lanes[lane].waits = true;
                     }
                     Expiring::Go => {}
-                    Expiring::Stay => self.has_left |= self.is_pending(*ordinal),
+                    Expiring::Stay => self.has_left |= self.is_pending(ordinal),
                 }
             }
             if let Some((at, _)) = pairs.get(pair) {
-                self.expired_to.pair = u32::try_from(pair).expect("a chunk has few pairs");
-                self.set_next_expiry(Some(*at));
-                return fates;
+                self.ahead_to.pair = u32::try_from(pair).expect("a chunk has few pairs");
+                self.set_ahead_expiry(Some(*at));
+                return;
             }
-            self.expired_to = next;
+            self.ahead_to = next;
         }
-        self.next_expiry = None;
-        fates
+    }
+
+    /// Sees to what waits to be handed over, in the order in which it has expired.
+    fn see_to_waiting(&mut self, now: Now, purse: &mut Purse, rules: &[Expiring], fates: &mut Fates) {
+        let does_any_wait = self.lanes.iter().any(|lane| lane.waits);
+        let mut blocks = BTreeSet::new();
+        while does_any_wait && self.expired_to < self.ahead_to {
+            let Progress { chunk, pair } = self.expired_to;
+            let first = self.file.expiry_chunk_from(chunk);
+            if purse.is_spent() {
+                if pair == 0 {
+                    self.set_next_expiry(first);
+                }
+                return;
+            }
+            let next = self.ahead_to.min(Progress { chunk: chunk + 1, pair: 0 });
+            let Some(pairs) = self.read_chunk(chunk, first.unwrap_or(Timestamp::MIN), now, purse) else {
+                self.expired_to = next;
+                continue;
+            };
+            let end = if next.chunk == chunk { next.pair as usize } else { pairs.len() };
+            let mut pair = pair as usize;
+            while let Some(expiry) = pairs.get(pair).copied().filter(|_| pair < end && !purse.is_spent()) {
+                (pair, purse.passed) = (pair + 1, purse.passed - 1);
+                let ordinal = expiry.1;
+                match self.fate(expiry, rules) {
+                    Expiring::Die => self.die_in(ordinal, fates),
+                    Expiring::Go if self.is_pending(ordinal) => {
+                        purse.going -= 1;
+                        purse.blocks -= usize::from(blocks.insert(self.file.block_of(ordinal)));
+                        fates.going.push(ordinal);
+                    }
+                    Expiring::Go => {}
+                    Expiring::Stay => self.has_left |= self.is_pending(ordinal),
+                }
+            }
+            match pairs.get(pair).filter(|_| pair < end) {
+                Some((at, _)) => {
+                    self.expired_to.pair = u32::try_from(pair).expect("a chunk has few pairs");
+                    self.set_next_expiry(Some(*at));
+                }
+                None => self.expired_to = next,
+            }
+        }
+        self.lanes.iter_mut().for_each(|lane| lane.waits = false);
+        (self.expired_to, self.next_expiry) = (self.ahead_to, self.ahead_expiry);
     }
 
     /// Whether an entry is cold, and neither dead nor over.
@@ -278,9 +370,14 @@ impl ColdFile {
 
     /// The expiries from a chunk on have to be looked at again.
     fn look_again_from(&mut self, chunk: u32) {
-        if chunk < self.expired_to.chunk || chunk == self.expired_to.chunk && self.expired_to.pair > 0 {
-            self.expired_to = Progress { chunk, pair: 0 };
-            self.set_next_expiry(self.file.expiry_chunk_from(chunk));
+        let (from, first) = (Progress { chunk, pair: 0 }, self.file.expiry_chunk_from(chunk));
+        if from < self.ahead_to {
+            self.ahead_to = from;
+            self.set_ahead_expiry(first);
+        }
+        if from < self.expired_to {
+            self.expired_to = from;
+            self.set_next_expiry(first);
         }
     }
 }
@@ -369,11 +466,20 @@ impl ColdSet {
         if self.again_ms.is_none() {
             return Ok(());
         }
-        let mut purse = Purse { going: usize::MAX, ..Purse::new(usize::MAX) };
+        let mut purse = Purse::new(usize::MAX);
         let meant = self.files.iter().filter(|(_, file)| file.has_aside(queue, now));
         let meant: Vec<u32> = meant.map(|(number, _)| *number).collect();
         self.try_aside(&meant, (0, 0), now, &mut purse);
-        self.look_at_fresh(now, &mut purse, rule, into);
+        self.find_next_expiry();
+        // What others have elsewhere waits for its turn.
+        loop {
+            let fresh = self.fresh_of(queue, now);
+            if fresh.is_empty() {
+                break;
+            }
+            purse = Purse { failures: purse.failures, ..Purse::new(usize::MAX) };
+            self.look_at(fresh, now, &mut purse, rule, into);
+        }
         let Some(file) = self.files.values().find(|file| file.has_aside(queue, now)) else { return Ok(()) };
         let reason = file.aside.as_ref().map_or("", |aside| &*aside.reason);
         Err(Error::Unavailable {
@@ -391,7 +497,20 @@ impl ColdSet {
     ) -> bool {
         let is_fresh = |file: &ColdFile| file.next_expiry.is_some_and(|next| next <= now.wall);
         let fresh = self.files.iter().filter(|(_, file)| is_fresh(file)).map(|(number, _)| *number);
-        for number in fresh.collect::<Vec<u32>>() {
+        self.look_at(fresh.collect(), now, purse, rule, into);
+        self.next_expiry.is_none_or(|next| next > now.wall)
+    }
+
+    /// Looks at these files.
+    fn look_at(
+        &mut self,
+        files: BTreeSet<u32>,
+        now: Now,
+        purse: &mut Purse,
+        rule: Rule<'_>,
+        into: &mut Expired<Place>,
+    ) {
+        for number in files {
             if purse.is_empty() {
                 break;
             }
@@ -405,7 +524,6 @@ impl ColdSet {
             }
         }
         self.find_next_expiry();
-        self.next_expiry.is_none_or(|next| next > now.wall)
     }
 
     /// Hands over entries of a file that are to be gone. If they cannot be read they die.
@@ -441,6 +559,21 @@ impl ColdSet {
         }
         // They do not come into memory.
         self.handed = handed;
+    }
+
+    /// Whether messages of this queue may have expired by now that were not seen to, but for those set aside.
+    pub(super) fn has_fresh_in(&self, queue: &QueueName, now: Now) -> bool {
+        self.next_expiry.is_some_and(|next| next <= now.wall) && self.fresh_lanes(queue, now).next().is_some()
+    }
+
+    /// The files in which a queue has such messages.
+    fn fresh_of(&self, queue: &QueueName, now: Now) -> BTreeSet<u32> {
+        self.fresh_lanes(queue, now).map(|at| at.file).collect()
+    }
+
+    fn fresh_lanes(&self, queue: &QueueName, now: Now) -> impl Iterator<Item = &LaneAt> {
+        let lanes = self.by_queue.get(queue).map_or(&[][..], |queued| queued.lanes.as_slice());
+        lanes.iter().filter(move |at| self.files[&at.file].has_fresh_in(at.lane as usize, now))
     }
 
     /// When something is to be looked at next, of the files that there are now.

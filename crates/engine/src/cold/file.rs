@@ -50,6 +50,8 @@ pub(super) struct LaneState {
     pub(super) bound: Option<Timestamp>,
     /// Where what is not ready begins, if some is ready and some is not, and that was looked for.
     pub(super) edge: Option<Box<Edge>>,
+    /// Whether entries of it have expired that are to be handed over, and may not have been.
+    pub(super) waits: bool,
 }
 
 /// Where what is not ready begins in a lane.
@@ -76,10 +78,14 @@ pub(crate) struct ColdFile {
     /// Scheduled entries that are due by then are ready, and what expires by then is dead.
     pub(crate) ripe: Timestamp,
     pub(super) lanes: Vec<LaneState>,
-    /// So far its expiries were looked at.
+    /// So far its expiries were seen to.
     pub(super) expired_to: Progress,
     /// No cold entry expires before this, but for those set aside.
     pub(super) next_expiry: Option<Timestamp>,
+    /// So far its expiries were looked at: what lies before this is cold only if it waits to be handed over.
+    pub(super) ahead_to: Progress,
+    /// The next expiry that was not looked at is not before this.
+    pub(super) ahead_expiry: Option<Timestamp>,
     /// Whether entries have expired that a replay has left where they are.
     pub(super) has_left: bool,
     /// What of it could not be read when it expired.
@@ -107,6 +113,7 @@ impl ColdFile {
                 head: None,
                 bound: None,
                 edge: None,
+                waits: false,
             }
         });
         let (lanes, over, coarse) = (lanes.collect(), Settled::none(file.len()), coarse(&file, now));
@@ -119,6 +126,8 @@ impl ColdFile {
             lanes,
             expired_to: Progress::default(),
             next_expiry: None,
+            ahead_to: Progress::default(),
+            ahead_expiry: None,
             has_left: false,
             aside: None,
             coarse,

@@ -32,7 +32,7 @@ mod stream;
 mod tests;
 mod walk;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,7 +43,8 @@ use dwell_model::{
     as_of,
 };
 use dwell_store::core::{
-    Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, Expired, Expiring, HandedOver, Reader, Which,
+    Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring, HandedOver, Reader,
+    Which,
 };
 use dwell_store::{Error, Forecast, Result};
 
@@ -156,6 +157,8 @@ pub(crate) struct ColdSet {
     graves: usize,
     /// For retention nothing is needed that died after this.
     retain_until: Option<Died>,
+    /// Queues of which dead messages were passed over for retention, since they could not be read.
+    passed_over: BTreeSet<QueueName>,
     /// Whether nothing that is due may be handed over, since too much waits in memory to be written.
     is_full: bool,
     /// Whether nothing may be handed over that has expired and was set aside: it would wait there too.
@@ -203,6 +206,7 @@ impl ColdSet {
             deaths: BTreeMap::new(),
             graves: graves.max(1),
             retain_until: None,
+            passed_over: BTreeSet::new(),
             is_full: false,
             is_tight: false,
             failed: None,
@@ -583,9 +587,17 @@ impl ColdSet {
         if numbers.len() <= LOOKED_UP {
             return numbers.iter().rev().filter_map(|number| self.home(*number).transpose()).collect();
         }
-        let (mut wanted, mut spots) = (NumberSet::default(), Vec::new());
-        numbers.iter().for_each(|number| wanted.add(number.get()));
+        let mut spots = Vec::new();
         for run in &self.numbers {
+            let mut wanted = NumberSet::default();
+            for number in numbers {
+                if run.may_hold(number.get())? {
+                    wanted.add(number.get());
+                }
+            }
+            if wanted.is_empty() {
+                continue;
+            }
             run.find_all(&wanted, |Home { file, ordinal }| {
                 if self.files.get(&file).is_some_and(|file| file.is_cold(ordinal)) {
                     spots.push(Spot { file, ordinal });
@@ -595,32 +607,64 @@ impl ColdSet {
         Ok(spots)
     }
 
-    /// Where the youngest dead message lies that had this key, of those that died after `after`: a block is read for each dead message
-    /// that had it.
-    fn dead_key_home(
+    /// Looks at some more of the messages that had this key, by their numbers, and says whether these were all: a read or two for each,
+    /// and a few for each run. See [`Cold::dead_by_key`](dwell_store::core::Cold::dead_by_key).
+    fn search_dead_key(
         &mut self,
         queue: &QueueName,
         key: &Key,
         after: Option<Died>,
-    ) -> sealed::Result<Option<Spot>> {
+        most: usize,
+        search: &mut DeadSearch,
+    ) -> sealed::Result<bool> {
         // One that has expired since its file was written is there as a live one.
         let hashes = [true, false].map(|is_dead| key_hash(self.directory, queue, key, is_dead));
-        let mut youngest: Option<(Died, Spot)> = None;
-        for run in self.keys.clone() {
-            let mut numbers = [run.find(hashes[0])?, run.find(hashes[1])?].concat();
-            numbers.sort_unstable();
-            for spot in self.homes(&numbers)? {
-                let file = &self.files[&spot.file];
-                if !file.over.has(spot.ordinal) && !file.was_dead(spot.ordinal) {
-                    continue;
-                }
-                let found = self.blocks.entry(file, spot.ordinal)?;
-                let had_it = found.entry.queue == *queue && found.entry.own_key() == Some(key);
-                let died = dead::died(found).filter(|died| had_it && Some(*died) > after);
-                youngest = youngest.max(died.map(|died| (died, spot)));
+        let (mut numbers, mut end) = (Vec::new(), None::<Number>);
+        for (run, hash) in self.keys.iter().flat_map(|run| hashes.map(|hash| (run, hash))) {
+            let found = run.find_after(hash, search.to, most)?;
+            if let Some(last) = found.last().filter(|_| found.len() >= most) {
+                // What this one has behind it was not read.
+                end = Some(end.map_or(*last, |end| end.min(*last)));
             }
+            numbers.extend(found);
         }
-        Ok(youngest.map(|(_, spot)| spot))
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.truncate(end.map_or(numbers.len(), |end| numbers.partition_point(|number| *number <= end)));
+        let is_all = end.is_none() && numbers.len() <= most;
+        numbers.truncate(most);
+        let mut spots = self.homes(&numbers)?;
+        // In their order, each block is read once.
+        spots.sort_unstable();
+        for spot in spots {
+            let file = &self.files[&spot.file];
+            if !file.over.has(spot.ordinal) && !file.was_dead(spot.ordinal) {
+                continue;
+            }
+            // What is known of its lane may say enough.
+            let lane = u32::try_from(file.file.lane_of(spot.ordinal)).expect("lanes are counted in 32 bits");
+            let least = search.youngest.map(|(died, _)| died).max(after);
+            let deaths = self.deaths.get(&LaneAt { file: spot.file, lane });
+            if deaths.zip(least).is_some_and(|((_, last), (least, _))| *last < least) {
+                continue;
+            }
+            let Found { entry, .. } = self.blocks.entry(file, spot.ordinal)?;
+            let had_it = entry.queue == *queue && entry.own_key() == Some(key);
+            let died = dead::died_at(entry).filter(|died| had_it && Some(*died) > after);
+            search.youngest = search.youngest.max(died.map(|died| (died, entry.number)));
+        }
+        search.to = numbers.last().copied().or(search.to);
+        search.looked_at += numbers.len();
+        Ok(is_all)
+    }
+
+    /// Where the message lies that a search has found to be the youngest, if it is there still.
+    fn found_dead(&self, number: Number) -> sealed::Result<Option<Spot>> {
+        let is_dead = |spot: &Spot| {
+            let file = &self.files[&spot.file];
+            file.over.has(spot.ordinal) || file.was_dead(spot.ordinal)
+        };
+        Ok(self.home(number)?.filter(is_dead))
     }
 
     fn key_home(&mut self, queue: &QueueName, key: &Key) -> sealed::Result<Option<Spot>> {
@@ -758,9 +802,26 @@ impl Cold<Place> for ColdSet {
         queue: &QueueName,
         key: &Key,
         after: Option<Died>,
-    ) -> Result<Option<ColdMessage<Place>>> {
-        let found = self.dead_key_home(queue, key, after).and_then(|spot| self.hand_over_one(spot));
-        self.tell(found)
+        most: usize,
+        search: &mut DeadSearch,
+        into: &mut Vec<ColdMessage<Place>>,
+    ) -> Result<bool> {
+        let is_all = self.search_dead_key(queue, key, after, most.max(1), search);
+        if !self.tell(is_all)? {
+            return Ok(false);
+        }
+        let Some((_, number)) = search.youngest.filter(|(died, _)| Some(*died) > after) else {
+            return Ok(true);
+        };
+        let spot = self.found_dead(number);
+        let Some(spot) = self.tell(spot)? else {
+            // Another call has brought it back, or removed it: the youngest is one of the others.
+            *search = DeadSearch { looked_at: search.looked_at, ..DeadSearch::default() };
+            return Ok(false);
+        };
+        let found = self.hand_over_one(Some(spot));
+        into.extend(self.tell(found)?);
+        Ok(true)
     }
 
     fn expire(
@@ -771,6 +832,10 @@ impl Cold<Place> for ColdSet {
         into: &mut Expired<Place>,
     ) -> bool {
         self.expire_some(now, most, expiring, into)
+    }
+
+    fn is_behind_in(&self, queue: &QueueName, now: Now) -> bool {
+        self.has_fresh_in(queue, now)
     }
 
     fn expire_unread(
@@ -820,6 +885,10 @@ impl Cold<Place> for ColdSet {
         self.retain_until = until;
     }
 
+    fn has_passed_over(&self, queue: &QueueName) -> bool {
+        self.passed_over.contains(queue)
+    }
+
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {
         let found = self.count(queue, ripe);
         self.tell(found)
@@ -834,6 +903,9 @@ impl Cold<Place> for ColdSet {
         self.flows.retain(|flow| flow.queue != *queue);
         self.bodies.forget(queue);
         self.walks.retain(|walk| which == Which::Pending || !walk.is_of(queue));
+        if which == Which::Dead {
+            self.passed_over.remove(queue);
+        }
         let Some(queued) = self.by_queue.get_mut(queue) else { return };
         if which == Which::Pending {
             // None of its lanes has anything: to find that out lane by lane would be for the next take.

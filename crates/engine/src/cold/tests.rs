@@ -8,7 +8,9 @@ use bytes::Bytes;
 use dwell_model::{
     Counts, Death, DeathReason, Headers, MessageId, Number, QueueName, Standing, State, Timestamp,
 };
-use dwell_store::core::{Cold, ColdHead, CopyAt, Died, Expired, Expiring, HandedOver, Reader, Which};
+use dwell_store::core::{
+    Cold, ColdHead, CopyAt, DeadSearch, Died, Expired, Expiring, HandedOver, Reader, Which,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -134,6 +136,8 @@ struct Beside {
     swept: Option<Died>,
     /// When all expire that are added.
     expires: Option<Timestamp>,
+    /// The key of all that are added.
+    key: Option<Key>,
 }
 
 impl Beside {
@@ -141,8 +145,8 @@ impl Beside {
         let disk = MemoryDisk::new();
         disk.create_dir(Path::new("/d")).unwrap();
         let cold = ColdSet::new(DIRECTORY, window, (blocks, usize::MAX), graves);
-        let (known, ripe, swept, expires) = (Vec::new(), BTreeMap::new(), None, None);
-        Beside { disk, cold, known, ripe, now: at(100), swept, expires }
+        let (known, ripe, swept) = (Vec::new(), BTreeMap::new(), None);
+        Beside { disk, cold, known, ripe, now: at(100), swept, expires: None, key: None }
     }
 
     fn add(&mut self, drawn: &[Drawn]) {
@@ -153,7 +157,7 @@ impl Beside {
     fn add_file(&mut self, drawn: &[Drawn], is_cold: bool) {
         let number = self.ripe.len() as u32 + 1;
         let first = self.known.len() as u64 + 1;
-        let expires = self.expires;
+        let (expires, its_key) = (self.expires, self.key.clone());
         let entry = |(one, number): (&Drawn, u64)| {
             let due = at(one.due);
             let state = match one.state {
@@ -178,7 +182,7 @@ impl Beside {
                 number: Number::new(number).unwrap(),
                 queue: queue(),
                 created: at(0),
-                key: None,
+                key: its_key.clone(),
                 headers: Headers::default(),
                 lease_ms: None,
                 max_attempts: None,
@@ -1161,8 +1165,9 @@ fn what_is_known_to_have_died_later_is_not_read_for_retention() {
     beside.cold.blocks.forget(2);
     beside.disk.unreadable_at(file.path(), 0, file.size());
     assert_eq!(ask(&mut beside, 49, 3).unwrap(), (0, HandedOver::To(Some((at(49), last)))));
-    let error = ask(&mut beside, 50, 3).unwrap_err();
-    assert!(matches!(error, dwell_store::Error::Unavailable { .. }), "{error}");
+    assert!(!beside.cold.has_passed_over(&queue()), "it was not read");
+    assert_eq!(ask(&mut beside, 50, 3).unwrap(), (0, HandedOver::All));
+    assert!(beside.cold.has_passed_over(&queue()), "it was read, and cannot be");
 }
 
 /// Crash story: 1. One block cannot be read. 2. Two hundred messages expire together in a queue that drops what does, one of them there.
@@ -1181,4 +1186,111 @@ fn what_can_be_read_is_gone_though_others_that_expire_with_it_cannot() {
     let (gone, died) = (expired.gone.len() as u64, expired.died.iter().map(|(_, count)| count).sum::<u64>());
     assert_eq!(gone + died, 400);
     assert!(gone > 200 && died > 0, "{gone} are gone, {died} have died");
+}
+
+/// A search looks at few messages a call, goes on where it was, and begins anew where another call has removed what it had found.
+#[test]
+fn the_youngest_of_many_dead_that_had_a_key_is_found_a_few_a_call() {
+    let mut beside = Beside::new(8, 64, 16);
+    let key: Key = "its".parse().unwrap();
+    beside.key = Some(key.clone());
+    let count = 5_000;
+    // Each file has some of them, and each run of keys some of each file.
+    for _ in 0..2 {
+        beside.add(
+            &(0..count / 2).map(|due| Drawn { state: 2, priority: 0, due, body_len: 10 }).collect::<Vec<_>>(),
+        );
+    }
+    let mut homes: Vec<_> = beside.known.iter().map(home_of).collect();
+    homes.sort_unstable();
+    let hash = crate::run::key_hash(DIRECTORY, &queue(), &key, true);
+    let pairs = |odd: u64| {
+        let numbers = homes.iter().map(|(number, _)| *number).filter(|number| number % 2 == odd);
+        numbers.map(|number| (hash, Number::new(number).unwrap())).collect::<Vec<_>>()
+    };
+    let keys = vec![run(&beside, 1, &pairs(0)), run(&beside, 2, &pairs(1))];
+    let numbers = vec![run(&beside, 3, &homes)];
+    beside.cold.set_runs(numbers, keys);
+    let mut deaths: Vec<_> =
+        beside.known.iter().map(|known| (died(&known.entry).unwrap(), known.copy)).collect();
+    deaths.sort_unstable();
+    let mut search = DeadSearch::default();
+    let mut ask = |beside: &mut Beside, after: Option<Died>| {
+        let (before, mut found) = (search.looked_at, Vec::new());
+        let is_over = beside.cold.dead_by_key(&queue(), &key, after, 64, &mut search, &mut found).unwrap();
+        assert!(search.looked_at - before <= 64, "{search:?}");
+        if is_over {
+            search = DeadSearch::default();
+        }
+        assert!(is_over || found.is_empty());
+        is_over.then(|| found.pop().map(|found| (found.message.id, found.copy)))
+    };
+    let mut calls = 0;
+    let mut found_after = |beside: &mut Beside, after: Option<Died>, mut between: Option<CopyAt>| {
+        for call in 1..1_000 {
+            if let Some(found) = ask(beside, after) {
+                calls = call;
+                return found;
+            }
+            // Nearly through.
+            if call == 70
+                && let Some(copy) = between.take()
+            {
+                beside.cold.take_out(copy);
+            }
+        }
+        panic!("it comes to no end");
+    };
+    let last = |back: usize| deaths[deaths.len() - back];
+    let youngest = |back: usize| Some((last(back).0.1, last(back).1));
+    assert_eq!(found_after(&mut beside, None, None), youngest(1));
+    assert_eq!(found_after(&mut beside, Some(last(2).0), None), None, "the youngest is in memory");
+    assert_eq!(found_after(&mut beside, None, Some(last(2).1)), youngest(3), "the second has gone meanwhile");
+    assert!(calls > 79, "{calls} calls");
+    // A damaged place is told, and the search goes on where it was when it can be read again.
+    let file = Arc::clone(&beside.cold.files()[&1].file);
+    beside.cold.blocks.forget(1);
+    beside.disk.unreadable_at(file.path(), 0, file.size());
+    let mut found = Vec::new();
+    let read = beside.cold.dead_by_key(&queue(), &key, None, 64, &mut DeadSearch::default(), &mut found);
+    assert!(matches!(read, Err(Error::Unavailable { .. })) && found.is_empty());
+}
+
+/// Crash story: 1. A block among the oldest dead of a queue cannot be read. 2. Retention of the queue stopped there, for as long.
+#[test]
+fn what_cannot_be_read_keeps_none_of_the_others_from_their_end() {
+    let mut beside = Beside::new(8, 64, 1_000);
+    beside.add(&(0..400).map(|due| Drawn { state: 2, priority: 0, due, body_len: 300 }).collect::<Vec<_>>());
+    let file = Arc::clone(&beside.cold.files()[&1].file);
+    beside.disk.unreadable_at(file.path(), 40_000, 1);
+    let ask = |beside: &mut Beside, reader: Reader| -> dwell_store::Result<usize> {
+        let mut handed = Vec::new();
+        for _ in 0..100 {
+            let after =
+                handed.iter().filter_map(|one: &ColdMessage<Place>| match one.message.standing.state {
+                    State::Dead(death) => Some((death.at, one.message.id)),
+                    _ => None,
+                });
+            let (after, anew) = (after.max(), handed.is_empty());
+            if beside.cold.dead(&queue(), reader, after, anew, 64, &mut handed)? == HandedOver::All {
+                return Ok(handed.len());
+            }
+        }
+        panic!("it comes to no end");
+    };
+    assert!(
+        matches!(ask(&mut beside, Reader::Sweep), Err(Error::Unavailable { .. })),
+        "who asks for all is told"
+    );
+    assert!(beside.cold.take_failure().is_some());
+    let some = ask(&mut beside, Reader::Retention).unwrap();
+    assert!((200..400).contains(&some), "{some} of 400");
+    assert!(beside.cold.has_passed_over(&queue()) && beside.cold.take_failure().is_some());
+    beside.disk.heal_rot(|_| true);
+    assert_eq!(
+        ask(&mut beside, Reader::Retention).unwrap(),
+        400 - some,
+        "and the rest when it can be read again"
+    );
+    assert!(!beside.cold.has_passed_over(&queue()));
 }

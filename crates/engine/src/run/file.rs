@@ -155,7 +155,7 @@ impl<V: Value> Run<V> {
     }
 
     /// False if `key` is certainly not there. No I/O, once the filter was read.
-    pub(super) fn may_hold(&self, key: u64) -> Result<bool> {
+    pub(crate) fn may_hold(&self, key: u64) -> Result<bool> {
         let in_range = self.key_range().is_some_and(|(low, high)| (low..=high).contains(&key));
         Ok(in_range && self.filter()?.is_none_or(|filter| filter.may_hold(key)))
     }
@@ -166,9 +166,7 @@ impl<V: Value> Run<V> {
         let mut values = Vec::new();
         if self.may_hold(key)? {
             for block in self.index.holding(key) {
-                let place = self.index.place(block);
-                let bytes = self.read_bytes(u64::from(place.start), place.len())?;
-                self.read_block(block, &bytes, |found, value| {
+                self.read_one(block, |found, value| {
                     if found == key {
                         values.push(value);
                     }
@@ -177,6 +175,50 @@ impl<V: Value> Run<V> {
             }
         }
         Ok(values)
+    }
+
+    /// The first `most` values of `key` behind `after`, in order. Of a key with thousands of values a few blocks are read to find
+    /// where they begin.
+    pub(crate) fn find_after(&self, key: u64, after: Option<V>, most: usize) -> Result<Vec<V>> {
+        let mut values = Vec::new();
+        if !self.may_hold(key)? {
+            return Ok(values);
+        }
+        let blocks = self.index.holding(key);
+        let (mut first, mut end) = (blocks.start, blocks.end);
+        while let Some(after) = after
+            && end - first > 1
+        {
+            let middle = first + (end - first) / 2;
+            let mut begins = None;
+            self.read_one(middle, |key, value| {
+                begins = Some((key, value));
+                ControlFlow::Break(())
+            })?;
+            if begins <= Some((key, after)) { first = middle } else { end = middle }
+        }
+        for block in first..blocks.end {
+            self.read_one(block, |found, value| {
+                if found == key && Some(value) > after && values.len() < most {
+                    values.push(value);
+                }
+                if found > key || values.len() >= most {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            })?;
+            if values.len() >= most {
+                break;
+            }
+        }
+        Ok(values)
+    }
+
+    fn read_one(&self, block: usize, each: impl FnMut(u64, V) -> ControlFlow<()>) -> Result<()> {
+        let place = self.index.place(block);
+        let bytes = self.read_bytes(u64::from(place.start), place.len())?;
+        self.read_block(block, &bytes, each)
     }
 
     /// All pairs in order.

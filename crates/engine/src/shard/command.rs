@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dwell_model::{
     Cursor, Message, MessageId, Number, QueueName, Receipt, SettingChange, StateKind, Timestamp,
 };
-use dwell_store::core::{Peek, Sweep, WaiterId};
+use dwell_store::core::{Get, Peek, Sweep, WaiterId};
 use dwell_store::{
     Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
     QueueStats, Rescheduled, Result, Selection, Settle, Settled, Swept, Take, Target, When, contained,
@@ -90,6 +90,8 @@ pub(crate) enum Command {
         dead: bool,
         reply: Reply<Vec<Result<Message<Place>>>>,
     },
+    /// The rest of a get that looks for the youngest of many dead messages that had a key.
+    GetOn(Box<Get<Place>>, Reply<Vec<Result<Message<Place>>>>),
     Locate(Vec<Number>, Reply<Located>),
     Peek(QueueName, StateKind, Reply<Result<Option<Message<Place>>>>),
     /// The rest of a peek at the oldest of many dead messages.
@@ -293,6 +295,7 @@ impl Command {
             | Command::DeleteQueue(queue, _) => holds(queue),
             Command::GoOn(sweep, _) => holds(sweep.queue()),
             Command::PeekOn(peek, _) => holds(peek.queue()),
+            Command::GetOn(get, _) => holds(get.queue()),
             Command::Forget(_)
             | Command::Locate(..)
             | Command::ForecastPage(..)
@@ -317,7 +320,7 @@ impl Command {
             Command::Reschedule(_, items, _) => items.len() <= FEW,
             Command::Locate(items, _) => items.len() <= FEW,
             Command::TakeId { .. } | Command::Peek(..) | Command::PeekOn(..) | Command::Stats(..) => true,
-            Command::Deaths(_) => true,
+            Command::Deaths(_) | Command::GetOn(..) => true,
             Command::Forget(_)
             | Command::GiveBack(_)
             | Command::Unread(_)
@@ -356,6 +359,7 @@ impl Command {
             Command::Cancel(_, items, reply) => each(reply, items.len(), error),
             Command::Reschedule(_, items, reply) => each(reply, items.len(), error),
             Command::Get { targets, reply, .. } => each(reply, targets.len(), error),
+            Command::GetOn(get, reply) => drop(send(reply, get.refused(error))),
             Command::Locate(items, reply) => each(reply, items.len(), error),
             Command::List { reply, .. } => one(reply, error),
             Command::Peek(_, _, reply) | Command::PeekOn(_, reply) => one(reply, error),

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_model::{Limits, Message, Now, QueueName, Receipt, SettingChange, SettingName, StateKind};
-use dwell_store::core::{Cold, Core, Durability, Log, Peeking, PutRecord, Record, Sweeping, WaiterId};
+use dwell_store::core::{
+    Cold, Core, Durability, Getting, Log, Peeking, PutRecord, Record, Sweeping, WaiterId,
+};
 use dwell_store::{Action, Error, Put, Result, Selection, Settle, Swept, contained};
 
 use super::ahead::Ahead;
@@ -133,18 +135,20 @@ impl Step {
     }
 
     /// Whether a command goes by all that is pending or dead in a queue of which some may have expired that was not come to:
-    /// it would have to do at once what is to be done in slices.
-    fn is_too_early(&self, command: &Command) -> bool {
+    /// it would have to do at once what is to be done in slices. What has expired in other queues holds it up only where it changes
+    /// what becomes of messages that expire.
+    fn is_too_early(&mut self, command: &Command, now: Now, batch: &mut Batch) -> bool {
+        let (core, log) = (&self.core, &mut Told { batch, cold: &mut self.cold });
         match command {
             Command::List { queue, .. }
             | Command::Stats(queue, _)
             | Command::Peek(queue, ..)
             | Command::Revive(queue, Selection::All | Selection::Oldest(_), ..)
             | Command::Discard(queue, Selection::All | Selection::Oldest(_), _)
-            | Command::Purge(queue, _) => self.core.is_behind_in(queue),
+            | Command::Purge(queue, _) => core.is_behind_in(queue, now, log),
             // Only if it is refused otherwise.
             Command::Put { puts, .. } => {
-                puts.iter().any(|put| self.core.is_full_behind(&put.queue, puts.len()))
+                puts.iter().any(|put| core.is_full_behind(&put.queue, puts.len(), now, log))
             }
             // All files are ripened by it.
             Command::Configure(_, changes, _) => changes.iter().any(is_of_expiry),
@@ -190,7 +194,9 @@ impl Step {
         if let Command::GiveBack(receipts) = command {
             return self.give_back(receipts, now, batch);
         }
-        if self.is_behind(&command, now, batch) || self.core.is_behind() && self.is_too_early(&command) {
+        if self.is_behind(&command, now, batch)
+            || self.core.is_behind() && self.is_too_early(&command, now, batch)
+        {
             if let Command::Take { take, .. } = &command
                 && take.wait_ms > 0
             {
@@ -271,8 +277,11 @@ impl Step {
                 Effect::change(reply, core.reschedule(&queue, moves, now, batch))
             }
             Command::Get { queue, targets, dead, reply } => {
-                Effect::look(reply, core.get(&queue, targets, dead, now, batch))
+                return got(core.begin_get(&queue, targets, dead, now, batch), reply);
             }
+            // It would read files for nobody.
+            Command::GetOn(_, reply) if reply.is_canceled() => return Stepped::Quiet,
+            Command::GetOn(get, reply) => return got(core.go_on_getting(get, now, batch), reply),
             Command::Locate(numbers, reply) => Effect::look(reply, core.locate(numbers, now, batch)),
             Command::List { queue, state, after, max, reply } => {
                 let page = core.list(&queue, state, after, max, now, batch);
@@ -433,6 +442,14 @@ fn swept(sweeping: Result<Sweeping>, reply: Reply<Result<Swept>>) -> Stepped {
         Ok(Sweeping::Unfinished(sweep)) => Stepped::GoesOn(Command::GoOn(sweep, reply)),
         Ok(Sweeping::Done(swept)) => Stepped::Answered(Effect::change(reply, Ok(swept))),
         Err(refusal) => Stepped::Answered(Effect::change(reply, Err(refusal))),
+    }
+}
+
+/// A get is over, or looks at more in the next batch.
+fn got(getting: Getting<Place>, reply: Reply<Vec<Result<Message<Place>>>>) -> Stepped {
+    match getting {
+        Getting::Unfinished(get) => Stepped::Behind(Command::GetOn(get, reply)),
+        Getting::Done(answers) => Stepped::Answered(Effect::look(reply, answers)),
     }
 }
 

@@ -3,7 +3,8 @@
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 
 use dwell_engine::disk::{Calls, Crash, Disk as _, Fault, MemoryDisk, Sizes};
 use dwell_engine::{Engine, Options};
@@ -72,6 +73,18 @@ fn poll<F: Future + ?Sized>(call: Pin<&mut F>) -> Option<F::Output> {
     }
 }
 
+/// Writes its name down when it is woken.
+struct Woken {
+    name: &'static str,
+    order: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.order.lock().unwrap().push(self.name);
+    }
+}
+
 /// How many there are in a state, by the pages of a list.
 fn listed(store: &mut Driven, name: &str, state: StateKind, page: usize) -> usize {
     let (engine, mut after, mut count): (_, Option<Cursor>, _) = (store.engine.clone(), None, 0);
@@ -83,6 +96,43 @@ fn listed(store: &mut Driven, name: &str, state: StateKind, page: usize) -> usiz
             return count;
         }
     }
+}
+
+/// Crash story: 1. Many messages expire in a queue that drops what does, which takes many turns. 2. Stats, lists and purges of all other
+/// queues waited for the last of them.
+#[test]
+fn what_one_queue_drops_holds_up_no_calls_of_others() {
+    let mut store = fresh(Options::default().expired_a_turn);
+    let engine = store.engine.clone();
+    let drops = vec![SettingChange::Set(Setting::OnExpiry(OnExpiry::Drop))];
+    store.run(engine.configure(queue("drops"), drops)).unwrap();
+    // In turns, so that they lie in the same files.
+    for _ in 0..20 {
+        put_expiring(&mut store, "drops", MANY / 20);
+        put_expiring(&mut store, "other", 5);
+        put_lasting(&mut store, "other", 5);
+    }
+    store.rest();
+    store.clock.advance(2 * HOUR_MS);
+    let order: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let waker = |name| Waker::from(Arc::new(Woken { name, order: Arc::clone(&order) }));
+    let mut dropped = pin!(engine.stats(queue("drops")));
+    let mut stats = pin!(engine.stats(queue("other")));
+    let mut list = pin!(engine.list(queue("other"), StateKind::Dead, None, 1_000));
+    let mut purge = pin!(engine.purge(queue("other")));
+    assert!(dropped.as_mut().poll(&mut Context::from_waker(&waker("dropped"))).is_pending());
+    assert!(stats.as_mut().poll(&mut Context::from_waker(&waker("stats"))).is_pending());
+    assert!(list.as_mut().poll(&mut Context::from_waker(&waker("list"))).is_pending());
+    assert!(purge.as_mut().poll(&mut Context::from_waker(&waker("purge"))).is_pending());
+    store.driver.turn();
+    assert_eq!(*order.lock().unwrap(), ["stats", "list", "purge", "dropped"]);
+    let counts = poll(stats).expect("it was woken").unwrap().counts;
+    assert_eq!((counts.scheduled + counts.ready, counts.dead), (100, 100));
+    assert_eq!(poll(list).expect("it was woken").unwrap().messages.len(), 100);
+    assert_eq!(poll(purge).expect("it was woken"), Ok(100));
+    let dropped = poll(dropped).expect("it was woken").unwrap();
+    let left = dropped.counts.scheduled + dropped.counts.ready + dropped.counts.dead;
+    assert!(left == 0 && !dropped.own.is_empty(), "its setting keeps the queue: {dropped:?}");
 }
 
 #[test]

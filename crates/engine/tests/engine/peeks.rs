@@ -1,4 +1,5 @@
-//! Peeks at the oldest of many dead messages that lie in due files: a piece of the files a turn.
+//! Peeks at the oldest of many dead messages that lie in due files, a piece of the files a turn; and gets of the youngest one that had a
+//! key, a few messages a turn.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, mpsc};
@@ -9,8 +10,8 @@ use std::time::Duration;
 use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Engine, Options};
 use dwell_model::{Headers, Message, StateKind};
-use dwell_store::{Put, Result, Selection, Store, Swept};
-use dwell_time::ManualClock;
+use dwell_store::{Put, Result, Selection, Store, Swept, Target};
+use dwell_time::{Clock as _, ManualClock};
 
 use crate::support::{Driven, options, queue, start};
 
@@ -264,4 +265,56 @@ fn a_peek_whose_caller_has_gone_reads_no_more() {
     store.driver.turn_alone();
     let read = reads(&store) - before;
     assert!(0 < read && read < whole / 2, "{read} of {whole} reads");
+}
+
+/// A store in which so many messages had one key and have died, one after the other; and one that had another.
+fn with_dead_of_one_key(count: u64) -> Driven {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let small = Options { memory_limit: 16 * 1024, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, small).unwrap();
+    for i in 0..=count {
+        let key = if i == 0 { "rare" } else { "often" };
+        let mut put = Put::new(queue("q"), format!("{i}")).key(key.parse().unwrap());
+        let expires = start().after(10_000_000 * (i + 1)).unwrap();
+        put.expires = Some(expires);
+        let engine = store.engine.clone();
+        let answers = store.run_patiently(engine.put(vec![put]));
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        store.clock.advance(expires.ms_since(store.clock.now().wall));
+    }
+    store.rest();
+    store
+}
+
+/// Crash story: 1. A key is used again and again, and each message that had it dies. 2. Support asks for the youngest. 3. A block was
+/// read for each of them, in one turn.
+#[test]
+fn a_get_of_the_youngest_of_many_dead_leaves_turns_to_others() {
+    let count = 600;
+    let mut store = with_dead_of_one_key(count);
+    let order = Arc::default();
+    let waker = |name| Waker::from(Arc::new(Woken { name, order: Arc::clone(&order) }));
+    let engine = store.engine.clone();
+    let by_key = |key: &str| vec![Target::Key(key.parse().unwrap())];
+    let mut often = pin!(engine.get(queue("q"), by_key("often"), true));
+    let mut rare = pin!(engine.get(queue("q"), by_key("rare"), true));
+    let mut put = pin!(engine.put(vec![Put::new(queue("other"), "beside it").after_ms(HOUR_MS)]));
+    assert!(often.as_mut().poll(&mut Context::from_waker(&waker("often"))).is_pending());
+    assert!(rare.as_mut().poll(&mut Context::from_waker(&waker("rare"))).is_pending());
+    assert!(put.as_mut().poll(&mut Context::from_waker(&waker("put"))).is_pending());
+    store.driver.turn();
+    assert_eq!(*order.lock().unwrap(), ["rare", "put", "often"], "who came later is answered meanwhile");
+    let body = |call: Poll<Vec<Result<Message>>>| match call {
+        Poll::Ready(mut answers) => answers.remove(0).unwrap().body,
+        Poll::Pending => panic!("it was woken"),
+    };
+    let context = &mut Context::from_waker(Waker::noop());
+    assert_eq!(body(often.as_mut().poll(context)), format!("{count}"));
+    assert_eq!(body(rare.as_mut().poll(context)), "0");
+    // In one call each is found.
+    let targets = ["often", "none", "rare"].map(|key| Target::Key(key.parse().unwrap())).to_vec();
+    let answers = store.run(engine.get(queue("q"), targets, true));
+    let bodies = answers.into_iter().map(|answer| answer.ok().map(|message| message.body.to_vec()));
+    let expected = [Some(count.to_string().into_bytes()), None, Some(b"0".to_vec())];
+    assert_eq!(bodies.collect::<Vec<_>>(), expected);
 }

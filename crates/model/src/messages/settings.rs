@@ -628,6 +628,28 @@ mod tests {
     }
 
     #[test]
+    fn the_backoff_after_a_lapse_is_its_cap_at_most_however_many_attempts_were_spent() {
+        let most = Setting::MAX_BACKOFF_MS;
+        let (shard, incarnation) = (MessageId::MAX_SHARD, MessageId::MAX_INCARNATION);
+        let ids = [
+            MessageId::new(Timestamp::MIN, 0, 0, 0),
+            MessageId::new(Timestamp::MAX, shard, incarnation, MessageId::MAX_COUNTER),
+        ];
+        for (base_ms, factor_percent, jitter_percent) in
+            [(most, 10_000, 0), (1, 10_000, 0), (most, 10_000, 100), (most, 100, 100), (most - 1, 101, 0)]
+        {
+            let backoff = Backoff { base_ms, factor_percent, cap_ms: most, jitter_percent };
+            assert_eq!(Setting::Backoff(backoff).check(), Ok(()));
+            let grows_fast = factor_percent == 10_000 && jitter_percent == 0;
+            for (attempt, id) in [0, 1, 2, 9, u32::MAX].into_iter().flat_map(|n| ids.map(|id| (n, id))) {
+                let delay_ms = backoff.lapse_delay_ms(id, attempt);
+                assert!(delay_ms <= most, "{backoff:?}, attempt {attempt}: {delay_ms}");
+                assert!(!grows_fast || attempt < 9 || delay_ms == most, "{backoff:?}, attempt {attempt}");
+            }
+        }
+    }
+
+    #[test]
     fn retention_and_caps_have_bounds() {
         let refused = [
             Setting::DeadTtlMs(0),

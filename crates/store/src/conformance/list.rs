@@ -73,6 +73,8 @@ macro_rules! conformance_suite {
             ;
             expire:
                 an_ended_lease_is_as_one_that_ran_out,
+                an_ended_lease_waits_for_the_backoff_after_a_lapse,
+                an_expired_message_whose_lease_is_ended_is_gone_where_its_queue_drops_what_expires,
                 an_ended_lease_wakes_a_waiting_take,
                 a_lease_by_another_take_than_was_listed_is_not_ended,
                 a_lease_that_nobody_holds_cannot_be_ended,
@@ -176,6 +178,7 @@ macro_rules! conformance_suite {
                 what_is_dead_stays_dead_where_no_retention_is_set,
                 a_dead_message_is_gone_when_its_time_is_over,
                 each_death_beyond_the_most_discards_the_oldest,
+                each_partition_keeps_its_share_of_the_most_dead_rounded_up,
                 a_lowered_retention_discards_what_is_past_it,
                 retention_goes_on_after_a_restart,
                 revive_passes_the_most_pending,
@@ -244,6 +247,7 @@ macro_rules! conformance_suite {
                 the_same_token_for_another_body_or_key_is_a_mismatch_and_changes_nothing,
                 the_same_token_may_come_with_another_instant_and_other_headers,
                 a_mismatch_is_noticed_after_a_restart_and_when_the_message_is_gone,
+                a_token_is_answered_as_before_after_its_message_was_discarded,
                 past_the_cap_of_a_queues_tokens_new_ones_are_refused_there_and_nowhere_else,
             ;
             wait:

@@ -125,6 +125,11 @@ impl Stage {
         self.harness.cap_slack()
     }
 
+    /// In how many places a queue is kept whose setting says `spread`.
+    pub(super) fn partitions(&self, spread: u16) -> u16 {
+        self.harness.partitions(spread)
+    }
+
     pub(super) fn restart(&mut self) {
         self.harness.restart();
     }

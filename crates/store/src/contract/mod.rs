@@ -96,6 +96,7 @@ pub trait Store: Send + Sync {
     /// - The same token for another body or key is a mismatch and changes nothing
     /// - The same token may come with another instant and other headers
     /// - A mismatch is noticed after a restart and when the message is gone
+    /// - A token is answered as before after its message was discarded
     /// - Past the cap of a queue's tokens new ones are refused there and nowhere else
     /// - A full queue refuses with retry later and drops nothing
     /// - Replace and keep fit into a full queue
@@ -218,6 +219,8 @@ pub trait Store: Send + Sync {
     ///
     /// # Contract
     /// - An ended lease is as one that ran out
+    /// - An ended lease waits for the backoff after a lapse
+    /// - An expired message whose lease is ended is gone where its queue drops what expires
     /// - An ended lease wakes a waiting take
     /// - A lease by another take than was listed is not ended
     /// - A lease that nobody holds cannot be ended
@@ -415,6 +418,7 @@ pub trait Store: Send + Sync {
     /// - What is dead stays dead where no retention is set
     /// - A dead message is gone when its time is over
     /// - Each death beyond the most discards the oldest
+    /// - Each partition keeps its share of the most dead rounded up
     /// - A lowered retention discards what is past it
     /// - Retention goes on after a restart
     ///

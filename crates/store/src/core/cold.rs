@@ -112,14 +112,18 @@ pub trait Cold<B> {
     /// What goes out next of those that are cold now.
     fn head(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdHead>;
 
-    /// Hands over the youngest dead message of the queue that had this key and did not give it up, if it is cold and died after
-    /// `after`.
+    /// Looks for the youngest dead message of the queue that had this key, did not give it up, is cold, and died after `after`. Looks
+    /// at about `most` messages, from where `search` is, and says whether these were all that are left; if so, the youngest is handed
+    /// over. A message that has died since the search began may be missing.
     fn dead_by_key(
         &mut self,
         queue: &QueueName,
         key: &Key,
         after: Option<Died>,
-    ) -> Result<Option<ColdMessage<B>>>;
+        most: usize,
+        search: &mut DeadSearch,
+        into: &mut Vec<ColdMessage<B>>,
+    ) -> Result<bool>;
 
     /// Messages of all queues that expire by now go as `expiring` says of their queues, and those that had expired when they were
     /// [ripened](Cold::ripen) die; what dies has its expiry as the instant of its death. Looks at about `most` expiries, and says
@@ -132,6 +136,9 @@ pub trait Cold<B> {
         expiring: &dyn Fn(&QueueName) -> Expiring,
         into: &mut Expired<B>,
     ) -> bool;
+
+    /// Whether messages of this queue may have expired by now that [`expire`](Cold::expire) has not come to, but for those set aside.
+    fn is_behind_in(&self, queue: &QueueName, now: Now) -> bool;
 
     /// Tries that again which was set aside, if anything of it may be of this queue. Fails if there is such still. What expires
     /// besides goes as from [`expire`](Cold::expire).
@@ -169,6 +176,12 @@ pub trait Cold<B> {
 
     /// [`Reader::Retention`] needs nothing from now on that died after this one: what is known to have died later need not be read for it.
     fn retain_until(&mut self, _until: Option<Died>) {}
+
+    /// Whether dead messages of this queue were passed over for [`Reader::Retention`], which is not held up by what cannot be read. They
+    /// are looked for again when it is asked for the first ones anew.
+    fn has_passed_over(&self, _queue: &QueueName) -> bool {
+        false
+    }
 
     /// How many are cold.
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts>;
@@ -220,6 +233,17 @@ impl<B> Default for Expired<B> {
 
 /// When a message died, and its id: the order in which dead messages are swept.
 pub type Died = (Timestamp, MessageId);
+
+/// How far the search for the youngest of the dead messages that had a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DeadSearch {
+    /// All messages with this number or a lower one were looked at.
+    pub to: Option<Number>,
+    /// The youngest of those, and its number.
+    pub youngest: Option<(Died, Number)>,
+    /// How many messages were looked at.
+    pub looked_at: usize,
+}
 
 /// Who reads the dead messages of a queue in order. Each reader has its own position: a peek, which starts at the first
 /// message, does not reset the position of a sweep.
@@ -682,22 +706,27 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Whether cold messages of this queue may have expired that no slice has come to yet: calls that go by all that is
-    /// pending or dead would have to see to the rest at once.
-    pub fn is_behind_in(&self, queue: &QueueName) -> bool {
-        self.is_behind && self.queues.find(queue).is_some_and(|queue| self.queues.get(queue).cold.pending > 0)
+    /// pending or dead would have to see to the rest at once. What has expired in other queues does not matter.
+    pub fn is_behind_in(&self, queue: &QueueName, now: Now, log: &mut impl Log<B>) -> bool {
+        self.is_behind && self.queues.find(queue).is_some_and(|queue| self.is_behind_of(queue, now, log))
     }
 
     /// Whether so many puts into a queue might be refused because cold messages that have expired still count.
-    pub fn is_full_behind(&self, queue: &QueueName, count: usize) -> bool {
+    pub fn is_full_behind(&self, queue: &QueueName, count: usize, now: Now, log: &mut impl Log<B>) -> bool {
         let is_full = |queue: u32| {
             let limit = self.settings(queue).max_pending;
             limit.is_some_and(|limit| self.queues.get(queue).pending() + count as u64 > limit)
         };
-        self.is_behind_in(queue) && self.queues.find(queue).is_some_and(is_full)
+        self.queues.find(queue).is_some_and(is_full) && self.is_behind_in(queue, now, log)
+    }
+
+    pub(super) fn is_behind_of(&self, queue: u32, now: Now, log: &mut impl Log<B>) -> bool {
+        let found = self.queues.get(queue);
+        found.cold.pending > 0 && log.cold().is_some_and(|cold| cold.is_behind_in(&found.name, now))
     }
 
     /// Whether the last call has found so many expired messages that it did not come to what is behind them, and brought
-    /// nothing of their queue: to be repeated when the core is not [behind](Core::is_behind) any more. Or that it depends on
+    /// nothing of their queue: to be repeated when the core is not [behind](Core::is_behind_in) in that any more. Or that it depends on
     /// more leases to run out than its slice had room for, or on more messages to expire that could not be read in time, or on
     /// takes that came earlier and are not served yet: to be repeated after the next [`serve`](Core::serve).
     pub fn gave_up(&self) -> bool {
@@ -719,7 +748,29 @@ impl<B: StoredBody> Core<B> {
         }
         self.is_behind = !is_done;
         self.count_expired(expired, log);
+        self.look_where_given_up(now, log);
         is_done
+    }
+
+    /// What goes out first is looked for again in queues of which all is dead or gone by now that has expired.
+    fn look_where_given_up(&mut self, now: Now, log: &mut impl Log<B>) {
+        for queue in std::mem::take(&mut self.given_up) {
+            if self.queues.find_mut(queue).is_none() {
+                continue;
+            }
+            if self.is_behind && self.is_behind_of(queue, now, log) {
+                self.given_up.push(queue);
+            } else {
+                self.queues.get_mut(queue).cold.gave_up = 0;
+            }
+        }
+    }
+
+    /// All cold messages of a queue are dead or gone whose expiry has passed.
+    pub(super) fn expire_cold_of(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
+        while self.is_behind_of(queue, now, log) {
+            self.expire_slice(now, log);
+        }
     }
 
     /// All cold messages are dead whose expiry has passed.
@@ -779,7 +830,11 @@ impl<B: StoredBody> Core<B> {
         if self.queues.get(queue).cold.pending == 0 {
             return Ok(());
         }
-        self.expire_cold(now, log);
+        if log.is_replay() {
+            self.expire_cold(now, log);
+        } else {
+            self.expire_cold_of(queue, now, log);
+        }
         self.expire_unread(queue, now, log)
     }
 
@@ -804,8 +859,9 @@ impl<B: StoredBody> Core<B> {
         given_up
     }
 
-    /// Looks no further for what goes out first of a queue, before the core is not behind any more.
+    /// Looks no further for what goes out first of a queue, before the core is not behind in it any more.
     pub(super) fn give_up(&mut self, queue: u32) {
+        self.given_up.push(queue);
         let view = &mut self.queues.get_mut(queue).cold;
         view.gave_up = self.fell_behind;
         view.look_again();

@@ -1,8 +1,11 @@
 //! Reading messages, by id or key or as the first of their state, and finding them by number.
 
+use std::collections::VecDeque;
+
 use dwell_model::{Message, MessageId, Now, Number, QueueName, StateKind, as_of};
 
-use super::cold::{Died, HandedOver, Reader};
+use super::cold::{DeadSearch, Died, HandedOver, Reader};
+use super::stand::Searched;
 use super::{Core, Log, StoredBody};
 use crate::{Error, Result, Target};
 
@@ -25,6 +28,40 @@ pub enum Peeking<B> {
     Unfinished(Peek),
 }
 
+/// A get that goes on: it looks for the youngest of many dead messages that had a key.
+#[derive(Debug)]
+pub struct Get<B> {
+    queue: QueueName,
+    /// What is to be got still, in order.
+    targets: VecDeque<Target>,
+    dead: bool,
+    /// How far it is with the first of them.
+    search: DeadSearch,
+    answered: Vec<Result<Message<B>>>,
+}
+
+/// How far a get is.
+#[derive(Debug)]
+pub enum Getting<B> {
+    /// It is over.
+    Done(Vec<Result<Message<B>>>),
+    /// [`Core::go_on_getting`] looks further.
+    Unfinished(Box<Get<B>>),
+}
+
+impl<B> Get<B> {
+    /// The queue that it looks into.
+    pub fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+
+    /// What is answered if the rest of it is refused.
+    pub fn refused(self, error: &Error) -> Vec<Result<Message<B>>> {
+        let rest = self.targets.iter().map(|_| Err(error.clone()));
+        self.answered.into_iter().chain(rest).collect()
+    }
+}
+
 impl Peek {
     /// The queue that it looks into.
     pub fn queue(&self) -> &QueueName {
@@ -33,7 +70,8 @@ impl Peek {
 }
 
 impl<B: StoredBody> Core<B> {
-    /// See [`Store::get`](crate::Store::get).
+    /// See [`Store::get`](crate::Store::get). For who has nothing to do in between: it does all of what
+    /// [`begin_get`](Core::begin_get) begins.
     pub fn get(
         &mut self,
         queue: &QueueName,
@@ -42,16 +80,67 @@ impl<B: StoredBody> Core<B> {
         now: Now,
         log: &mut impl Log<B>,
     ) -> Vec<Result<Message<B>>> {
+        let mut getting = self.begin_get(queue, targets, dead, now, log);
+        loop {
+            match getting {
+                Getting::Done(answers) => return answers,
+                Getting::Unfinished(get) => getting = self.go_on_getting(get, now, log),
+            }
+        }
+    }
+
+    /// See [`Store::get`](crate::Store::get). Where many dead messages that are cold had a key it looks at some of them;
+    /// [`Core::go_on_getting`] looks at the rest.
+    pub fn begin_get(
+        &mut self,
+        queue: &QueueName,
+        targets: Vec<Target>,
+        dead: bool,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Getting<B> {
+        if let Err(refusal) = self.config.limits.check_batch(targets.len()) {
+            self.begin(now, log);
+            return Getting::Done(targets.iter().map(|_| Err(refusal.clone().into())).collect());
+        }
+        let answered = Vec::with_capacity(targets.len());
+        let (queue, targets) = (queue.clone(), targets.into());
+        let get = Get { queue, targets, dead, search: DeadSearch::default(), answered };
+        self.go_on_getting(Box::new(get), now, log)
+    }
+
+    /// Looks further for the youngest dead message that had a key. What dies between two calls may be missed: it died after the get
+    /// began.
+    pub fn go_on_getting(&mut self, mut get: Box<Get<B>>, now: Now, log: &mut impl Log<B>) -> Getting<B> {
         self.begin(now, log);
-        self.each(targets, |core, target| {
-            let found = core.known(queue, now, log)?;
-            let slot = match (core.find_target(found, &target, now, log)?, &target) {
-                (None, Target::Key(key)) if dead => core.find_dead_key(found, key, now, log)?,
-                (found, _) => found,
+        while let Some(target) = get.targets.front() {
+            let answer = match self.get_one(&get.queue, target, get.dead, &mut get.search, now, log) {
+                Ok(Searched::Unfinished) => return Getting::Unfinished(get),
+                Ok(Searched::Found(Some(slot))) => Ok(self.message(slot)),
+                Ok(Searched::Found(None)) => Err(Error::MessageNotFound { queue: get.queue.clone() }),
+                Err(refusal) => Err(refusal),
             };
-            let slot = slot.ok_or_else(|| Error::MessageNotFound { queue: queue.clone() })?;
-            Ok(core.message(slot))
-        })
+            get.targets.pop_front();
+            get.search = DeadSearch::default();
+            get.answered.push(answer);
+        }
+        Getting::Done(get.answered)
+    }
+
+    fn get_one(
+        &mut self,
+        queue: &QueueName,
+        target: &Target,
+        dead: bool,
+        search: &mut DeadSearch,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Searched> {
+        let found = self.known(queue, now, log)?;
+        match (self.find_target(found, target, now, log)?, target) {
+            (None, Target::Key(key)) if dead => self.find_dead_key(found, key, search, now, log),
+            (found, _) => Ok(Searched::Found(found)),
+        }
     }
 
     /// See [`Store::peek`](crate::Store::peek). Where many dead messages are cold it reads some of them;

@@ -26,6 +26,9 @@ const STANDING: usize = 64;
 /// So many messages are moved to the ready ones in the time in which one lease runs out.
 const MOVES_A_LEASE: usize = 4;
 
+/// Each message that had a key lies in a block of its own: so many are looked at in the time of one slice.
+const LOOKED_AT: usize = 64;
+
 /// How much may still run out before it is somebody else's turn.
 #[derive(Debug)]
 pub(super) struct Slice {
@@ -37,13 +40,22 @@ pub(super) struct Slice {
     pub(super) tokens: usize,
     /// The number of dead messages past their retention that may still be discarded.
     pub(super) retained: usize,
+    /// So many cold messages may still be looked at that had a key of which the youngest dead one is looked for.
+    pub(super) looked_at: usize,
 }
 
 impl Slice {
     pub(super) fn of(config: &CoreConfig) -> Slice {
         let leases = config.lapsed_a_call;
         let (bytes, moves) = (config.lapsed_bytes_a_call, leases.saturating_mul(MOVES_A_LEASE));
-        Slice { leases, bytes, moves, tokens: SWEPT_AT_CAP, retained: config.swept_a_call }
+        Slice {
+            leases,
+            bytes,
+            moves,
+            tokens: SWEPT_AT_CAP,
+            retained: config.swept_a_call,
+            looked_at: LOOKED_AT,
+        }
     }
 
     pub(super) fn is_used_up(&self) -> bool {

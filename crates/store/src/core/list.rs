@@ -39,7 +39,7 @@ impl<B: StoredBody> Core<B> {
         let cursor = after;
         let after = cursor.map(|cursor| (cursor.due, cursor.id));
         if self.queues.get(queue).cold.pending > 0 {
-            self.expire_cold(now, log);
+            self.expire_cold_of(queue, now, log);
         }
         // What could not be read when it expired is found here, and would leave the page short.
         while !self.page_in_list(queue, state, after, max + 1, now, log)? {

@@ -116,10 +116,10 @@ use wait::Waiters;
 
 pub use captured::{Captured, Names};
 pub use cold::{
-    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, Expired, Expiring, HandedOver, Placed,
-    Reader, Which,
+    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring,
+    HandedOver, Placed, Reader, Which,
 };
-pub use get::{Peek, Peeking};
+pub use get::{Get, Getting, Peek, Peeking};
 pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody, TokenRecord};
 pub use replay::ReplayError;
 pub use sweep::{Sweep, Sweeping};
@@ -210,6 +210,8 @@ pub struct Core<B> {
     /// Whether cold messages have expired that no slice has come to yet, and how often that has begun to be so.
     is_behind: bool,
     fell_behind: u64,
+    /// Queues of which what goes out first is not looked for before what has expired in them was come to. Some may be gone.
+    given_up: Vec<u32>,
     /// Whether the call has not come to what is behind expired messages.
     gave_up: bool,
     /// The wall time of the batch that is replayed.
@@ -290,6 +292,7 @@ impl<B: StoredBody> Core<B> {
             replaying: Timestamp::MIN,
             is_behind: false,
             fell_behind: 0,
+            given_up: Vec::new(),
             gave_up: false,
             call: 0,
             entries: Slab::new(),

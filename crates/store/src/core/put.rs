@@ -64,10 +64,11 @@ impl<B: StoredBody> Core<B> {
         }
         if let Err(full) = self.check_room(queue, &put.queue, owner, max_pending) {
             // What has expired takes no room, whether it was come to or not.
-            if !self.is_behind_in(&put.queue) {
+            let Some(found) = queue.filter(|_| self.is_behind) else { return Err(full) };
+            if !self.is_behind_of(found, now, log) {
                 return Err(full);
             }
-            self.expire_cold(now, log);
+            self.expire_cold_of(found, now, log);
             self.check_room(queue, &put.queue, owner, max_pending)?;
         }
         let (id, number) = self.next_identity(due)?;

@@ -35,8 +35,10 @@ pub(super) struct Retaining {
 const READ: usize = 64;
 /// Lists show within a minute what is past its retention: after so many milliseconds it is looked at.
 const SOON_MS: u64 = 30_000;
-/// What could not be read is tried again after so many milliseconds.
+/// What could not be read is tried again after so many milliseconds;
 const AGAIN_MS: u64 = 10_000;
+/// and where the rest could be, after so many, since that is read again too.
+const PASSED_OVER_MS: u64 = 600_000;
 
 impl<B: StoredBody> Core<B> {
     /// Discards dead messages that are past their queues' retention, one slice; true if there are more. All calls between two
@@ -125,7 +127,8 @@ impl<B: StoredBody> Core<B> {
                     *left = left.saturating_sub(READ);
                     Timestamp::MIN
                 } else if handed_over == HandedOver::All {
-                    now.wall.saturating_after(AGAIN_MS)
+                    let has_passed_over = self.has_passed_over(queue, log);
+                    now.wall.saturating_after(if has_passed_over { PASSED_OVER_MS } else { AGAIN_MS })
                 } else {
                     // When the time of the next one is over was not read.
                     self.expect_end_of_first(queue);
@@ -144,6 +147,11 @@ impl<B: StoredBody> Core<B> {
                 } else if most.is_some_and(|most| self.queues.get(queue).dead() > most) {
                     Discarded::Max
                 } else {
+                    if self.has_passed_over(queue, log) {
+                        let again = now.wall.saturating_after(PASSED_OVER_MS);
+                        self.queues.expect_retention(queue, again.as_ms());
+                        self.retaining = None;
+                    }
                     return self.expect_end_of(queue, death);
                 };
                 *left -= 1;
@@ -153,6 +161,11 @@ impl<B: StoredBody> Core<B> {
                 }
             }
         }
+    }
+
+    /// Whether dead messages of a queue were passed over, since they cannot be read.
+    fn has_passed_over(&self, queue: u32, log: &mut impl Log<B>) -> bool {
+        log.cold().is_some_and(|cold| cold.has_passed_over(&self.queues.get(queue).name))
     }
 
     /// Lets messages of a queue expire that drops them, `left` at most: where nobody comes to the queue they would keep memory, and the

@@ -5,12 +5,24 @@ use dwell_model::{
     Standing, State, Timestamp, Transition, apply,
 };
 
-use super::cold::Died;
+use super::cold::{DeadSearch, Died};
 use super::deaths::Discarded;
 use super::entry::{Entry, Held, Place};
 use super::queue::{ReadyKey, mono};
 use super::{Core, Durability, Log, Record, StoredBody};
 use crate::{Error, Result, Target, When};
+
+/// Where few messages had a key of which the youngest dead one is looked for, all of them are looked at, however much of that was
+/// done before in the time of one slice.
+const LOOKED_AT_AT_LEAST: usize = 4;
+
+/// What came of a search for the youngest of the dead messages that had a key.
+pub(super) enum Searched {
+    /// It is over.
+    Found(Option<u32>),
+    /// It goes on in the next slice.
+    Unfinished,
+}
 
 impl<B: StoredBody> Core<B> {
     /// The message of the queue that has the id, made resident if it is cold.
@@ -77,19 +89,29 @@ impl<B: StoredBody> Core<B> {
         &mut self,
         queue: u32,
         key: &Key,
+        search: &mut DeadSearch,
         now: Now,
         log: &mut impl Log<B>,
-    ) -> Result<Option<u32>> {
+    ) -> Result<Searched> {
         let found = self.queues.get(queue);
         if found.cold.dead > 0
             && let Some(cold) = log.cold()
         {
             let youngest = self.resident_dead_key(queue, key).and_then(|slot| self.died(slot));
-            if let Some(cold) = cold.dead_by_key(&found.name, key, youngest)? {
+            let (before, most) = (search.looked_at, self.slice.looked_at.max(LOOKED_AT_AT_LEAST));
+            let mut drawn = Vec::new();
+            let is_over = cold.dead_by_key(&found.name, key, youngest, most, search, &mut drawn)?;
+            let looked_at = search.looked_at.saturating_sub(before);
+            self.slice.looked_at = self.slice.looked_at.saturating_sub(looked_at);
+            if !is_over {
+                return Ok(Searched::Unfinished);
+            }
+            for cold in drawn {
                 self.page_in(cold);
             }
         }
-        Ok(self.resident_dead_key(queue, key).filter(|slot| !self.is_past_retention(*slot, now)))
+        let youngest = self.resident_dead_key(queue, key);
+        Ok(Searched::Found(youngest.filter(|slot| !self.is_past_retention(*slot, now))))
     }
 
     fn resident_dead_key(&self, queue: u32, key: &Key) -> Option<u32> {

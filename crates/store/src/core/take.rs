@@ -219,7 +219,7 @@ impl<B: StoredBody> Core<B> {
                 return Ok(None);
             }
             let all_over = self.feed(queue, now, log)?;
-            if all_over && self.is_behind() {
+            if all_over && self.is_behind && self.is_behind_of(queue, now, log) {
                 self.give_up(queue);
                 return Ok(None);
             }

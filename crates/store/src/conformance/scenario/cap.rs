@@ -29,16 +29,18 @@ pub fn at_its_max_leased_a_queue_is_as_if_paused_and_others_do_not_notice(factor
     stage.advance(1_000);
     assert_eq!(stage.take(Take::from(q()).max(9).lease_ms(60_000)).len(), 1, "another has run out");
     assert_eq!((stage.stats().counts.leased, stage.stats().counts.ready), (2, 1));
-    // In several places it may be passed by what the harness says, and is come to all the same.
-    let stage = Stage::open(factory);
-    stage.set(Setting::Spread(4));
-    stage.set(Setting::MaxLeased(8));
-    put(&stage, "q", 100);
-    for _ in 0..20 {
-        stage.take(Take::from(q()).max(3));
+    // In several places it may be passed by what the harness says, and is come to all the same. Six are no even shares of four.
+    for most in [8, 6] {
+        let stage = Stage::open(factory);
+        stage.set(Setting::Spread(4));
+        stage.set(Setting::MaxLeased(most));
+        put(&stage, "q", 100);
+        for _ in 0..20 {
+            stage.take(Take::from(q()).max(3));
+        }
+        let leased = stage.stats().counts.leased;
+        assert!((most..=most + stage.cap_slack()).contains(&leased), "{leased} are leased of {most}");
     }
-    let leased = stage.stats().counts.leased;
-    assert!((8..=8 + stage.cap_slack()).contains(&leased), "{leased} are leased");
 }
 
 pub fn a_take_that_waits_at_the_max_leased_of_its_queue_goes_on_when_a_lease_ends_or_more_are_allowed(

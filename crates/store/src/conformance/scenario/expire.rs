@@ -1,6 +1,6 @@
 //! Leases that an operator ends, and who holds them.
 
-use dwell_model::{Holder, State, StateKind};
+use dwell_model::{Backoff, Holder, LapseBackoff, OnExpiry, Setting, State, StateKind};
 
 use super::super::stage::*;
 use super::super::waiting::Waiting;
@@ -43,6 +43,50 @@ pub fn an_ended_lease_is_as_one_that_ran_out(factory: &Factory) {
     stage.advance(500);
     assert_eq!(expire(&stage, lease_ref(&held)), Ok(Settled::Dead(dwell_model::DeathReason::Expired)));
     assert_eq!(stage.death(id), "expired");
+}
+
+pub fn an_ended_lease_waits_for_the_backoff_after_a_lapse(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    let backoff = Backoff { base_ms: 10_000, factor_percent: 200, cap_ms: 60_000, jitter_percent: 50 };
+    stage.set(Setting::Backoff(backoff));
+    stage.set(Setting::LapseBackoff(LapseBackoff::First));
+    let id = stage.put(Put { max_attempts: Some(attempts(2)), ..message("m") }).id;
+    let taken = stage.taken_for(3_600_000);
+    stage.advance(1_000);
+    // Its deadline is now, so the backoff counts from now.
+    let due = stage.at(backoff.lapse_delay_ms(id, 1) as i64);
+    assert_eq!(expire(&stage, lease_ref(&taken)), Ok(Settled::Scheduled(due)));
+    let standing = stage.get(id).standing;
+    assert_eq!((standing.state, standing.due, standing.attempts), (State::Scheduled, due, 1));
+    assert_eq!(code(stage.settle(&taken.receipt, Action::Ack)), "lease_lost");
+    stage.advance(due.ms_since(stage.now()));
+    let again = stage.taken_for(3_600_000);
+    let settled = expire(&stage, lease_ref(&again));
+    assert_eq!(
+        settled,
+        Ok(Settled::Dead(dwell_model::DeathReason::AttemptsSpent)),
+        "the last one waits for none"
+    );
+}
+
+pub fn an_expired_message_whose_lease_is_ended_is_gone_where_its_queue_drops_what_expires(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    stage.set(Setting::OnExpiry(OnExpiry::Drop));
+    // Whatever else would become of it.
+    stage.set(Setting::LapseBackoff(LapseBackoff::First));
+    for max_attempts in [None, Some(attempts(1))] {
+        let id = stage.put(Put { expires: Some(stage.at(500)), max_attempts, ..keyed("k", "m") }).id;
+        let taken = stage.taken_for(3_600_000);
+        stage.advance(499);
+        assert_eq!(stage.state(id), StateKind::Leased);
+        stage.advance(1);
+        assert_eq!(expire(&stage, lease_ref(&taken)), Ok(Settled::Gone));
+        assert_eq!(code(stage.try_get(Target::Id(id))), "message_not_found");
+        assert_eq!(code(stage.try_get_dead("k")), "message_not_found");
+        assert_eq!(code(stage.settle(&taken.receipt, Action::Ack)), "lease_lost");
+        assert_eq!(expire(&stage, lease_ref(&taken)), Err(Error::MessageNotFound { queue: q() }));
+    }
+    assert_eq!(stage.stats().counts.dead, 0);
 }
 
 pub fn an_ended_lease_wakes_a_waiting_take(factory: &Factory) {

@@ -1,5 +1,7 @@
 //! How long and how many messages stay dead, and what becomes of those that expire.
 
+use std::collections::BTreeSet;
+
 use dwell_model::{MessageId, OnExpiry, Setting, SettingChange, SettingName, StateKind};
 
 use super::super::stage::*;
@@ -132,6 +134,26 @@ pub fn each_death_beyond_the_most_discards_the_oldest(factory: &Factory) {
     assert_eq!(stage.settle(&receipt, bury("x")), Ok(Settled::Dead(dwell_model::DeathReason::Buried)));
     assert!(is_gone(&stage, id));
     assert_eq!(stage.put(keyed("i", "again")).outcome, crate::PutOutcome::Created, "its key is free");
+}
+
+pub fn each_partition_keeps_its_share_of_the_most_dead_rounded_up(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    stage.set(Setting::Spread(4));
+    stage.set(Setting::DeadMax(5));
+    let partitions = u64::from(stage.partitions(4));
+    // So many that each has more than its share.
+    let ids: Vec<MessageId> = (0..100).map(|n| bury_one(&mut stage, &n.to_string())).collect();
+    stage.advance(60_000);
+    let shares = partitions * 5_u64.div_ceil(partitions);
+    assert_eq!((stage.stats().counts.dead, listed(&stage).len() as u64), (shares, shares));
+    let kept = kept(&stage, &ids);
+    assert_eq!(kept.len() as u64, shares);
+    // Of each the youngest.
+    for shard in kept.iter().map(|id| id.shard()).collect::<BTreeSet<_>>() {
+        let of_shard: Vec<_> = ids.iter().filter(|id| id.shard() == shard).collect();
+        let share = kept.iter().filter(|id| id.shard() == shard).count();
+        assert!(of_shard[of_shard.len() - share..].iter().all(|id| kept.contains(id)), "of {shard}");
+    }
 }
 
 pub fn a_lowered_retention_discards_what_is_past_it(factory: &Factory) {

@@ -3,7 +3,7 @@
 use dwell_model::{Headers, Limits, Setting};
 
 use super::super::stage::*;
-use crate::{Action, Error, Put, PutOutcome, Take, Target, When};
+use crate::{Action, Error, Put, PutOutcome, Selection, Take, Target, When};
 
 pub fn the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_message_is_gone(
     factory: &Factory,
@@ -184,4 +184,26 @@ pub fn a_mismatch_is_noticed_after_a_restart_and_when_the_message_is_gone(factor
     }
     stage.advance(600_000);
     assert_ne!(stage.put(keyed("k", "other").token(token("t"))).id, first.id, "its time is over");
+}
+
+pub fn a_token_is_answered_as_before_after_its_message_was_discarded(factory: &Factory) {
+    let stage = Stage::open(factory);
+    let put = keyed("k", "m").token(token("t"));
+    let first = stage.put(put.clone());
+    stage.bury_head();
+    assert_eq!(stage.put(put.clone()), first, "it is dead");
+    stage.store().discard(q(), Selection::Ids(vec![first.id])).unwrap();
+    // The token keeps no message; another one keeps the queue.
+    stage.put(message("n").after_ms(3_600_000));
+    let before = stage.snapshot();
+    assert_eq!(stage.put(put.clone()), first, "it was discarded");
+    assert_eq!(stage.snapshot(), before, "and nothing was put");
+    // The same by retention.
+    stage.set(Setting::DeadMax(0));
+    let put = message("o").token(token("u"));
+    let first = stage.put(put.clone());
+    stage.bury_head();
+    assert_eq!(stage.stats().counts.dead, 0);
+    assert_eq!(stage.put(put), first);
+    assert_eq!(stage.stats().counts.ready, 0);
 }

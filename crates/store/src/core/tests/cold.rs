@@ -13,8 +13,8 @@ use proptest::prelude::*;
 use super::random::{Call, Walk, any_call_without_retention, config};
 use super::*;
 use crate::core::{
-    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, Expired, Expiring, HandedOver, Placed,
-    Reader, WaiterId, Which,
+    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring,
+    HandedOver, Placed, Reader, WaiterId, Which,
 };
 use crate::{Error, Forecast, Selection, StateCounts, When};
 
@@ -236,11 +236,36 @@ impl Cold<Bytes> for Toy {
         queue: &QueueName,
         key: &Key,
         after: Option<Died>,
-    ) -> Result<Option<ColdMessage<Bytes>>> {
-        let had_it = |copy: &&Copy| copy.cold.message.key.as_ref() == Some(key) && copy.died() > after;
-        let youngest = self.of(queue).filter(had_it).max_by_key(|copy| copy.died());
-        let at = youngest.map(|copy| copy.cold.copy);
-        self.one(at)
+        _: usize,
+        search: &mut DeadSearch,
+        into: &mut Vec<ColdMessage<Bytes>>,
+    ) -> Result<bool> {
+        let had_it = |copy: &&Copy| copy.cold.message.key.as_ref() == Some(key);
+        let found =
+            self.of(queue).filter(had_it).filter_map(|copy| Some((copy.cold.message.number, copy.died()?)));
+        let mut found: Vec<_> = found.filter(|(number, _)| Some(*number) > search.to).collect();
+        found.sort();
+        // As few as may be.
+        if let Some((number, died)) = found.first().copied() {
+            (search.to, search.looked_at) = (Some(number), search.looked_at + 1);
+            if Some(died) > after {
+                search.youngest = search.youngest.max(Some((died, number)));
+            }
+        }
+        if found.len() > 1 {
+            return Ok(false);
+        }
+        let Some((_, number)) = search.youngest.filter(|(died, _)| Some(*died) > after) else {
+            return Ok(true);
+        };
+        let youngest = self.of(queue).find(|copy| copy.is_dead() && copy.cold.message.number == number);
+        let Some(at) = youngest.map(|copy| copy.cold.copy) else {
+            // It is not there any more.
+            *search = DeadSearch { looked_at: search.looked_at, ..DeadSearch::default() };
+            return Ok(false);
+        };
+        into.extend(self.one(Some(at))?);
+        Ok(true)
     }
 
     fn expire(
@@ -252,6 +277,11 @@ impl Cold<Bytes> for Toy {
     ) -> bool {
         // As little as may be done.
         self.let_expire(now, most.min(2), expiring, into)
+    }
+
+    fn is_behind_in(&self, queue: &QueueName, now: Now) -> bool {
+        let is_readable = |copy: &&Copy| !self.unreadable.contains(&copy.cold.copy);
+        self.over(now).filter(is_readable).any(|copy| copy.cold.message.queue == *queue)
     }
 
     fn expire_unread(
@@ -730,6 +760,43 @@ fn a_list_lets_what_is_cold_expire_only_where_some_of_its_queue_may() {
     assert!(rig.core.is_behind(), "a storm in one queue does not delay the next");
     assert_eq!(list(&mut rig, "q", StateKind::Ready, 60), Ok(1));
     assert!(!rig.core.is_behind());
+}
+
+/// Crash story: 1. Many messages expire in one queue. 2. Another one has cold messages too. 3. Its calls saw to all that had expired, in
+/// one go, or waited until that was done.
+#[test]
+fn what_has_expired_in_one_queue_is_nothing_to_another_that_has_cold_messages() {
+    let mut rig = Rig::new();
+    for i in 0..40 {
+        rig.put(Put { expires: Some(at(50)), ..put_to("q").after_ms(10) }, now(0)).unwrap();
+        // The last of all expires with them.
+        let expires = (i == 39).then(|| at(50));
+        rig.put(Put { expires, ..put_to("other").after_ms(10) }, now(0)).unwrap();
+    }
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    assert!(!rig.call(|core, log| core.catch_up(now(60), log)));
+    let is_behind =
+        |rig: &mut Rig, name: &str| rig.call(|core, log| core.is_behind_in(&queue(name), now(60), log));
+    assert!(is_behind(&mut rig, "q") && is_behind(&mut rig, "other"), "one has expired in either");
+    while is_behind(&mut rig, "other") {
+        rig.call(|core, log| core.catch_up(now(60), log));
+    }
+    assert_eq!(count(&mut rig, "other", 60), (39, 1));
+    let mut rig = Rig::new();
+    for _ in 0..40 {
+        rig.put(Put { expires: Some(at(50)), ..put_to("q").after_ms(10) }, now(0)).unwrap();
+        rig.put(put_to("other").after_ms(10), now(0)).unwrap();
+    }
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    assert!(!rig.call(|core, log| core.catch_up(now(60), log)));
+    assert!(is_behind(&mut rig, "q") && !is_behind(&mut rig, "other"));
+    assert_eq!(list(&mut rig, "other", StateKind::Ready, 60), Ok(9));
+    assert_eq!(rig.call(|core, log| core.purge(&queue("other"), now(60), log)), Ok(40));
+    assert!(rig.core.is_behind() && is_behind(&mut rig, "q"), "nothing else was seen to");
+    assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(60), log)), Ok(0));
+    assert!(!is_behind(&mut rig, "q"), "it is seen to for its own call");
 }
 
 /// A core of which two dead messages are looked at in one call, with six in `q`, all cold, that died at 1 to 6.
