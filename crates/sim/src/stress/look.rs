@@ -180,14 +180,23 @@ impl Shared {
         if !limits(queue) {
             return false;
         }
-        let mut left = 2 * QUEUES as usize;
-        for queue in (0..QUEUES).filter(|queue| limits(*queue)) {
-            if let Some(Ok(stats)) = self.answer("stats", engine.stats(queue_name(queue))) {
-                left += stats.counts.dead as usize;
+        let dead_of_all = || {
+            let limited = (0..QUEUES).filter(|queue| limits(*queue));
+            let stats =
+                limited.filter_map(|queue| self.answer("stats", engine.stats(queue_name(queue)))?.ok());
+            stats.map(|stats| stats.counts.dead as usize).sum::<usize>()
+        };
+        // A flush that ends meanwhile may bring about more deaths: it rests when the calls have changed nothing.
+        let mut before = None;
+        loop {
+            let dead = dead_of_all();
+            if before == Some(dead) {
+                return true;
             }
+            before = Some(dead);
+            let calls = 2 * QUEUES as usize + dead;
+            (0..calls).for_each(|_| drop(self.answer("stats", engine.stats(queue_name(queue)))));
         }
-        (0..left).for_each(|_| drop(self.answer("stats", engine.stats(queue_name(queue)))));
-        true
     }
 
     /// Each listed message is found by its number.
