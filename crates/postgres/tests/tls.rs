@@ -91,7 +91,7 @@ impl Encrypted {
 
 async fn open(url: &str) -> Result<PostgresStore, OpenError> {
     let address: Address = url.parse()?;
-    within("an opening", PostgresStore::open(address, Limits::default())).await
+    within("an opening", Box::pin(PostgresStore::open(address, Limits::default()))).await
 }
 
 async fn refused(url: &str) -> OpenError {
