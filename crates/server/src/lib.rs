@@ -57,11 +57,10 @@ const MOST_NAMES: usize = 1_024;
 
 pub use config::{
     ApplyError, BeanstalkdConfig, ConfigError, ConfigErrorKind, ConfigValue, Configuration, Durability,
-    HttpConfig, LaneConfig, Layers, Loaded, LogConfig, LogFormat, LogLevel, Origin, QueueConfig,
-    RedissonConfig, ServerConfig, Shown, SinkConfig, SinkKind, StoreConfig, StoreKind, Warning,
-    WebhookConfig, WebhookGoal, apply_queues, check_value, config_keys,
+    HttpConfig, Layers, Loaded, LogConfig, LogFormat, LogLevel, Origin, QueueConfig, RedissonConfig,
+    ServerConfig, Shown, StoreConfig, StoreKind, Warning, apply_queues, check_value, config_keys,
 };
-pub use delivery::{Delivery, DeliveryError};
+pub use delivery::{Delivery, DeliveryError, LaneConfig, SinkConfig, SinkKind, WebhookConfig, WebhookGoal};
 pub use dwell_wire::Verb;
 pub use listener::{BindError, Listeners};
 pub use metrics::{Sample, SampleValue, Samples};

@@ -18,8 +18,9 @@ use super::keys::{Form, Given, KEYS, Value, key};
 use super::log::LogConfig;
 use super::schedules::ScheduleDraft;
 use super::server::{BeanstalkdConfig, HttpConfig, ServerConfig};
-use super::sinks::{SinkConfig, SinkDraft};
+use super::sinks::SinkDraft;
 use super::suggest::did_you_mean;
+use crate::delivery::SinkConfig;
 use crate::security::{Scope, Tls, TokenDigest};
 
 /// Who says something.

@@ -38,4 +38,3 @@ pub use layers::{
 };
 pub use log::{LogConfig, LogFormat, LogLevel};
 pub use server::{BeanstalkdConfig, HttpConfig, ServerConfig};
-pub use sinks::{LaneConfig, SinkConfig, SinkKind, WebhookConfig, WebhookGoal};

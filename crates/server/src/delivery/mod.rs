@@ -6,9 +6,10 @@
 //! 3. A configuration that is read anew stops and starts what has changed, and nothing else.
 //!
 //! - [`Delivery`]: starts, replaces and stops all of it
-//! - `sinks`: sinks that run; `definition`: a schedule as it is put together of what was said
+//! - [`SinkConfig`]: what a sink is; `sinks`: sinks that run; `definition`: a schedule as it is put together of what was said
 
 mod definition;
+mod described;
 mod sinks;
 
 use std::fmt;
@@ -25,9 +26,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 pub(crate) use self::definition::{Definition, Undefined, word};
+pub(crate) use self::described::without_path;
+pub use self::described::{LaneConfig, SinkConfig, SinkKind, WebhookConfig, WebhookGoal};
 pub(crate) use self::sinks::Sink;
 use self::sinks::Sinks;
-use crate::config::SinkConfig;
 
 /// How often a schedule is tried again that a server has in hand at this moment. A turn of a runner takes milliseconds; one that died in
 /// it leaves a lease of 30 s behind, and its successor outwaits that rather than not start.

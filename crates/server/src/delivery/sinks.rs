@@ -17,8 +17,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{DeliveryError, asked};
-use crate::config::{SinkConfig, SinkKind};
+use super::{DeliveryError, SinkConfig, SinkKind, asked};
 
 /// The reason of a pause that somebody has asked for.
 const ASKED: &str = "an operator has asked for it";
