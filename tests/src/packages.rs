@@ -8,7 +8,7 @@ use crate::workspace::{Package, built_with, metadata, packages, read, root};
 ///
 /// ```text
 /// model <- time <- engine            model <- store <- engine | redis | postgres
-/// redis <- redisson <- server | cli
+/// redis <- redisson <- server | cli     postgres <- server | cli
 /// store <- delivery <- server <- cli     store <- client <- dwell | cli | sim
 /// store <- wire <- client | server
 /// sim, bench -> anything; nothing -> server but cli and sim
@@ -63,6 +63,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
             "dwell-redisson",
             "dwell-wire",
             "dwell-client",
+            "dwell-postgres",
             "dwell-delivery",
             "dwell-server",
         ],
