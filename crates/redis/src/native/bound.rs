@@ -295,19 +295,25 @@ impl Inner {
     /// # Errors
     /// Somebody else's data is in the way: there leases run out at their deadlines.
     pub(super) async fn release_bound(&self) -> Result<()> {
+        let mut emptied: HashSet<Partition> = HashSet::new();
         loop {
             let left = self.left.notified();
             tokio::pin!(left);
             left.as_mut().enable();
             let (places, is_binding) = {
                 let bound = locked(&self.bound);
-                let places: Vec<Partition> = bound.entered.keys().chain(&bound.lost).cloned().collect();
-                (places, !bound.binding.is_empty())
+                let places = bound.entered.keys().chain(&bound.lost).filter(|at| !emptied.contains(at));
+                (places.cloned().collect::<Vec<_>>(), !bound.binding.is_empty())
             };
-            match self.free_in(places, &self.wire.process, Patience::Usual, true).await {
+            let (done, answer) = self.free_in(places, &self.wire.process, Patience::Usual, true).await;
+            emptied.extend(done);
+            match answer {
                 Err(error) if error.is_retryable() => tokio::time::sleep(AGAIN).await,
                 // Takes under way may bind some yet, of which those that others wait for are released by now.
-                _ if is_binding => left.await,
+                _ if is_binding => {
+                    left.await;
+                    emptied.clear();
+                }
                 answer => return answer,
             }
         }
@@ -329,7 +335,7 @@ impl Inner {
         let reply = self.wire.directory(Script::Bound, named.clone()).await?;
         let parts = reply.get("parts").items().iter();
         let parts = parts.filter_map(|entry| entry.text().and_then(Partition::of_entry)).collect();
-        match self.free_in(parts, process, patience, false).await {
+        match self.free_in(parts, process, patience, false).await.1 {
             Ok(()) | Err(Error::ForeignData { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -338,30 +344,38 @@ impl Inner {
     }
 
     /// Ends what is bound to a process in some partitions, in slices. All of them are tried, whatever becomes of some, and some at a
-    /// time; an error that may be over at another try comes before one that will not.
+    /// time. Returns those where nothing is left, and an error of the others: one that may be over at another try comes before one
+    /// that will not.
     async fn free_in(
         &self,
         parts: Vec<Partition>,
         process: &[u8],
         patience: Patience,
         releases: bool,
-    ) -> Result<()> {
+    ) -> (Vec<Partition>, Result<()>) {
         let freed = parts.into_iter().map(|at| async move {
             loop {
                 let freed = Fields::new().with("process", process).with("max", 64_u32);
                 let freed = freed.flag("release", releases);
                 let freed = self.ask_within(&at, Script::Unbind, freed, patience).await;
-                if !freed.map_err(super::dead::failed)?.reply.get("left").is_set() {
-                    return Ok(());
-                }
+                let has_more = freed.map_err(super::dead::failed)?.reply.get("left").is_set();
                 self.released.fetch_add(1, Ordering::Relaxed);
+                if !has_more {
+                    return Ok(at);
+                }
             }
         });
-        let freed: Vec<Result<()>> =
+        let freed: Vec<Result<Partition>> =
             stream::iter(freed.collect::<Vec<_>>()).buffer_unordered(16).collect().await;
-        let mut failed: Vec<Error> = freed.into_iter().filter_map(Result::err).collect();
-        failed.sort_by_key(|error| !error.is_retryable());
-        failed.into_iter().next().map_or(Ok(()), Err)
+        let (mut emptied, mut failed) = (Vec::new(), Vec::new());
+        for freed in freed {
+            match freed {
+                Ok(at) => emptied.push(at),
+                Err(error) => failed.push(error),
+            }
+        }
+        failed.sort_by_key(|error: &Error| !error.is_retryable());
+        (emptied, failed.into_iter().next().map_or(Ok(()), Err))
     }
 }
 

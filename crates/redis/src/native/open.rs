@@ -130,6 +130,7 @@ impl RedisStore {
         tokio::join!(
             inner.free_gone(gone),
             inner.look_at_policy(),
+            inner.clear_trash(),
             Box::pin(inner.tidy()),
             Box::pin(inner.count_again())
         );
@@ -327,7 +328,6 @@ impl Inner {
         let find_lost = async { drop(self.find_lost().await) };
         let leave_unbound = async { drop(self.leave_unbound().await) };
         tokio::join!(
-            self.clear_trash(),
             self.retain_all(),
             clear_blocks,
             self.retire_bare(),
@@ -371,7 +371,7 @@ impl Inner {
 async fn beat(store: Weak<Inner>) {
     // Each goes on by itself: what takes long of one keeps nobody from the others.
     let (mut freeing, mut looking, mut tidying) = (Gate::default(), Gate::default(), Gate::default());
-    let mut counting = Gate::default();
+    let (mut counting, mut clearing) = (Gate::default(), Gate::default());
     let mut pause = BEAT;
     loop {
         tokio::time::sleep(pause).await;
@@ -389,6 +389,9 @@ async fn beat(store: Weak<Inner>) {
         pause = if heard.is_ok() { BEAT } else { AGAIN };
         let Ok(gone) = heard else { continue };
         let (freed, looked, counted) = (Arc::clone(&inner), Arc::clone(&inner), Arc::clone(&inner));
+        let cleared = Arc::clone(&inner);
+        // A large purge takes long.
+        clearing.enter(async move { cleared.clear_trash().await });
         counting.enter(async move { Box::pin(counted.count_again()).await });
         freeing.enter(async move { freed.free_gone(gone).await });
         looking.enter(async move { looked.look_at_policy().await });

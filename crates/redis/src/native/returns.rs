@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dwell_model::{QueueName, Receipt};
@@ -114,6 +115,7 @@ impl Inner {
             }
             if !receipts.is_empty() {
                 self.give_back(receipts).await;
+                self.released.fetch_add(1, Ordering::Relaxed);
                 returns.given_back();
             }
             join_all(left.iter().map(|queue| self.unwait(queue))).await;
