@@ -335,8 +335,8 @@ impl ColdSet {
             return;
         }
         // A younger sweep replaces another younger sweep first, and retention of many queues does not evict the window
-        // of a sweep, but another one of retention. The oldest sweep is served first, so its window is the most
-        // recently used among those left.
+        // of a sweep, but another one of retention. Several windows may be left by sweeps that each were the oldest
+        // once: that of the current oldest sweep was used last among these.
         let other_of =
             |reader| alike().find(|at| self.walks[*at].reader == reader && *at + 1 < self.walks.len());
         let order = match reader {

@@ -1,6 +1,6 @@
 //! Flushes: messages are moved from memory to due files, and the journal before is no longer needed.
 //!
-//! A flush (here: retirement) is a checkpoint of one moment, at which a new segment of the journal is begun. Every
+//! A flush ([`Retirement`]) is a checkpoint of one moment, at which a new segment of the journal is begun. Every
 //! message that has changed since the last checkpoint is [captured](dwell_store::core::Core::begin_capture) as it was
 //! at that moment, a few between one turn and the next. A [`Job`] then writes the captured messages into due files,
 //! makes runs to find them by, and replaces the manifest with a new one: the [executor](crate::executor) runs it, while

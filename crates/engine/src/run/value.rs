@@ -13,8 +13,9 @@ pub(crate) trait Value: Copy + Ord + Debug + Send + Sync + 'static {
     const KIND: Kind;
     /// Whether a key has one value.
     const IS_UNIQUE: bool;
-    /// The bits of a filter for each pair that it is sized for, of which there may be more or fewer than pairs. Six of
-    /// them are tested, so that with 10 one in a hundred keys that are not there passes, with 16 one in seven hundred.
+    /// The number of bits of a filter per pair that it is sized for; it may be sized for more or fewer pairs than there
+    /// are. Six of them are tested, so that with 10 one in a hundred keys that are not there passes, with 16 one in
+    /// seven hundred.
     const FILTER_BITS: u64;
 
     /// Writes it as varints.

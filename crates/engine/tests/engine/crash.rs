@@ -323,8 +323,8 @@ fn what_was_answered_survives_a_crash_at_many_changes_of_the_disk_with_little_me
     crash_everywhere(TINY, 4, stride(23));
 }
 
-/// With little memory there are many more changes, and each takes longer: only every one in this number is tested,
-/// unless `DWELL_EVERY_CHANGE` is set.
+/// With little memory there are many more changes, and each takes longer: only every `changes`th one is tested, unless
+/// `DWELL_EVERY_CHANGE` is set.
 fn stride(changes: u64) -> u64 {
     if std::env::var_os("DWELL_EVERY_CHANGE").is_some() { 1 } else { changes }
 }

@@ -294,7 +294,8 @@ fn check_timed(store: &mut Driven, seen: &Seen) -> Result<(), String> {
                 }
                 check_hidden(store, known)?;
             }
-            // Its time is not over yet: the clock has stood still since the request.
+            // The bury may have taken effect, and its time may be over at a later check. At the first check it is not:
+            // the clock has stood still since the request.
             Fate::Asked if found.is_none() && now >= start().saturating_after(TTL_MS) => {}
             Fate::Buried(_) if !is_dead(found.as_ref()) => {
                 return Err(format!("{} is dead and was lost or came back: {found:?}", known.key));
