@@ -1,4 +1,4 @@
-//! What fuzzers began with and found, run through the functions that they call.
+//! Replays the seeds and findings of the fuzzers through the functions that they call.
 
 use dwell_engine::fuzzing::{ENTRIES, seeds};
 use dwell_testkit::corpus::{replay, replay_seeds};

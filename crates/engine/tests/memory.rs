@@ -1,7 +1,9 @@
-//! What the process takes in memory, as the system counts it, against `memory_limit`: in a process of its own.
+//! The memory of the process, as the system counts it, against `memory_limit`. A separate process, since other tests
+//! would count too.
 //!
-//! What is allocated stays within the limit. What the process holds may be more: glibc's allocator keeps what one thread has
-//! let go of in an arena of that thread, and gives it to no other. So it is measured twice, once with a single arena.
+//! What is allocated stays within the limit. What the process holds may be more: glibc's allocator keeps the memory
+//! that a thread has freed in an arena of that thread, and gives it to no other. So it is measured twice, once with a
+//! single arena.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
@@ -32,7 +34,7 @@ fn put(number: u64) -> Put {
     if number.is_multiple_of(3) { put.key(Key::new(&format!("key-{number}")).unwrap()) } else { put }
 }
 
-/// Buries messages, and revives all of them; says how much the process had in memory at most meanwhile.
+/// Buries messages, and revives all of them; returns the peak memory of the process during that.
 fn bury_and_revive(engine: &Engine) -> u64 {
     let (store, queue) = (engine.blocking(), "dying".parse::<QueueName>().unwrap());
     let mut most = 0;
@@ -57,7 +59,7 @@ fn bury_and_revive(engine: &Engine) -> u64 {
     most
 }
 
-/// Says that all threads share an arena.
+/// Set if all threads share an arena.
 const ONE_ARENA: &str = "DWELL_TEST_ONE_ARENA";
 
 #[cfg(target_env = "gnu")]
@@ -98,12 +100,12 @@ fn what_the_system_counts_stays_near_the_limit() {
     assert_eq!(resident + cold, MESSAGES + DEAD);
     assert!(checkpoints > 5 && cold > MESSAGES / 2, "{counters:?}");
     assert!(resident_bytes + file_bytes <= LIMIT, "{counters:?}");
-    // Calls under way and stacks; and else what the allocator keeps for each thread: the shard's, one that retires, and two
-    // that merge beside it.
+    // Calls in progress and stacks; and without a single arena what the allocator keeps for each thread: the shard's,
+    // one that flushes, and two that merge at the same time.
     let is_one_arena = std::env::var_os(ONE_ARENA).is_some();
     let besides = if is_one_arena { LIMIT / 8 } else { LIMIT / 2 + 32 * 1024 * 1024 };
     assert!(most <= LIMIT + besides, "{most} bytes for {counters:?}");
-    // What dies and is revived in turn leaves gaps behind that are no use to what comes next.
+    // Messages that die and are revived in turn leave gaps that later allocations cannot use.
     let gaps = LIMIT / 16;
     assert!(most_sweeping <= LIMIT + besides + gaps, "{most_sweeping} bytes for {counters:?}");
     engine.close().unwrap();

@@ -1,4 +1,4 @@
-//! Due files, runs and sets of settlements against plain lists, from random bytes: see `dwell_engine::fuzzing`.
+//! Due files, runs and sets of settled entries against plain lists, from random bytes: see `dwell_engine::fuzzing`.
 //!
 //! proptest prints the bytes that fail, shrunk, and keeps their seed beside this file: the next run begins with it.
 

@@ -1,12 +1,13 @@
-//! The engine's threads under a model checker: callers, their inline calls and the shard's thread are interleaved on purpose
-//! at every lock, reply and sleep between them, and a schedule in which somebody waits for ever is found as a deadlock.
+//! The engine's threads under a model checker: callers, their inline calls and the shard's thread are interleaved
+//! deliberately at every lock, reply and sleep between them, and a schedule in which a thread waits forever is found as
+//! a deadlock.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p dwell-engine --test shard_shuttle --target-dir target/shuttle`
 //!
-//! It is the whole engine, on a disk in memory: nothing stands in for inbox, seat or shard. Each scenario runs under random
-//! schedules and under PCT (Burckhardt et al., "A randomized scheduler with probabilistic guarantees of finding bugs",
-//! 2010); `DWELL_SHUTTLE_RUNS` says how many of each (2,000 by default). A failure prints the schedule;
-//! `shuttle::replay` replays it. Time is moved by hand, and where nobody moves it, it wakes nobody.
+//! It is the whole engine, on a disk in memory: inbox, seat and shard are the real ones. Each scenario runs under
+//! random schedules and under PCT (Burckhardt et al., "A randomized scheduler with probabilistic guarantees of finding
+//! bugs", 2010); `DWELL_SHUTTLE_RUNS` sets the number of runs of each (2,000 by default). A failure prints the
+//! schedule; `shuttle::replay` replays it. Time is moved by hand, and wakes no thread unless it is moved.
 
 #![cfg(shuttle)]
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
@@ -29,14 +30,14 @@ use shuttle::{Config, Runner, thread};
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// So many calls of one caller, and it takes turns itself.
+/// The number of calls of one caller after which it takes turns itself.
 const WARM: usize = 4;
 
 fn check(scenario: impl Fn() + Send + Sync + Clone + 'static) {
     let runs = std::env::var("DWELL_SHUTTLE_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2_000);
     let config = || {
         let mut config = Config::new();
-        // An engine is opened on it.
+        // Large enough for opening an engine.
         config.stack_size = 512 * 1024;
         config
     };
@@ -59,7 +60,7 @@ struct State {
     ms: u64,
     /// For each sleeper, whether it was notified.
     notified: Vec<bool>,
-    /// Whoever reads the clock in this thread panics.
+    /// The thread in which reading the clock panics.
     doomed: Option<thread::ThreadId>,
 }
 
@@ -79,7 +80,7 @@ impl ModelClock {
         self.0.moved.notify_all();
     }
 
-    /// From now on the caller's turns panic, and nobody else's.
+    /// From now on the turns of this caller panic, and no others.
     fn doom_caller(&self) {
         self.0.state.lock().unwrap().doomed = Some(thread::current().id());
     }
@@ -135,7 +136,7 @@ impl Notifier for Place {
     }
 }
 
-/// Where an engine is opened, and opened again.
+/// The place where an engine is opened, and opened again.
 #[derive(Clone)]
 struct Home {
     disk: MemoryDisk,
@@ -164,7 +165,7 @@ fn queue(name: &str) -> QueueName {
     name.parse().unwrap()
 }
 
-/// Runs `work` in a thread with an engine handle of its own.
+/// Runs `work` in a thread with its own handle of the engine.
 fn with<R: Send + 'static>(
     engine: &Engine,
     work: impl FnOnce(Engine) -> R + Send + 'static,
@@ -198,7 +199,7 @@ fn warm(engine: &Engine) {
     }
 }
 
-/// Until so many takes wait.
+/// Waits until this number of takes wait.
 fn await_waiting(engine: &Engine, count: u64) {
     while stats(engine).map_or(0, |stats| stats.waiting) < count {
         thread::yield_now();
@@ -225,7 +226,7 @@ fn every_call_is_answered_whoever_takes_its_turn() {
     });
 }
 
-/// The clock moves once, when the put was answered: the thread sleeps until the hour is over if nobody told it.
+/// The clock moves once, when the put was answered: the thread sleeps until the hour is over unless it is notified.
 #[test]
 fn the_thread_hears_of_an_instant_that_an_inline_call_brings() {
     check(|| {
@@ -240,7 +241,7 @@ fn the_thread_hears_of_an_instant_that_an_inline_call_brings() {
     });
 }
 
-/// No time passes: nothing but the put itself can wake a take that waits.
+/// No time passes: only the put itself can wake a waiting take.
 #[test]
 fn takes_are_answered_by_puts_inline_and_not() {
     check(|| {
@@ -328,7 +329,7 @@ fn a_close_answers_whoever_waits_and_loses_nothing() {
     });
 }
 
-/// A caller's turn leaves a batch behind that found no room: the thread, which sleeps, is the one to try it again.
+/// A caller's turn leaves a batch behind that found no room: the thread, which sleeps, has to retry it.
 #[test]
 fn a_batch_that_an_inline_call_found_no_room_for_is_tried_again() {
     check(|| {
@@ -355,7 +356,7 @@ fn a_batch_that_an_inline_call_found_no_room_for_is_tried_again() {
     });
 }
 
-/// A caller's turn panics, and with it the shard is gone: waiting callers get an error, and later calls are refused.
+/// A caller's turn panics, and the shard ends with it: waiting callers get an error, and later calls are refused.
 #[test]
 fn a_caller_that_panics_in_its_turn_leaves_nobody_waiting() {
     static PANICS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! Blocks that were read a moment ago: a cursor comes back to them, and so does who reads the bodies.
+//! A cache of blocks that were read recently: cursors and readers of bodies use them again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -10,17 +10,17 @@ use crate::due::{Found, Lane, Reading};
 use crate::journal::segment::Segment;
 use crate::sealed;
 
-/// Fewer blocks are of no use: messages of a queue are merged out of several files.
+/// The minimum number of blocks. Fewer are of no use: messages of a queue are merged out of several files.
 const FEWEST: usize = 12;
 
-/// A few blocks, as they were read.
+/// A cache of a few blocks, in the form in which they were read.
 #[derive(Debug)]
 pub(super) struct Blocks {
     most: usize,
     most_bytes: usize,
     /// By file and block.
     kept: HashMap<(u32, u32), Kept>,
-    /// Rises with each use.
+    /// Incremented with each use.
     uses: u64,
     bytes: usize,
 }
@@ -29,7 +29,7 @@ pub(super) struct Blocks {
 struct Kept {
     reading: Reading,
     used: u64,
-    /// Who remembers its bytes for bodies, and where they begin.
+    /// The segment that remembers the block's bytes for reads of bodies, and the offset at which they begin.
     remembered: Option<(Weak<Segment>, u64)>,
 }
 
@@ -44,12 +44,12 @@ impl Drop for Kept {
 }
 
 impl Blocks {
-    /// At most `most` of them, and so many bytes, but [`FEWEST`] blocks in any case.
+    /// A cache of at most `most` blocks and `most_bytes` bytes, but of [`FEWEST`] blocks in any case.
     pub(super) fn keeping(most: usize, most_bytes: usize) -> Blocks {
         Blocks { most: most.max(1), most_bytes, kept: HashMap::new(), uses: 0, bytes: 0 }
     }
 
-    /// Whether as many more may be in memory, for who reads so many lanes ahead at a time.
+    /// Whether a read-ahead of this number of lanes at a time may keep as many blocks in memory on top of the cache.
     pub(super) fn can_spare(&self, lanes: usize) -> bool {
         lanes <= self.most / 2
     }
@@ -70,8 +70,8 @@ impl Blocks {
         self.block(cold, block)?.find(&cold.file, key)
     }
 
-    /// The ordinal of the first entry of `lane` whose due and id (its bits) are `from` or later, which is not before `start`; the end
-    /// of the lane if there is none. At most one read, and none where the block was read a moment ago.
+    /// The ordinal of the first entry of `lane` whose due and id (its bits) are `from` or later, which is not before
+    /// `start`; the end of the lane if there is none. At most one read, and none if the block is cached.
     pub(super) fn lower_bound(
         &mut self,
         cold: &ColdFile,
@@ -117,7 +117,7 @@ impl Blocks {
         Ok(&mut kept.reading)
     }
 
-    /// Lets go of the one that was not used for the longest time, if there are enough.
+    /// Evicts the least recently used blocks until there is room for one more.
     fn make_room(&mut self) {
         while self.kept.len() >= self.most || self.kept.len() >= FEWEST && self.bytes >= self.most_bytes {
             let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(place, _)| *place);
@@ -127,12 +127,12 @@ impl Blocks {
         }
     }
 
-    /// Their bytes in memory, but for keys and headers.
+    /// The memory of the blocks in bytes, without keys and headers.
     pub(super) fn memory(&self) -> usize {
         self.bytes
     }
 
-    /// A file is there no more.
+    /// Drops the blocks of a file that was removed.
     pub(super) fn forget(&mut self, file: u32) {
         self.kept.retain(|(number, _), _| *number != file);
         self.bytes = self.kept.values().map(|kept| kept.reading.memory()).sum();

@@ -1,7 +1,7 @@
 //! Bodies that were read with their messages, ahead of the takes that want them.
 //!
-//! Of each queue they stand in the order in which its messages were handed over, and nearly so they are wanted. A take of
-//! several queues wants now one of this queue and now one of that.
+//! The bodies of each queue are kept in the order in which its messages were handed over, which is nearly the order in
+//! which they are wanted. A take of several queues wants bodies of these queues in turn.
 
 use std::collections::VecDeque;
 
@@ -10,24 +10,24 @@ use dwell_model::{Number, QueueName};
 
 use crate::retire::budget::MOST_HANDED_OVER;
 
-/// Between two that are wanted there may be so many that are not.
+/// The maximum number of unwanted bodies between two wanted ones.
 pub(crate) const BETWEEN: usize = 8;
-/// Of so many queues bodies are kept,
+/// The maximum number of queues whose bodies are kept.
 const QUEUES: usize = super::FLOWS;
-/// of each so many: what is handed over at a time, behind what is left of the time before,
+/// The maximum number of bodies per queue: one hand-over, and what is left of the previous one.
 const MOST: usize = 2 * MOST_HANDED_OVER;
-/// of so many bytes at the most.
+/// The maximum number of bytes per queue.
 const MOST_BYTES: usize = 2 * 1024 * 1024;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Bodies {
     queues: VecDeque<OfQueue>,
-    /// So many bytes of each queue.
+    /// The maximum number of bytes per queue.
     most_bytes: usize,
 }
 
-/// Those of one queue.
+/// The bodies of one queue.
 #[derive(Debug)]
 pub(super) struct OfQueue {
     queue: QueueName,
@@ -37,12 +37,12 @@ pub(super) struct OfQueue {
 }
 
 impl Bodies {
-    /// Of all queues together no more than so many bytes.
+    /// At most `bytes` bytes over all queues.
     pub(super) fn keeping(bytes: usize) -> Bodies {
         Bodies { queues: VecDeque::new(), most_bytes: (bytes / QUEUES).min(MOST_BYTES) }
     }
 
-    /// Those of this queue, for more to be added.
+    /// The bodies of this queue, for more to be added.
     pub(super) fn of(&mut self, queue: &QueueName) -> &mut OfQueue {
         let Bodies { queues, most_bytes } = self;
         let at = queues.iter().position(|of| of.queue == *queue).unwrap_or_else(|| {
@@ -56,10 +56,11 @@ impl Bodies {
         &mut queues[at]
     }
 
-    /// The bodies of these messages, as far as they are here, in the order of these.
+    /// The bodies of these messages in their order, as far as they are kept.
     ///
-    /// Those that nobody will come for, such as of messages that were cancelled, may be more than there may be between two.
-    /// So the first one of each queue is looked for among all, lest they stand in the way of the others for good.
+    /// Bodies that will never be taken, such as those of cancelled messages, may be more than [`BETWEEN`] in a row. The
+    /// first wanted one of each queue is therefore searched for among all, so that they do not block the others
+    /// forever.
     pub(super) fn take<'a>(
         &mut self,
         wanted: impl Iterator<Item = (&'a QueueName, Number)>,
@@ -77,14 +78,14 @@ impl Bodies {
         found
     }
 
-    /// None of this queue is wanted any more.
+    /// No body of this queue is wanted any more.
     pub(super) fn forget(&mut self, queue: &QueueName) {
         self.queues.retain(|of| of.queue != *queue);
     }
 }
 
 impl OfQueue {
-    /// Adds one behind the others; the oldest go that nobody came for.
+    /// Appends a body, and drops the oldest ones beyond the bounds.
     pub(super) fn add(&mut self, number: Number, body: Bytes) {
         self.bytes += body.len();
         self.kept.push_back((number, body));
@@ -97,7 +98,7 @@ impl OfQueue {
         self.bytes -= self.kept.drain(..count).map(|(_, body)| body.len()).sum::<usize>();
     }
 
-    /// Takes one out that is among the first `reach`; those before it go.
+    /// Takes out a body that is among the first `reach`, and drops those before it.
     fn take(&mut self, number: Number, reach: usize) -> Option<(Number, Bytes)> {
         let at = self.kept.iter().take(reach).position(|(other, _)| *other == number)?;
         self.drop_first(at);
@@ -137,7 +138,7 @@ mod tests {
     fn several_queues_in_turn_find_theirs() {
         let names = ["a", "b", "c"].map(queue);
         let mut bodies = filled(&["a", "b", "c"], 100);
-        // Every third is wanted: those between were handed to somebody else.
+        // Every third is wanted: those between were handed to another caller.
         let wanted: Vec<_> =
             (1..=100).step_by(3).flat_map(|one| names.iter().map(move |name| (name, one))).collect();
         let found = bodies.take(wanted.iter().map(|(name, one)| (*name, number(*one))));

@@ -1,25 +1,27 @@
-//! Dead messages of a queue that are cold, the oldest first.
+//! The cold dead messages of a queue, the oldest first.
 //!
-//! Files have them in the order of their due; those that have [expired](super::expired) where they lie are among others. So
-//! all lanes of the queue that have any are read through, and those that died first
-//! are remembered: as many as a window holds, by death, id and place. When all of these were handed over, the lanes are
-//! read again for the next ones; but only those that can have any, since it is known of each by then from when to when
-//! its messages died. Messages that die within an hour are mostly retired together, so that few files are read twice.
+//! Files have them in the order of their due; those that have [expired](super::expired) in place are among others.
+//! Therefore all lanes of the queue that have any are scanned, and the messages that died first are remembered in a
+//! window, sorted by death, id and place. When all of the window was handed over, the lanes are scanned again for the
+//! next ones; but only those lanes that can have any, since by then the range of the times of death is known of each.
+//! Messages that die within an hour are mostly flushed together, so that few files are read twice.
 //!
-//! Reading takes time, so each call reads half a megabyte or so, and says if there is more to read before anything can be
-//! handed over.
+//! A scan takes long, so each call reads about half a megabyte, and reports whether there is more to read before
+//! anything can be handed over.
 //!
-//! For [retention](Reader::Retention) a place that cannot be read holds nothing up: what lies there is passed over, and looked for again
-//! by the next window. Whoever asked for messages by name or order hears of it instead.
+//! For [retention](Reader::Retention) an unreadable place does not block the rest: its messages are passed over, and
+//! the next window tries them again. A caller that asks for messages by name or in order gets the error instead.
 //!
 //! # Ground rules
-//! 1. Every cold dead message of the queue that died between where it was asked from last and the window's end is in the
-//!    window, or was put back since and is remembered beside it; but for those that have expired since it was begun.
-//! 2. The number of messages remembered beside the window is bounded by the window's own size. If more are put back, the window
-//!    is cut short before them, and the next window finds them.
-//! 3. A full window is dropped when a file with cold dead messages of its queue is added, because these messages were in other
-//!    files before. A scan that is filling a window goes on and reads the new file too. A file that is removed has no cold
-//!    messages, and a file whose messages are all in memory has nothing to read, so neither changes anything.
+//! 1. Every cold dead message of the queue that died between the position of the last request and the window's end is
+//!    in the window, or was put back since and is remembered beside it; except those that have expired since the window
+//!    was begun.
+//! 2. The number of messages remembered beside the window is bounded by the window's own size. If more are put back,
+//!    the window is cut short before them, and the next window finds them.
+//! 3. A full window is dropped when a file with cold dead messages of its queue is added, because these messages were
+//!    in other files before. A scan that is filling a window goes on and reads the new file too. A file that is removed
+//!    has no cold messages, and a file whose messages are all in memory has nothing to read, so neither changes
+//!    anything.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet};
@@ -33,66 +35,69 @@ use crate::due::{Entry, Found, LaneState};
 use crate::journal::segment::Place;
 use crate::sealed::{self, ReadError};
 
-/// A call reads about so many pieces of 256 KiB to fill a window,
+/// The approximate number of pieces of 256 KiB that a call reads to fill a window.
 const PIECES: usize = 2;
-/// or out of so many blocks what it hands over.
+/// The maximum number of blocks out of which a call hands messages over.
 const BLOCKS: usize = 48;
-/// After so many blocks of a piece that could not be read the rest of it is passed over untried.
+/// The number of unreadable blocks of a piece after which the rest of it is passed over untried.
 const FAILURES: usize = 4;
-/// So many windows are kept for sweeps: one of the oldest sweep, which the others do not displace, one for all others, and one for
-/// what is past its retention,
+/// The number of windows kept for sweeps: one for the oldest sweep, which the others do not evict, one for all others,
+/// and one for messages past their retention.
 const SWEEPS: usize = 3;
-/// and for peeks.
+/// The number of windows kept for peeks.
 const PEEKS: usize = 1;
 
 /// A message in the order of deaths.
 type Grave = (Died, Spot);
 
-/// The dead messages of a queue that come next.
+/// A scan over the dead messages of a queue, with the window of those that come next.
 #[derive(Debug)]
 pub(super) struct Walk {
     queue: QueueName,
     reader: Reader,
-    /// Where it was asked from last.
+    /// The position of the last request.
     from: Option<Died>,
-    /// Those of the window that were not handed over, the oldest on top: to sort them all would take long.
+    /// The messages of the window that were not handed over, the oldest on top. A heap, since sorting all of them would
+    /// take long.
     window: BinaryHeap<Reverse<Grave>>,
-    /// Up to here the window has all.
+    /// The window is complete up to here.
     to: HandedOver,
-    /// Those that were put back since the window was begun, up to where it ends.
+    /// Messages that were put back since the window was begun, up to the window's end.
     back: BTreeMap<Died, Spot>,
-    /// The reading for the next window.
+    /// The scan that fills the next window.
     scan: Option<Scan>,
-    /// Whether others have died since it was begun, which it may not have.
+    /// Whether messages have died since it was begun that it may lack.
     is_stale: bool,
 }
 
-/// A window that is being filled.
+/// A scan that fills a window.
 #[derive(Debug)]
 struct Scan {
-    /// For messages that died after this.
+    /// Messages that died after this are searched for.
     after: Option<Died>,
-    /// Lanes to be read still, the last one first.
+    /// Lanes that are still to be read, the last one first.
     lanes: Vec<LaneAt>,
-    /// Where the lane goes on that is read now.
+    /// The ordinal at which the current lane goes on.
     at: u32,
-    /// From when to when those died that were read of it.
+    /// The range of the times of death that were read of the current lane.
     died: Option<(Timestamp, Timestamp)>,
-    /// The oldest that were found, the youngest of them on top.
+    /// The oldest messages that were found, the youngest of them on top.
     oldest: BinaryHeap<Grave>,
-    /// Whether others of the lane that is being read have died since: when they did is not known of it then.
+    /// Whether messages of the current lane have died since it was begun: the range of its times of death is then not
+    /// known.
     has_missed: bool,
-    /// Whether there are others behind them.
+    /// Whether there are messages behind those that were found.
     has_more: bool,
-    /// No further the window may go: what was put back behind this is not remembered.
+    /// The window may not reach beyond this: messages that were put back behind it are not remembered.
     to: HandedOver,
-    /// Whether what cannot be read is passed over.
+    /// Whether unreadable places are passed over.
     passes_over: bool,
 }
 
 impl Scan {
-    /// Forgets what was found and lies elsewhere now, which would keep the new places out. Others behind those that were found
-    /// may have been passed over, and are not behind what is found in their room.
+    /// Drops found messages that are elsewhere now, which would keep their new places out. Messages behind the last one
+    /// found may have been passed over, and are not behind what is found in the room made here: so the window ends at
+    /// the last one found.
     fn forget(&mut self, is_cold: impl Fn(&Spot) -> bool) {
         if self.has_more {
             let last = self.oldest.peek().map(|(died, _)| *died);
@@ -104,7 +109,7 @@ impl Scan {
 
 impl Walk {
     fn new(queue: QueueName, reader: Reader, from: Option<Died>) -> Walk {
-        // Of nothing all is known up to where it begins.
+        // An empty window is complete up to the position where it begins.
         let to = HandedOver::To(from);
         Walk {
             queue,
@@ -122,12 +127,12 @@ impl Walk {
         self.queue == *queue
     }
 
-    /// Whether it has, or will have, all that died after `after`.
+    /// Whether it has, or will have, all messages that died after `after`.
     fn is_right(&self, queue: &QueueName, reader: Reader, after: Option<Died>) -> bool {
         self.is_of(queue) && self.reader == reader && self.from <= after
     }
 
-    /// What died up to `after` was handed over, or is not asked for.
+    /// Messages that died up to `after` were handed over, or are not asked for.
     fn go_to(&mut self, after: Option<Died>) {
         self.from = after;
         let Some(after) = after else { return };
@@ -139,7 +144,7 @@ impl Walk {
         }
     }
 
-    /// A message has been put back; `most` are remembered.
+    /// Remembers a message that was put back; `most` are remembered at most.
     fn put_back(&mut self, died: Died, spot: Spot, most: usize) {
         let to = self.scan.as_mut().map_or(&mut self.to, |scan| &mut scan.to);
         if !reaches(*to, died) {
@@ -148,26 +153,26 @@ impl Walk {
         self.back.insert(died, spot);
         if self.back.len() > most {
             self.back.pop_last();
-            // Those that were put back while the window was filled may lie behind its end, which stays then.
+            // Messages put back while the window was filled may be behind its end, which then stays.
             let last = HandedOver::To(self.back.last_key_value().map(|(died, _)| *died));
             *to = within(*to, last);
         }
     }
 
-    /// Whether the window ends with this one or before.
+    /// Whether the window ends at `after` or before.
     fn ends_at(&self, after: Option<Died>) -> bool {
         matches!(self.to, HandedOver::To(to) if to <= after)
     }
 
-    /// The next one, as far as all are known.
+    /// The next message, within the range that is complete.
     fn next(&self) -> Option<Grave> {
         let back = self.back.first_key_value().map(|(died, spot)| (*died, *spot));
         let next = self.window.peek().map(|next| next.0).into_iter().chain(back).min();
         next.filter(|(died, _)| reaches(self.to, *died))
     }
 
-    /// The [next](Walk::next) one is seen to. A message that has been written anew since is there twice, and the other place is the
-    /// right one.
+    /// Removes the [next](Walk::next) message, which was handled. A message that has been written anew since is present
+    /// twice, and the other place is the right one.
     fn pop(&mut self, grave: Grave) {
         if self.window.peek().is_some_and(|Reverse(next)| *next == grave) {
             self.window.pop();
@@ -178,7 +183,7 @@ impl Walk {
         }
     }
 
-    /// How many of those are remembered that were put back.
+    /// The number of put-back messages that are remembered.
     #[cfg(test)]
     pub(super) fn remembered(&self) -> usize {
         self.back.len()
@@ -190,7 +195,7 @@ impl Walk {
     }
 }
 
-/// Whether what died then lies within what was handed over, or will be.
+/// Whether a message that died then is within what was handed over, or will be.
 fn reaches(to: HandedOver, died: Died) -> bool {
     match to {
         HandedOver::All => true,
@@ -198,7 +203,7 @@ fn reaches(to: HandedOver, died: Died) -> bool {
     }
 }
 
-/// What lies within both.
+/// The range within both.
 fn within(one: HandedOver, other: HandedOver) -> HandedOver {
     match (one, other) {
         (HandedOver::To(one), HandedOver::To(other)) => HandedOver::To(one.min(other)),
@@ -215,7 +220,7 @@ fn dead_lanes(file: &ColdFile, queue: &QueueName) -> Vec<LaneAt> {
     dead.map(|(lane, _)| LaneAt { file: file.file.name().number, lane }).collect()
 }
 
-/// Reads the blocks of a piece one by one, as far as they can be.
+/// Reads the blocks of a piece one by one, as far as they are readable.
 fn read_singly(file: &ColdFile, piece: Range<u32>, found: &mut Vec<Found>) -> sealed::Result<()> {
     let (mut next, mut failures) = (piece.start, 0);
     while next < piece.end && failures < FAILURES {
@@ -275,7 +280,7 @@ impl ColdSet {
         let mut blocks = HashSet::new();
         let mut to = walk.to;
         while let Some((died, spot)) = walk.next() {
-            // A message that was handed over otherwise may have been put back, or not.
+            // A message that was handed over by another call may have been put back, or not.
             if let Some(file) = self.files.get(&spot.file).filter(|file| file.is_cold(spot.ordinal)) {
                 let block = (spot.file, file.file.block_of(spot.ordinal));
                 let is_full = blocks.len() >= BLOCKS && !blocks.contains(&block);
@@ -288,7 +293,7 @@ impl ColdSet {
             }
             walk.pop((died, spot));
         }
-        // In their order, each block is read once.
+        // In the order of the places, each block is read once.
         let mut spots: Vec<Spot> = graves.iter().map(|(_, spot)| *spot).collect();
         spots.sort_unstable();
         match self.read_all(&spots) {
@@ -301,20 +306,20 @@ impl ColdSet {
                     }
                 }
             }
-            // What can not be read is to be found again, so the walk ends here then.
+            // Unreadable messages have to be found again, so the walk is dropped.
             Err(error) => return Err(error),
         }
         self.keep_walk(walk);
         Ok(to)
     }
 
-    /// Something was passed over for retention that could not be read.
+    /// Records that something unreadable was passed over for retention.
     fn pass_over(&mut self, queue: &QueueName, error: ReadError) {
         self.failed = Some(error);
         self.passed_over.insert(queue.clone());
     }
 
-    /// What may not have all that are dead now is begun anew.
+    /// Drops walks that may lack messages that are dead now.
     pub(super) fn end_stale_walks(&mut self, queue: &QueueName, reader: Reader) {
         self.walks.retain(|walk| walk.queue != *queue || walk.reader != reader || !walk.is_stale);
     }
@@ -329,8 +334,9 @@ impl ColdSet {
         if alike().count() <= most {
             return;
         }
-        // Of younger sweeps another goes first, and what is past its retention in many queues displaces no sweep's window, but another
-        // of its own. Of the oldest sweep the window was used last, among those that others before it have left.
+        // A younger sweep replaces another younger sweep first, and retention of many queues does not evict the window
+        // of a sweep, but another one of retention. Several windows may be left by sweeps that each were the oldest
+        // once: that of the current oldest sweep was used last among these.
         let other_of =
             |reader| alike().find(|at| self.walks[*at].reader == reader && *at + 1 < self.walks.len());
         let order = match reader {
@@ -341,7 +347,7 @@ impl ColdSet {
         goes.into_iter().for_each(|at| drop(self.walks.remove(at)));
     }
 
-    /// Goes on with filling the window; false if there is more to read.
+    /// Continues to fill the window; false if there is more to read.
     fn fill(&mut self, walk: &mut Walk) -> sealed::Result<bool> {
         let mut scan = match walk.scan.take() {
             Some(scan) => scan,
@@ -362,7 +368,7 @@ impl ColdSet {
     }
 
     fn begin_scan(&mut self, walk: &mut Walk) -> Scan {
-        // What was put back before lies where it is read.
+        // Messages that were put back before are found by the scan itself.
         walk.back.clear();
         walk.window = BinaryHeap::new();
         let passes_over = walk.reader == Reader::Retention;
@@ -371,7 +377,8 @@ impl ColdSet {
         }
         let mut lanes = self.lanes_of(&walk.queue);
         lanes.retain(|at| self.has_dead_in(*at));
-        // Many queues keep their dead for as long, and each has a few every minute whose time is over: not all are read for these.
+        // Many queues have the same retention, and in each a few messages pass it every minute: not all lanes are read
+        // for these.
         let until = self.retain_until.filter(|_| walk.reader == Reader::Retention);
         let is_later = |at: &LaneAt| {
             let first = self.deaths.get(at).map(|(first, _)| *first);
@@ -380,7 +387,7 @@ impl ColdSet {
         let all = lanes.len();
         lanes.retain(|at| !is_later(at));
         let to = if lanes.len() < all { HandedOver::To(until) } else { HandedOver::All };
-        // Those that may have the oldest are read first; of some that is not known.
+        // Lanes that may have the oldest messages are read first, including those of which this is not known.
         lanes.sort_by_key(|at| Reverse(self.deaths.get(at).map(|(first, _)| *first)));
         Scan {
             after: walk.from,
@@ -395,10 +402,10 @@ impl ColdSet {
         }
     }
 
-    /// Reads some more; false if nothing is left to be read.
+    /// Reads one more piece; false if nothing is left to read.
     fn read_piece(&mut self, queue: &QueueName, scan: &mut Scan) -> sealed::Result<bool> {
         let is_full = scan.oldest.len() >= self.graves;
-        // What need not be read costs nothing.
+        // Lanes that need not be read cost nothing.
         let at = loop {
             let Some(at) = scan.lanes.last().copied() else { return Ok(false) };
             let Some((first, last)) = self.deaths.get(&at) else { break at };
@@ -430,7 +437,7 @@ impl ColdSet {
                 found.clear();
                 failed = Some(error);
                 read_singly(file, from..to, &mut found)?;
-                // When all of the lane have died is not known then.
+                // The range of the lane's times of death is then not known.
                 scan.has_missed = true;
             }
             Err(error) => return Err(error),
@@ -460,8 +467,8 @@ impl ColdSet {
         self.lane(at).state == LaneState::Dead || self.files[&at.file].lanes[at.lane as usize].over > 0
     }
 
-    /// Cold messages of a lane have expired. Windows of its queue that were begun before do not have them; a sweep that goes on
-    /// does not mean them, and all else begins anew.
+    /// Cold messages of a lane have expired. Windows of its queue that were begun before lack them: a sweep in progress
+    /// does not need them, and everything else begins anew.
     pub(super) fn have_died(&mut self, queue: &QueueName, file: u32, lane: usize) {
         let lane = u32::try_from(lane).expect("lanes are counted in 32 bits");
         let at = LaneAt { file, lane };
@@ -471,7 +478,7 @@ impl ColdSet {
         self.walks.iter_mut().filter(|walk| walk.queue == *queue).for_each(|walk| walk.is_stale = true);
     }
 
-    /// A dead message that had been handed over lies in its file again.
+    /// A dead message that had been handed over is back in its file.
     pub(super) fn dead_is_back(&mut self, copy: CopyAt, died: Died) {
         let (file, ordinal) = (copy.file.get(), copy.ordinal);
         let found = &self.files[&file].file;
@@ -481,7 +488,7 @@ impl ColdSet {
         if let Some((first, last)) = self.deaths.get_mut(&at) {
             (*first, *last) = (died.0.min(*first), died.0.max(*last));
         }
-        // A lane that is being read may be read past it, and is to know when all of it have died.
+        // A scan of its lane may be past it, and has to know the full range of the lane's times of death.
         let scans = self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut());
         for scan in scans.filter(|scan| scan.lanes.last() == Some(&at)) {
             let (first, last) = scan.died.get_or_insert((died.0, died.0));
@@ -493,7 +500,7 @@ impl ColdSet {
         }
     }
 
-    /// A file comes: what is cold and dead in it lay elsewhere before.
+    /// A file was added: messages that are cold and dead in it were elsewhere before.
     pub(super) fn dead_come(&mut self, file: &ColdFile) {
         let files = &self.files;
         let is_cold = |spot: &Spot| files.get(&spot.file).is_some_and(|file| file.is_cold(spot.ordinal));
@@ -509,7 +516,7 @@ impl ColdSet {
         });
     }
 
-    /// A file goes, of which nothing is cold: there is nothing to be read in it.
+    /// A file was removed, of which nothing is cold: there is nothing to read in it.
     pub(super) fn dead_go(&mut self, number: u32) {
         for scan in self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut()) {
             if scan.lanes.last().is_some_and(|at| at.file == number) {
@@ -526,8 +533,9 @@ mod tests {
 
     use super::*;
 
-    /// Crash story: 1. A window has a message. 2. The message becomes resident otherwise, is written to another file, and put back
-    /// there; the file brings nothing that is cold, so the window stays. 3. The old place was passed over, and with it the new one.
+    /// Crash story: 1. A window has a message. 2. The message becomes resident by another call, is written to another
+    /// file, and put back there; the file adds nothing cold, so the window stays. 3. The old place was passed over, and
+    /// with it the new one.
     #[test]
     fn a_message_that_was_written_anew_beside_a_window_is_found_where_it_lies() {
         let at = Timestamp::from_ms(5).unwrap();
@@ -547,7 +555,7 @@ mod tests {
         }
     }
 
-    /// A window says which messages come next: for one queue, one reader, and from one place on.
+    /// A window has the next messages of one queue, for one reader, and from one position on.
     #[test]
     fn a_window_serves_whom_it_was_made_for_and_nobody_else() {
         let died = |ms: i64| {
@@ -569,8 +577,9 @@ mod tests {
         }
     }
 
-    /// Crash story: 1. A revive of many reads the dead of its queue, which takes many calls. 2. In between, what is past its retention is
-    /// looked for in a few other queues. 3. What the revive had read is displaced each time, and it never ends.
+    /// Crash story: 1. A revive of many messages reads the dead of its queue, which takes many calls. 2. In between,
+    /// messages past their retention are searched for in a few other queues. 3. The window of the revive was evicted
+    /// each time, and it never ended.
     #[test]
     fn what_is_past_its_retention_in_many_queues_displaces_no_sweep() {
         let mut cold = ColdSet::new(7, 1, (1, usize::MAX), 1);
@@ -587,8 +596,9 @@ mod tests {
         assert_eq!(kept(&of_retention), ["swept", "younger", "d"]);
     }
 
-    /// Crash story: 1. What a scan had found was written to another file. 2. Its new place was found too, and left out: the scan has
-    /// room for a few, and the old place, which is as old, took it. 3. The window said that it had all up to there.
+    /// Crash story: 1. A message that a scan had found was written to another file. 2. Its new place was found too, and
+    /// left out: the scan has room for a few, and the old place, which has the same time of death, took it. 3. The
+    /// window was taken to be complete up to there.
     #[test]
     fn a_scan_makes_room_for_the_new_place_of_what_it_had_found() {
         let grave = |ms: i64, file: u32| {
@@ -611,7 +621,7 @@ mod tests {
             };
             scan.forget(|spot| spot.file != 1);
             assert!(scan.oldest.is_empty());
-            // What is behind the last one that was found may have been passed over.
+            // Messages behind the last one that was found may have been passed over.
             assert!(reaches(scan.to, grave(9, 2).0));
             assert_eq!(reaches(scan.to, grave(12, 2).0), !has_more);
         }

@@ -1,32 +1,33 @@
-//! Messages that expire while they are cold: found by the expiries of their files, and dead where they lie.
+//! Messages that expire while they are cold: found by the expiries of their files, and dead in place.
 //!
-//! Nothing is written, read or handed over of a message that dies so. Its entry says when it expires, and the journal says
-//! how late it has become: so whoever opens the directory again comes to the same. While the file is open a bit says that
-//! the entry is *over*: it is out of its lane, which holds what is scheduled or ready, and is found where dead
-//! messages are looked for. Ten million that expire at one instant are ten million bits, and ten thousand reads of
-//! a few KiB; they are seen to in slices, and others are served in between. What was not come to when the process ended is
-//! looked at again, and so is what was: that is cheaper than to remember it.
+//! Nothing is written, read or handed over for a message that dies this way. Its entry has its expiry, and the journal
+//! records the latest time that was seen: so every later open comes to the same result. While the file is open, a bit
+//! marks the entry as *over*: it is out of its lane, which holds what is scheduled or ready, and is found by searches
+//! for dead messages. Ten million messages that expire at one instant are ten million bits, and ten thousand reads of a
+//! few KiB; they are processed in slices, and other commands are served in between. After a restart all of a file's
+//! expiries are processed again, whether they had been or not: that is cheaper than to remember the position.
 //!
-//! An entry is dead if it expires by the last time that was seen, or by the time at which its file was ripened: so a clock
-//! that steps back brings nothing to life.
+//! An entry is dead if it expires by the latest time that was seen, or by the time at which its file was ripened: so a
+//! clock that steps back revives nothing.
 //!
-//! Expiries that can not be read are set aside by the file, a chunk at a time. So one rotten place keeps no other message
-//! from expiring, and is not read again by each call, but after a second, two, four, and so on up to a minute; and at once
-//! where a call asks for it. Where many places are rotten, a few are tried at a time, and the next retry goes on
-//! behind them, so a place that can be read again is reached even if those before it stay unreadable. Chunks that were set aside
-//! are forgotten with their file.
+//! Expiries that cannot be read are set aside by the file, a chunk at a time. So one unreadable place keeps no other
+//! message from expiring, and is not read again by each call, but after a second, two, four, and so on up to a minute;
+//! and at once if a call needs it. Where many places are unreadable, a few are tried at a time, and the next retry goes
+//! on behind them, so a place that can be read again is reached even if those before it stay unreadable. Chunks that
+//! were set aside are forgotten with their file.
 //!
-//! Where a queue drops what expires, its entries are handed over instead, to be recorded as gone: their numbers are needed for that, and
-//! so their blocks are read, a few at a time. That takes far longer than to look at expiries, so it has a progress of its own, which
-//! follows the other: entries that wait for it hold up their own queue alone, and queues that drop what expires and have messages in
-//! the same files. These are seen to file by file, and in each in the order in which they have expired. What cannot be read then dies.
-//! A replay leaves them where they are, since the journal
-//! has the records; what it has left is looked at again when it is through.
+//! If a queue drops expired messages, its entries are handed over instead, to be recorded as gone: their numbers are
+//! needed for that, and so their blocks are read, a few at a time. That takes far longer than to look at expiries, so
+//! it has a separate progress, which follows the other: entries that wait for it delay their own queue alone, and
+//! queues that also drop expired messages and have messages in the same files. These entries are processed file by
+//! file, and in each file in the order in which they have expired. Those that cannot be read then die. A replay leaves
+//! them where they are, since the journal has the records; what it has left is looked at again when the replay has
+//! ended.
 //!
 //! # Ground rules
-//! 1. An entry that is over is out too: what looks for pending entries passes it over as it does what is gone.
-//! 2. What lies before a file's progress and is cold is over. So an entry that is cold again is over at once if its time
-//!    has come, and nothing has to be looked at twice for it.
+//! 1. An entry that is over is out too: searches for pending entries skip it as they skip what is gone.
+//! 2. What lies before a file's progress and is cold is over. So an entry that is cold again is over at once if its
+//!    time has come, and nothing has to be looked at twice for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -41,52 +42,52 @@ use crate::due::LaneState;
 use crate::journal::segment::Place;
 use crate::sealed::ReadError;
 
-/// What was set aside waits so long at first before it is tried again, and so long at most.
+/// The delay before chunks set aside are first retried, and the maximum delay, in ms.
 const FIRST_WAIT_MS: u64 = 1_000;
 const LONGEST_WAIT_MS: u64 = 60_000;
-/// After so many reads that failed in one call nothing more is tried in it: the medium may be gone.
+/// The number of failed reads in one call after which it tries no more: the medium may be gone.
 const FAILURES: usize = 16;
 
-/// The most entries that one call hands over, and the most blocks that it reads for them.
+/// The maximum number of entries that one call hands over, and of blocks that it reads for them.
 const HANDED_OVER: usize = 1_024;
 const BLOCKS: usize = 64;
 
-/// What becomes of the entries of a queue that expire.
+/// The rule of each queue for entries that expire.
 type Rule<'a> = &'a dyn Fn(&QueueName) -> Expiring;
 
-/// What has become of the entries of a file that have expired.
+/// The outcome for those entries of a file that have expired.
 #[derive(Debug, Default)]
 struct Fates {
-    /// How many have died of which lanes.
+    /// The number of entries that have died, by lane.
     died: BTreeMap<usize, u64>,
-    /// Those that are to be handed over.
+    /// Entries that are to be handed over.
     going: Vec<u32>,
 }
 
-/// Where a file's expiries go on: what lies before this was looked at.
+/// A position in a file's expiries: everything before it was processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Progress {
-    /// The how-manieth chunk.
+    /// The index of the chunk.
     chunk: u32,
-    /// The how-manieth of the chunk.
+    /// The index of the pair in the chunk.
     pair: u32,
 }
 
-/// What could not be read of a file when its time had come.
+/// Chunks of expiries of a file that could not be read when their time had come.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
-    /// Chunks of expiries, with the earliest of each.
+    /// The chunks, with the earliest expiry of each.
     chunks: BTreeMap<u32, Timestamp>,
-    /// Not to be tried before this, on the monotonic clock.
+    /// The time of the next retry, on the monotonic clock.
     again_ms: u64,
-    /// How long it was to wait the last time.
+    /// The last delay before a retry.
     waited_ms: u64,
-    /// What was wrong when something was set aside last.
+    /// The last read error.
     reason: Box<str>,
 }
 
 impl Aside {
-    /// Something is about to be set aside for the first time.
+    /// The state before anything is set aside.
     fn beginning(now: Now) -> Box<Aside> {
         let reason = "too much else could not be read".into();
         let mut aside = Box::new(Aside { reason, ..Aside::default() });
@@ -94,34 +95,35 @@ impl Aside {
         aside
     }
 
-    /// Its bytes in memory.
+    /// The memory in bytes.
     pub(super) fn memory(&self) -> usize {
         size_of::<Aside>() + self.chunks.len() * 2 * size_of::<(u32, Timestamp)>()
     }
 
-    /// All of it was tried, and some failed still, or it is new.
+    /// Sets the next retry after all of it was tried and some failed again, or when it is new.
     fn wait(&mut self, now: Now) {
         self.waited_ms = (2 * self.waited_ms).clamp(FIRST_WAIT_MS, LONGEST_WAIT_MS);
         self.again_ms = now.mono_ms.saturating_add(self.waited_ms);
     }
 
-    /// Some of it was not tried, since too much else had failed, or had not.
+    /// Sets the next retry after some of it was not tried, because the call's limit of failures or of reads was
+    /// reached.
     fn come_next(&mut self, now: Now, purse: &Purse) {
         let wait = if purse.has_failed() { FIRST_WAIT_MS } else { 0 };
         self.again_ms = now.mono_ms.saturating_add(wait);
     }
 }
 
-/// What one call may still look at.
+/// The remaining budget of one call.
 struct Purse {
     pairs: usize,
-    /// The number of entries that may be handed over,
+    /// The number of entries that may be handed over.
     going: usize,
-    /// from so many blocks,
+    /// The number of blocks that may be read for these.
     blocks: usize,
-    /// and the number of pairs that may be looked at for that.
+    /// The number of pairs that may be looked at for these.
     passed: usize,
-    /// The same of what was set aside, to find out whether it can be read again.
+    /// The number of pairs of chunks set aside that may be read, to find out whether they are readable again.
     retried: usize,
     failures: usize,
 }
@@ -147,7 +149,7 @@ impl Purse {
         self.failures >= FAILURES
     }
 
-    /// Something was set aside, after a read that failed, or untried.
+    /// Records that something was set aside, after a failed read or untried.
     fn failed(&mut self, error: Option<ReadError>, aside: &mut Aside) {
         if let Some(error) = error {
             aside.reason = error.to_string().into();
@@ -157,41 +159,41 @@ impl Purse {
 }
 
 impl ColdFile {
-    /// What expires by then is dead.
+    /// Entries that expire by this instant are dead.
     fn over_by(&self, now: Now) -> Timestamp {
         self.ripe.max(now.wall)
     }
 
-    /// When an entry is come to that expires at `at`. What had expired when the file was ripened is dead at any time.
+    /// When to process an entry that expires at `at`. What had expired when the file was ripened is dead at any time.
     fn come_to(&self, at: Option<Timestamp>) -> Option<Timestamp> {
         at.map(|at| if at <= self.ripe { Timestamp::MIN } else { at })
     }
 
-    /// An entry that is to expire next does at `at`.
+    /// Sets the expiry of the next entry to be processed.
     fn set_next_expiry(&mut self, at: Option<Timestamp>) {
         self.next_expiry = self.come_to(at);
     }
 
-    /// The same of the next one that was not looked at.
+    /// The same of the next entry that was not looked at.
     fn set_ahead_expiry(&mut self, at: Option<Timestamp>) {
         self.ahead_expiry = self.come_to(at);
     }
 
-    /// Looks at the first of its expiries, before anything else does.
+    /// Positions the file at the first of its expiries, before any other use.
     pub(super) fn begin_expiries(&mut self) {
         let first = self.file.first_expiry();
         self.set_next_expiry(first);
         self.set_ahead_expiry(first);
     }
 
-    /// Whether entries of this lane may have expired by now that were not seen to.
+    /// Whether entries of this lane may have expired by now that were not processed.
     fn has_fresh_in(&self, lane: usize, now: Now) -> bool {
         let state = &self.lanes[lane];
         let is_pending = state.live > 0 && self.file.lanes()[lane].state != LaneState::Dead;
         is_pending && (state.waits || self.ahead_expiry.is_some_and(|at| at <= now.wall))
     }
 
-    /// Whether something of a queue that has expired is set aside.
+    /// Whether expired entries of a queue are set aside.
     fn has_aside(&self, queue: &QueueName, now: Now) -> bool {
         let Some(aside) = &self.aside else { return false };
         let over_by = self.over_by(now);
@@ -201,8 +203,7 @@ impl ColdFile {
             && lanes.into_iter().any(|(lane, state)| is_live(lane) && state.live > 0)
     }
 
-    /// Goes on with the expiries, as far as their time has come; those that were seen to are not looked at again.
-    /// Says what has become of them.
+    /// Processes the expiries whose time has come, from the current position on, and returns the outcomes.
     fn expire(&mut self, now: Now, purse: &mut Purse, rule: Rule<'_>) -> Fates {
         let mut fates = Fates::default();
         let lanes = self.file.lanes().iter();
@@ -212,7 +213,7 @@ impl ColdFile {
         fates
     }
 
-    /// What is to become of an entry. What had expired when the file was ripened died by that.
+    /// What happens to an entry that expires. Entries that had expired when the file was ripened died by that.
     fn fate(&self, (at, ordinal): (Timestamp, u32), rules: &[Expiring]) -> Expiring {
         if at <= self.ripe { Expiring::Die } else { rules[self.file.lane_of(ordinal)] }
     }
@@ -223,7 +224,8 @@ impl ColdFile {
         }
     }
 
-    /// Looks at expiries as far as their time has come. What dies does; what is to be handed over waits, and holds up no other lane.
+    /// Looks at the expiries whose time has come. Entries that are to die do; those to be handed over wait, and delay
+    /// no other lane.
     fn look_ahead(&mut self, now: Now, purse: &mut Purse, rules: &[Expiring], fates: &mut Fates) {
         let over_by = self.over_by(now);
         loop {
@@ -268,7 +270,7 @@ impl ColdFile {
         }
     }
 
-    /// Sees to what waits to be handed over, in the order in which it has expired.
+    /// Processes entries that wait to be handed over, in the order in which they have expired.
     fn see_to_waiting(&mut self, now: Now, purse: &mut Purse, rules: &[Expiring], fates: &mut Fates) {
         let does_any_wait = self.lanes.iter().any(|lane| lane.waits);
         let mut blocks = BTreeSet::new();
@@ -319,7 +321,7 @@ impl ColdFile {
         !self.out.has(ordinal) && !self.was_dead(ordinal)
     }
 
-    /// A chunk, unless it can not be read: then it is set aside.
+    /// Reads a chunk; sets it aside if it cannot be read.
     fn read_chunk(
         &mut self,
         chunk: u32,
@@ -342,8 +344,8 @@ impl ColdFile {
         None
     }
 
-    /// Tries some of that again which was set aside. What can be read now is looked at as if it had not been. Says at which
-    /// chunk it has stopped, if it has.
+    /// Retries some of the chunks set aside, and has those that can be read now looked at like any other. Returns the
+    /// chunk at which it stopped, if it did.
     fn try_aside(&mut self, chunks: Range<u32>, purse: &mut Purse) -> Option<u32> {
         let mut aside = self.aside.take()?;
         let chunks: Vec<u32> = aside.chunks.range(chunks).map(|(chunk, _)| *chunk).collect();
@@ -368,7 +370,7 @@ impl ColdFile {
         stopped
     }
 
-    /// The expiries from a chunk on have to be looked at again.
+    /// Moves the position back, so that the expiries from a chunk on are looked at again.
     fn look_again_from(&mut self, chunk: u32) {
         let (from, first) = (Progress { chunk, pair: 0 }, self.file.expiry_chunk_from(chunk));
         if from < self.ahead_to {
@@ -409,7 +411,7 @@ impl ColdSet {
         self.look_at_fresh(now, &mut purse, rule, into) && is_through
     }
 
-    /// After a replay: what it has left, since its queue drops what expires, is looked at again.
+    /// Has the entries looked at again that a replay has left, since their queues drop expired messages.
     pub(crate) fn look_again_at_left(&mut self) {
         for file in self.files.values_mut().filter(|file| file.has_left) {
             file.has_left = false;
@@ -418,8 +420,8 @@ impl ColdSet {
         self.find_next_expiry();
     }
 
-    /// Tries what was set aside of these files again, from a chunk of a file on and then what lies before. Says with which it
-    /// goes on if that was not all.
+    /// Retries what these files have set aside, from a chunk of a file on, and then what lies before. Returns where to
+    /// continue if that was not all.
     fn try_aside(
         &mut self,
         files: &[u32],
@@ -428,7 +430,7 @@ impl ColdSet {
         purse: &mut Purse,
     ) -> Option<(u32, u32)> {
         let (before, behind) = files.split_at(files.partition_point(|number| *number < first));
-        // The first one comes last too, as far as it lies before.
+        // The first file comes last too, with the chunks before the given one.
         let split = behind.first().filter(|number| **number == first && chunk > 0);
         let whole = |number: &u32| (*number, 0..u32::MAX);
         let rest = behind.iter().skip(usize::from(split.is_some())).chain(before).map(whole);
@@ -471,7 +473,7 @@ impl ColdSet {
         let meant: Vec<u32> = meant.map(|(number, _)| *number).collect();
         self.try_aside(&meant, (0, 0), now, &mut purse);
         self.find_next_expiry();
-        // What others have elsewhere waits for its turn.
+        // Entries of other queues in other files wait for their turn.
         loop {
             let fresh = self.fresh_of(queue, now);
             if fresh.is_empty() {
@@ -487,7 +489,7 @@ impl ColdSet {
         })
     }
 
-    /// Looks at the files of which something expires that was not looked at; says whether that was all.
+    /// Looks at the files with expiries that are due and were not looked at; returns whether that was all.
     fn look_at_fresh(
         &mut self,
         now: Now,
@@ -526,7 +528,7 @@ impl ColdSet {
         self.find_next_expiry();
     }
 
-    /// Hands over entries of a file that are to be gone. If they cannot be read they die.
+    /// Hands over entries of a file that are to be gone. Those that cannot be read die.
     fn let_go(
         &mut self,
         number: u32,
@@ -543,7 +545,7 @@ impl ColdSet {
         let handed = self.handed;
         match self.read_all(&spots) {
             Ok(found) => self.hand_over(found, &mut into.gone),
-            // What can be read goes all the same.
+            // The readable ones are handed over all the same.
             Err(_) => {
                 for spot in spots {
                     if let Ok(found) = self.read_all(&[spot]) {
@@ -557,11 +559,11 @@ impl ColdSet {
                 }
             }
         }
-        // They do not come into memory.
+        // They do not become resident.
         self.handed = handed;
     }
 
-    /// Whether messages of this queue may have expired by now that were not seen to, but for those set aside.
+    /// Whether messages of this queue may have expired by now that were not processed, apart from those set aside.
     pub(super) fn has_fresh_in(&self, queue: &QueueName, now: Now) -> bool {
         self.next_expiry.is_some_and(|next| next <= now.wall) && self.fresh_lanes(queue, now).next().is_some()
     }
@@ -576,14 +578,14 @@ impl ColdSet {
         lanes.iter().filter(move |at| self.files[&at.file].has_fresh_in(at.lane as usize, now))
     }
 
-    /// When something is to be looked at next, of the files that there are now.
+    /// Finds the next expiry and the next retry of the current files.
     pub(super) fn find_next_expiry(&mut self) {
         self.next_expiry = self.files.values().filter_map(|file| file.next_expiry).min();
         let aside = self.files.values().filter_map(|file| file.aside.as_ref());
         self.again_ms = aside.map(|aside| aside.again_ms).min();
     }
 
-    /// When the next cold message expires that has not been come to, but for what can not be read.
+    /// When the next cold message expires that was not processed, apart from those that cannot be read.
     pub(crate) fn next_expiry(&self) -> Option<Timestamp> {
         self.next_expiry
     }

@@ -1,4 +1,4 @@
-//! A due file as the shard holds it: which of its entries are cold now, and where its lanes go on.
+//! A due file as the shard holds it: which of its entries are cold, and where its lanes go on.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use super::order::LANE_BYTES;
 use crate::due::{self, File, Settled};
 use crate::journal::segment::Segment;
 
-/// A file is coarse if it has scheduled messages that are due further apart.
+/// A file is coarse if it has scheduled messages that are due further apart than this, in ms.
 pub(crate) const FINE_MS: u64 = 3 * 24 * 3_600 * 1_000;
 
-/// So often a body is written whose message does not change: to the journal, to a file of its distance, and to one of its
-/// time. What has been written so often is not moved again, but for room: see `retire::source`.
+/// The maximum number of times the body of an unchanged message is written: to the journal, to a coarse file, and to a
+/// fine one. A body written this often is moved again only to free space: see `retire::source`.
 pub(crate) const MOST_WRITES: u32 = 3;
 
-/// When a file is coarse: from when to when its scheduled messages are due. What is overdue is due now.
+/// If a file is coarse: the range of the due instants of its scheduled messages. What is overdue counts as due now.
 fn coarse(file: &File, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
     if file.writes() >= MOST_WRITES {
         return None;
@@ -35,68 +35,68 @@ pub(super) struct Head {
     pub(super) id: MessageId,
 }
 
-/// What changes of a lane.
+/// The mutable state of a lane.
 #[derive(Clone, Debug)]
 pub(super) struct LaneState {
-    /// How many of its entries are cold and not over.
+    /// The number of its entries that are cold and not over.
     pub(super) live: u32,
-    /// How many are over.
+    /// The number of its entries that are over.
     pub(super) over: u32,
     /// No cold entry of it lies before this ordinal.
     pub(super) from: u32,
-    /// What lies there, if it was looked at.
+    /// The cold entry there, if it was looked at.
     pub(super) head: Option<Head>,
-    /// Where it stands in its queue's [order](super::order), if it does.
+    /// Its bound in its queue's [order](super::order), if it is listed there.
     pub(super) bound: Option<Timestamp>,
-    /// Where what is not ready begins, if some is ready and some is not, and that was looked for.
+    /// Where the ready part ends, if the lane has both a ready and an unready part and that was searched for.
     pub(super) edge: Option<Box<Edge>>,
     /// Whether entries of it have expired that are to be handed over, and may not have been.
     pub(super) waits: bool,
 }
 
-/// Where what is not ready begins in a lane.
+/// Where the entries begin that are not ready in a lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edge {
-    /// It is right from this instant on, and before the other, at which the first entry behind it is due.
+    /// Valid from this instant on, and before `to`, at which the first entry behind it is due.
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
     pub(super) ordinal: u32,
-    /// The first cold entry behind it, and when that is due, if that was read.
+    /// The first cold entry behind it, and its due, if that was read.
     pub(super) next: Option<(u32, Timestamp)>,
 }
 
-/// An open due file, and what has become of its entries.
+/// An open due file, and the state of its entries.
 #[derive(Debug)]
 pub(crate) struct ColdFile {
     pub(crate) file: Arc<File>,
-    /// For the places of its bodies.
+    /// The segment that places of its bodies refer to.
     pub(crate) segment: Arc<Segment>,
     /// Entries that are not cold, their messages being gone or resident, and those that are over.
     pub(crate) out: Settled,
     /// Cold entries of lanes that are not dead, which have [expired](super::expired): their messages are dead.
     pub(super) over: Settled,
-    /// Scheduled entries that are due by then are ready, and what expires by then is dead.
+    /// Scheduled entries that are due by this instant are ready, and what expires by it is dead.
     pub(crate) ripe: Timestamp,
     pub(super) lanes: Vec<LaneState>,
-    /// So far its expiries were seen to.
+    /// Its expiries were processed up to here.
     pub(super) expired_to: Progress,
-    /// No cold entry expires before this, but for those set aside.
+    /// No cold entry expires before this, apart from those set aside.
     pub(super) next_expiry: Option<Timestamp>,
-    /// So far its expiries were looked at: what lies before this is cold only if it waits to be handed over.
+    /// Its expiries were looked at up to here: an entry before this is cold only if it waits to be handed over.
     pub(super) ahead_to: Progress,
     /// The next expiry that was not looked at is not before this.
     pub(super) ahead_expiry: Option<Timestamp>,
     /// Whether entries have expired that a replay has left where they are.
     pub(super) has_left: bool,
-    /// What of it could not be read when it expired.
+    /// Its expired chunks that could not be read.
     pub(super) aside: Option<Box<Aside>>,
-    /// If it is coarse, and its bodies may be written again: from when to when its scheduled entries are due that have not
-    /// been moved out of it.
+    /// If it is coarse, and its bodies may be written again: the range of the due instants of its scheduled entries
+    /// that have not been moved out of it.
     coarse: Option<(Timestamp, Timestamp)>,
 }
 
 impl ColdFile {
-    /// A file of whose entries those are not cold that are in `out`.
+    /// A file whose entries are cold unless they are in `out`.
     pub(crate) fn new(
         file: Arc<File>,
         segment: Arc<Segment>,
@@ -146,12 +146,12 @@ impl ColdFile {
         self.file.lanes()[self.file.lane_of(ordinal)].state == due::LaneState::Dead
     }
 
-    /// What is settled of it as the manifest has it: all that is not cold.
+    /// The entries that are settled in the manifest: all that are not cold.
     pub(crate) fn settled(&self) -> Settled {
         self.out.without(&self.over)
     }
 
-    /// A cold entry has expired. Answers the how-manieth lane it is of; nothing if it was dead or is not cold.
+    /// Marks a cold entry as expired. Returns the index of its lane; `None` if it was dead or is not cold.
     pub(super) fn die(&mut self, ordinal: u32) -> Option<usize> {
         let lane = self.file.lane_of(ordinal);
         if self.file.lanes()[lane].state == due::LaneState::Dead || !self.out.set(ordinal) {
@@ -162,7 +162,7 @@ impl ColdFile {
         Some(lane)
     }
 
-    /// An entry that is out is cold, and has expired.
+    /// Marks an entry that is out as cold and expired.
     pub(crate) fn be_over(&mut self, ordinal: u32) {
         assert!(self.out.has(ordinal), "entry {ordinal} of {} was not cold", self.file.path().display());
         let lane = self.file.lane_of(ordinal);
@@ -180,7 +180,7 @@ impl ColdFile {
         self.coarse.map(|(from, _)| from)
     }
 
-    /// What was due by `until` has been moved out of it.
+    /// Records that entries due by `until` have been moved out of it.
     pub(super) fn set_split(&mut self, until: Timestamp) {
         let (from, to) = (until.saturating_after(1), self.coarse.map_or(Timestamp::MIN, |(_, to)| to));
         self.coarse = (from <= to).then_some((from, to));
@@ -199,9 +199,9 @@ impl ColdFile {
         (u128::from(live) * (u128::from(part) + 1) / (u128::from(whole) + 1)) as u64
     }
 
-    /// Its bytes in memory.
+    /// Its memory in bytes.
     pub(super) fn memory(&self) -> usize {
-        // Each lane is on the list of its queue besides, and in its order.
+        // Each lane is also in the list of its queue, and in its order.
         let lanes = self.lanes.capacity() * (size_of::<LaneState>() + 2 * size_of::<u64>() + LANE_BYTES);
         let edges = self.lanes.iter().filter(|lane| lane.edge.is_some()).count() * size_of::<Edge>();
         let aside = self.aside.as_ref().map_or(0, |aside| aside.memory());
@@ -221,7 +221,7 @@ impl ColdFile {
         self.over.next_settled(ordinal).filter(|next| *next < end)
     }
 
-    /// An entry is cold no more. Says whether it was over.
+    /// Makes an entry no longer cold. Returns whether it was over.
     pub(super) fn take_out(&mut self, ordinal: u32) -> bool {
         let lane = self.file.lane_of(ordinal);
         if self.over.clear(ordinal) {
@@ -232,14 +232,14 @@ impl ColdFile {
         false
     }
 
-    /// The same for an entry of which the lane is known, and which is not over.
+    /// The same for an entry whose lane is known, and which is not over.
     pub(super) fn take_out_of(&mut self, lane: usize, ordinal: u32) {
         let is_news = self.out.set(ordinal);
         assert!(is_news, "entry {ordinal} of {} was cold", self.file.path().display());
         self.lanes[lane].live -= 1;
     }
 
-    /// An entry is cold again, and not over. Answers the how-manieth lane it is of.
+    /// Makes an entry cold again, and not over. Returns the index of its lane.
     pub(super) fn put_back(&mut self, ordinal: u32) -> usize {
         let is_news = self.out.clear(ordinal);
         assert!(is_news, "entry {ordinal} of {} was not cold", self.file.path().display());
@@ -250,13 +250,13 @@ impl ColdFile {
         at
     }
 
-    /// All entries of a lane are gone, but for those that are over.
+    /// Removes all entries of a lane, except those that are over.
     pub(super) fn clear_lane(&mut self, lane: usize) {
         self.out.set_range(self.file.lanes()[lane].range());
         self.lanes[lane].live = 0;
     }
 
-    /// All entries of a lane are gone that are over.
+    /// Removes all entries of a lane that are over.
     pub(super) fn clear_over(&mut self, lane: usize) {
         if self.lanes[lane].over > 0 {
             self.over.clear_range(self.file.lanes()[lane].range());

@@ -1,13 +1,14 @@
-//! What was read ahead of a queue's ready messages: by the executor while others serve, or, without one, by and by.
+//! Read-ahead of a queue's ready messages: by the executor while other commands are served, or, without one, step by
+//! step.
 //!
 //! # Ground rules
-//! 1. It holds what was cold when it began. What has gone since is passed over when it is asked for: the files' bits say
-//!    so. What has come since may belong before what was read; so whatever makes an entry cold or ready that
-//!    was not, but for the clock's going on, ends it.
-//! 2. What becomes due as the clock goes on goes out behind all that was due before and has the same priority. Where there
-//!    are several priorities it may not, and ends it.
-//! 3. An error ends it too. Whoever finds it at its end reads on by himself, and meets the error.
-//! 4. A file that goes does not end it: nothing in there is cold any more. Nobody reads on in it.
+//! 1. A flow holds what was cold when it began. Messages that left since are skipped when they are asked for, by the
+//!    files' bits. Messages that came since may belong before what was read; so whatever makes an entry cold or ready
+//!    that was not, except the progress of the clock, ends the flow.
+//! 2. Messages that become due as the clock advances are ordered behind all that were due before and have the same
+//!    priority. With several priorities that may not hold, and ends the flow.
+//! 3. An error ends it too. The caller that finds the flow at its end reads on itself, and meets the error.
+//! 4. The removal of a file does not end it: nothing in the file is cold any more, and the flow reads no further in it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,54 +18,54 @@ use dwell_model::{QueueName, Timestamp};
 use super::stream::{Prepared, Stream};
 use crate::executor::{Class, Executor, Task, spawn_detached};
 
-/// So many messages are read before it is looked whether more are wanted.
+/// The number of messages read before checking whether more are wanted.
 const AT_A_TIME: usize = 64;
-/// So many bytes of bodies are read ahead.
+/// The maximum number of bytes of bodies that are read ahead.
 const MOST_BYTES: usize = 512 * 1024;
-/// What a prepared message takes in memory, its body apart.
+/// The memory of a prepared message in bytes, without its body.
 const PREPARED_BYTES: usize = size_of::<Prepared>();
-/// What a cursor takes with its block, which may be larger if it has a single entry.
+/// The memory of a cursor with its block in bytes. The block may be larger if it has a single entry.
 const CURSOR_BYTES: usize = 33 * 1024;
 
-/// What was read ahead of one queue.
+/// The read-ahead of one queue.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) queue: QueueName,
-    /// What was due by then is in it.
+    /// It has what was due by this instant.
     ripe: Timestamp,
     pub(super) has_one_rank: bool,
     cursors: usize,
-    /// So many messages are read ahead.
+    /// The maximum number of messages read ahead.
     most: usize,
     got: VecDeque<Prepared>,
     shared: Arc<Shared>,
 }
 
-/// What a task works on, beside whoever asks.
+/// What the task and the caller share.
 #[derive(Debug)]
 struct Shared {
     most: usize,
     state: Mutex<State>,
-    /// Something was read.
+    /// Notified when something was read.
     read: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Nothing while somebody reads from it.
+    /// `None` while a thread reads from it.
     stream: Option<Stream>,
     ready: VecDeque<Prepared>,
     bytes: usize,
-    /// Files that have gone while somebody reads from the stream.
+    /// Files that were removed while a thread reads from the stream.
     gone: Vec<u32>,
-    /// Whether a task is on its way that reads.
+    /// Whether a task is scheduled or running that reads.
     is_under_way: bool,
-    /// Nothing more comes.
+    /// Whether nothing more will be read.
     is_over: bool,
 }
 
 impl Flow {
-    /// Reads up to `most` messages ahead, of so many lanes at a time; those that are ready were due by `ripe`.
+    /// Reads up to `most` messages ahead, of `cursors` lanes at a time; the ready ones were due by `ripe`.
     pub(super) fn new(
         queue: QueueName,
         ripe: Timestamp,
@@ -79,21 +80,21 @@ impl Flow {
         Flow { queue, ripe, has_one_rank, cursors, most, got: VecDeque::new(), shared: Arc::new(shared) }
     }
 
-    /// Whether it holds what goes out next, now that what is due by `ripe` is ready.
+    /// Whether it holds the next messages, now that what is due by `ripe` is ready.
     pub(super) fn is_right(&self, ripe: Timestamp) -> bool {
         ripe == self.ripe || ripe > self.ripe && self.has_one_rank
     }
 
-    /// The next one, if it is known; nothing at its end.
+    /// The next message, if it is known; `None` at its end.
     pub(super) fn peek(&mut self, ripe: Timestamp) -> Option<&Prepared> {
         if self.got.is_empty() {
             self.fill();
         }
-        // What was kept ready though the clock stepped back may be due behind what has become due since.
+        // A message that stayed ready after the clock stepped back may be due behind one that has become due since.
         self.got.front().filter(|next| ripe == self.ripe || next.key.1 <= self.ripe)
     }
 
-    /// How many were taken over, and can be had without waiting.
+    /// The number of messages that were taken over, and can be had without waiting.
     pub(super) fn at_hand(&self) -> usize {
         self.got.len()
     }
@@ -102,7 +103,7 @@ impl Flow {
         self.got.pop_front()
     }
 
-    /// A file goes, none of whose entries are cold: it is held no longer than a read that is under way.
+    /// Drops a file without cold entries: it is held no longer than a read in progress.
     pub(super) fn forget(&self, file: u32) {
         let State { stream, gone, is_over, .. } = &mut *self.shared.state();
         match stream {
@@ -112,23 +113,23 @@ impl Flow {
         }
     }
 
-    /// Has more read.
+    /// Continues reading ahead.
     pub(super) fn go_on(&self, executor: Option<&Executor>) {
         match executor {
             Some(executor) => {
                 let is_under_way = std::mem::replace(&mut self.shared.state().is_under_way, true);
                 let task = || ReadAhead(Arc::clone(&self.shared));
                 if !is_under_way && spawn_detached(executor, Class::Prefetch, task()).is_err() {
-                    // Whoever comes reads for himself.
+                    // The next caller reads itself.
                     self.shared.state().is_under_way = false;
                 }
             }
-            // As if somebody had done some of it.
+            // As if a task had done a part of it.
             None => self.shared.read_some(AT_A_TIME),
         }
     }
 
-    /// Takes over what was read; waits if the thread is about to have something, and reads by itself if it is not.
+    /// Takes over what was read; waits if a thread is reading, and reads itself if none is.
     fn fill(&mut self) {
         let mut state = self.shared.state();
         loop {
@@ -150,7 +151,7 @@ impl Flow {
         }
     }
 
-    /// The stream, as a thread has it that reads; it is to be [given back](Flow::give_back).
+    /// Takes the stream out, as a reading thread does; it has to be [given back](Flow::give_back).
     #[cfg(test)]
     pub(super) fn lend(&self) -> Option<Stream> {
         self.shared.state().stream.take()
@@ -161,14 +162,14 @@ impl Flow {
         drop(Lent { shared: &self.shared, stream: Some(stream), some: Vec::new() });
     }
 
-    /// About so many bytes in memory at the most.
+    /// The maximum memory in bytes, approximately.
     pub(super) fn memory(&self) -> usize {
         self.cursors * CURSOR_BYTES + 2 * (self.most * PREPARED_BYTES + MOST_BYTES)
     }
 }
 
 impl Drop for Flow {
-    /// A task that was not come to yet holds no file.
+    /// A task that has not run yet then holds no file.
     fn drop(&mut self) {
         let mut state = self.shared.state();
         state.is_over = true;
@@ -183,7 +184,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads some, if nobody else does.
+    /// Reads some, unless another thread does.
     fn read_some(&self, most: usize) {
         let Some(stream) = self.state().stream.take() else { return };
         let mut lent = Lent { shared: self, stream: Some(stream), some: Vec::new() };
@@ -194,7 +195,8 @@ impl Shared {
     }
 }
 
-/// A stream that is read from. It comes back with what was read; not at all if that has panicked, and nobody waits for it.
+/// A stream that is being read from. It comes back with what was read; not at all if the read panicked, and then no
+/// thread waits for it.
 struct Lent<'a> {
     shared: &'a Shared,
     stream: Option<Stream>,
@@ -218,7 +220,7 @@ impl Drop for Lent<'_> {
     }
 }
 
-/// Reads until there is enough, or nobody wants it.
+/// Reads until there is enough, or the flow has ended.
 struct ReadAhead(Arc<Shared>);
 
 impl Task for ReadAhead {
@@ -236,7 +238,7 @@ impl Task for ReadAhead {
         None
     }
 
-    /// What it read from is gone with it.
+    /// The stream that it read from is dropped with it.
     fn panicked(self) {}
 }
 
@@ -244,7 +246,7 @@ impl Task for ReadAhead {
 mod tests {
     use super::*;
 
-    /// It may end while a slice reads, and what that read from comes back then.
+    /// A flow may end while a slice reads, and what that read from comes back then.
     #[test]
     fn nothing_is_read_ahead_for_a_flow_that_has_ended() {
         for has_ended in [true, false] {
@@ -254,7 +256,7 @@ mod tests {
             let flow = Some(flow).filter(|_| !has_ended);
             drop(lent);
             let is_over = ReadAhead(Arc::clone(&shared)).slice(1).is_some();
-            // What was read to its end is let go of.
+            // A stream that was read to its end is dropped.
             assert_eq!((is_over, shared.state().stream.is_some()), (has_ended, has_ended));
             drop(flow);
         }

@@ -1,12 +1,12 @@
-//! How many cold messages fall due by given instants, by the indexes of the files.
+//! Forecasts: the number of cold messages that fall due by given instants, from the indexes of the files.
 //!
-//! An index has the due of the first entry of each block, and of the last one of each lane: so it is known to less than a block
-//! where an instant lies in a lane. What lies in between is taken to be spread evenly, and the
-//! [bound](Forecast::within) counts all of it that may be on the other side.
+//! An index has the due of the first entry of each block, and of the last one of each lane: so the position of an
+//! instant in a lane is known to less than a block. The entries in between are taken to be spread evenly, and the
+//! [bound](Forecast::within) counts all of them that may be on the other side.
 //!
-//! How many are scheduled is exact all the same, as in [`count`](ColdSet::count). Nothing is read for it while takes keep up: then
-//! the first cold entry of a lane is known to be due later. Where ready ones wait, the block in which they end is read, at most once
-//! until more becomes ready.
+//! The number of scheduled messages is exact all the same, as in [`count`](ColdSet::count). Nothing is read for it
+//! while takes keep up: then the first cold entry of a lane is known to be due later. Where ready messages wait, the
+//! block in which they end is read, at most once until more become ready.
 
 use dwell_model::{QueueName, Timestamp};
 use dwell_store::Forecast;
@@ -34,7 +34,7 @@ impl ColdSet {
         order.sort_by_key(|at| edges[*at]);
         let rising: Vec<Timestamp> = order.iter().map(|at| edges[*at]).collect();
         let mut estimates = vec![Estimate::default(); edges.len()];
-        // What is due by an edge and every later one, in lanes that end before it.
+        // The entries that are due by an edge and every later one, in lanes that end before it.
         let mut ended = vec![0; edges.len() + 1];
         let mut scheduled = 0;
         for at in self.lanes_of(queue) {
@@ -47,7 +47,7 @@ impl ColdSet {
             scheduled += unripe.count;
             let end = rising.partition_point(|edge| *edge < max_due);
             ended[end] += unripe.count;
-            // By an instant that has come none is due that is not ready.
+            // By an instant that has come, every entry that is due is ready.
             let first = rising.partition_point(|edge| *edge <= unripe.ripe || *edge < min_due);
             if first < end {
                 self.add_within(at, &unripe, &rising[first..end], &mut estimates[first..end]);
@@ -63,7 +63,7 @@ impl ColdSet {
         Ok(Forecast { scheduled, due_by, within })
     }
 
-    /// What is scheduled of a scheduled lane.
+    /// The scheduled entries of a scheduled lane.
     fn scheduled_in(&mut self, at: LaneAt, ripe: Timestamp) -> sealed::Result<Unripe> {
         let until = self.ripe(at, ripe);
         let first = match self.known_unripe(at, until) {
@@ -74,8 +74,8 @@ impl ColdSet {
         Ok(Unripe { first, ripe: until, count: u64::from(file.out.live(first..end)) })
     }
 
-    /// An entry of a scheduled lane behind all cold ones that are due by `until`, and before all others, if one is known without
-    /// reading.
+    /// An ordinal of a scheduled lane behind all cold entries that are due by `until`, and not behind any other cold
+    /// one, if one is known without reading.
     fn known_unripe(&self, at: LaneAt, until: Timestamp) -> Option<u32> {
         let (file, lane) = (&self.files[&at.file], self.lane(at));
         let Between { low, high, .. } = file.file.due_after(lane, until);
@@ -86,7 +86,7 @@ impl ColdSet {
         (self.due_known(at, first).0 > until).then_some(first)
     }
 
-    /// Counts what of a lane is due by each of these instants, which rise and lie within it.
+    /// Counts the entries of a lane that are due by each of these instants, which rise and lie within it.
     fn add_within(&self, at: LaneAt, unripe: &Unripe, edges: &[Timestamp], estimates: &mut [Estimate]) {
         let (file, lane) = (&self.files[&at.file], self.lane(at));
         let (mut counted_to, mut counted) = (unripe.first, 0);
@@ -103,17 +103,17 @@ impl ColdSet {
     }
 }
 
-/// What is scheduled of a lane.
+/// The scheduled entries of a lane.
 struct Unripe {
-    /// The first entry that is not ready; all behind it are not either.
+    /// The first entry that is not ready; none behind it is.
     first: u32,
-    /// What is due by then is ready.
+    /// Entries that are due by this instant are ready.
     ripe: Timestamp,
-    /// How many cold ones there are from `first` on.
+    /// The number of cold entries from `first` on.
     count: u64,
 }
 
-/// `part` of `whole` of so many, rounded.
+/// `count` times `part` over `whole`, rounded.
 fn share(count: u64, part: u64, whole: u64) -> u64 {
     let (part, whole) = (u128::from(part), u128::from(whole.max(1)));
     ((u128::from(count) * part + whole / 2) / whole).min(u128::from(count)) as u64

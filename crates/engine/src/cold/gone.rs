@@ -1,8 +1,8 @@
-//! What recovery finds to be gone of the cold messages: settled together, in the order of files.
+//! Settling of the cold messages that recovery finds to be gone: together, in the order of files.
 //!
-//! Where it is known when they were due, they are looked for there: messages are acked in the order of due, and so lie side
-//! by side in the few blocks that were drained last, whatever else is pending. What lies scattered is looked for by
-//! number, as is what is not found: it was moved to another instant, or was gone already.
+//! If their due is known, they are searched for there: messages are acked in the order of due, and so lie side by side
+//! in the few blocks that were drained last, however much else is pending. Scattered messages are searched for by
+//! number, and so are those that are not found by due: they were rescheduled, or were gone already.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,25 +14,25 @@ use crate::due::{Found, LaneState};
 use crate::run::{Home, NumberSet};
 use crate::sealed;
 
-/// So many entries are in memory at a time.
+/// The maximum number of entries in memory at a time.
 const AT_A_TIME: u32 = 2048;
 
-/// So many places are on their way from the disk while one is looked at.
+/// The number of places that are prefetched from the disk ahead of the one being read.
 const AHEAD: usize = 64;
 
-/// How many messages are gone of each queue: pending ones, and dead ones.
+/// The number of messages that are gone, by queue: pending ones, and dead ones.
 pub(crate) type Gone = BTreeMap<QueueName, (u64, u64)>;
 
-/// Entries of files.
+/// Ranges of entries of files.
 #[derive(Debug, Default)]
 struct Places {
     ordinals: Vec<(u32, Range<u32>)>,
-    /// So many are to be read for them.
+    /// The number of bytes to read for them.
     bytes: u64,
 }
 
 impl ColdSet {
-    /// Those of these messages that are cold are gone. Says how many were, pending and dead ones, by queue.
+    /// Settles those of these messages that are cold. Returns how many were, pending and dead ones, by queue.
     pub(crate) fn settle(&mut self, gone: &NumberSet) -> sealed::Result<Gone> {
         let mut counts = Gone::new();
         let files = &mut self.files;
@@ -50,8 +50,8 @@ impl ColdSet {
         Ok(counts)
     }
 
-    /// The same of messages that are known to have been due at these instants. Those that were not found are left in
-    /// `gone`, to be looked for by number.
+    /// The same for messages that are known to have been due at these instants. Those that were not found are left in
+    /// `gone`, to be searched for by number.
     pub(crate) fn settle_due(&mut self, gone: &mut Vec<(Timestamp, Number)>) -> sealed::Result<Gone> {
         let mut counts = Gone::new();
         gone.sort_unstable();
@@ -71,7 +71,7 @@ impl ColdSet {
                 said += 1;
             }
             let file = self.files.get_mut(number).expect("it was there a moment ago");
-            // A file has the messages of one retirement, most often: few of those that are gone, and they lie near.
+            // Most files have the messages of one flush: few of those that are gone, and close to each other.
             let (lowest, highest) = file.file.number_range();
             let first = by_number.partition_point(|(number, _)| *number < lowest);
             let count = by_number[first..].partition_point(|(number, _)| *number <= highest);

@@ -1,20 +1,20 @@
-//! The cold messages of a shard: those that lie in due files and not in memory.
+//! The cold messages of a shard: those that are in due files and not in memory.
 //!
-//! Each file has a bitmap of the entries that are *out*: their messages are gone, or resident and so in the core's
-//! hands. All else is cold, and found here: by number and key through runs, by queue through the lanes of the files. Of what
-//! is out some is *over*: cold too, and dead since its expiry has come.
-//! The files never change; what becomes of an entry that was handed over is for the core and the journal to say.
+//! Each file has a bitmap of the entries that are *out*: their messages are gone, or resident and so owned by the core.
+//! All other entries are cold, and found here: by number and key through runs, by queue through the lanes of the files.
+//! Some of the entries that are out are *over*: cold too, and dead since their expiry has come. The files never change;
+//! what becomes of an entry that was handed over is recorded by the core and the journal.
 //!
 //! # Layout
 //! - `file`: a due file and its bitmap
-//! - `expired`: messages that expire meanwhile, and die where they lie
-//! - `blocks`: blocks that were read a moment ago; `bodies`: bodies that were
+//! - `expired`: messages that expire while they are cold, and die in place
+//! - `blocks`: the block cache; `bodies`: bodies that were read with their messages
 //! - `nearby`: where a message lies by its id
-//! - `gone`: what recovery finds to be gone
+//! - `gone`: settles what recovery finds to be gone
 //! - `order`: which lanes of a queue may have something ready
-//! - `forecast`: how many fall due by which instant
+//! - `forecast`: how many messages fall due by given instants
 //! - `walk`: the messages of a queue in order, and counted; `dead`: the dead ones by their deaths
-//! - `stream`, `flow`: ready messages of a queue, read ahead of who asks for them
+//! - `stream`, `flow`: read-ahead of a queue's ready messages
 //! - this file: lookups, and handing over
 
 mod blocks;
@@ -79,31 +79,32 @@ struct Spot {
     ordinal: u32,
 }
 
-/// What a queue has in files.
+/// The lanes of a queue.
 #[derive(Debug)]
 struct Queued {
     lanes: Vec<LaneAt>,
     order: Order,
-    /// So many messages are handed over the next time that some are due: one at first, for who takes one, and then more
-    /// and more, so that each block is read for many.
+    /// The number of due messages that the next hand-over has: one at first, for a caller that takes one, then doubled
+    /// each time, so that each block is read for many.
     window: usize,
-    /// What the version was when some were handed over last.
+    /// The version at the last hand-over.
     version: u64,
 }
 
-/// Up to this many messages that had a key are looked up one by one; more are looked up together, since they share blocks.
+/// The maximum number of messages that had a key to be looked up one by one; more are looked up together, since they
+/// share blocks.
 const LOOKED_UP: usize = 4;
-/// At least so many are handed over at a time when many were.
+/// The maximum number of messages per hand-over, unless [`A_LANE`] allows more.
 const WINDOW: usize = 512;
-/// So many for each lane, so that each of its blocks is of use for several.
+/// The number of messages per lane that a hand-over may have, so that each of its blocks is used for several.
 const A_LANE: usize = 8;
-/// In one turn so many times as many are handed over as at a time at most; of what is due in other queues then only few:
+/// The number of full hand-overs per turn; after that, a turn hands over only few of each queue.
 const A_TURN: usize = 4;
-/// a part of what would be otherwise.
+/// The divisor of a hand-over in a turn that has had enough.
 const FEWER: usize = 16;
-/// Where so many are handed over at a time, those that follow are read ahead,
+/// The size of a hand-over from which the messages that follow are read ahead.
 const READ_AHEAD: usize = 64;
-/// of so many queues at a time.
+/// The maximum number of queues that are read ahead at a time.
 const FLOWS: usize = 4;
 
 /// See the module.
@@ -113,66 +114,68 @@ pub(crate) struct ColdSet {
     directory: u64,
     files: BTreeMap<u32, ColdFile>,
     by_queue: HashMap<QueueName, Queued>,
-    /// Newest first.
+    /// Runs of the number index, newest first.
     numbers: Vec<Arc<Run<Home>>>,
-    /// Newest first.
+    /// Runs of the key index, newest first.
     keys: Vec<Arc<Run<Number>>>,
     blocks: Blocks,
     nearby: Nearby,
-    /// What was read ahead. Each is of this version.
+    /// Queues that are being read ahead. All are of the current version.
     flows: Vec<Flow>,
-    /// Rises when something becomes cold or ready otherwise than by the clock's going on, and when files come.
+    /// Incremented when something becomes cold or ready other than by the progress of the clock, and when files are
+    /// added.
     version: u64,
-    /// Who reads ahead; without it, it is done by and by.
+    /// Runs the read-ahead; without it, it is done step by step in turns.
     executor: Option<Arc<Executor>>,
     /// The bodies of messages that were handed over.
     bodies: Bodies,
-    /// So many messages are handed over at a time at most that are due.
+    /// The maximum number of due messages per hand-over.
     window: usize,
-    /// So many were handed over in this turn.
+    /// The number of messages handed over in this turn.
     handed: usize,
-    /// The latest wall time that messages were ripened with since this was last asked for.
+    /// The latest wall time that messages were ripened with since the last [`ColdSet::take_ripened`].
     ripened: Timestamp,
     /// The latest of all wall times that messages were ripened with.
     most_ripe: Timestamp,
-    /// No cold message expires before this, but for those set aside.
+    /// No cold message expires before this, apart from those set aside.
     next_expiry: Option<Timestamp>,
-    /// When what was set aside is to be tried again, if anything was: on the monotonic clock.
+    /// The next retry of what was set aside, if anything was, on the monotonic clock.
     again_ms: Option<u64>,
-    /// How often a message that is due stayed in its file since memory was full.
+    /// How often a due message stayed in its file because memory was full.
     no_room: u64,
-    /// From which chunk of which file on.
+    /// The file and chunk at which the next retry begins.
     retry_from: (u32, u32),
-    /// Entries of all files, whatever has become of them.
+    /// The number of entries of all files, in any state.
     entries: u64,
-    /// Bytes of all files.
+    /// The size of all files in bytes.
     bytes: u64,
     /// No scheduled entry that could be moved out of a coarse file is due before this.
     split_from: Option<Timestamp>,
-    /// Dead messages of queues that are swept.
+    /// Scans over the dead messages of queues.
     walks: Vec<dead::Walk>,
-    /// From when to when the dead messages of a lane died, where all of it was read: those that were cold then.
+    /// The range of the times of death of a lane's dead messages, for lanes that were read in full: of those that were
+    /// cold then.
     deaths: BTreeMap<LaneAt, (Timestamp, Timestamp)>,
-    /// So many dead messages are remembered at a time that are to be handed over.
+    /// The maximum number of dead messages that are remembered to be handed over next.
     graves: usize,
-    /// For retention nothing is needed that died after this.
+    /// Retention needs no message that died after this.
     retain_until: Option<Died>,
-    /// Queues of which dead messages were passed over for retention, since they could not be read.
+    /// Queues of which dead messages were passed over for retention, because they could not be read.
     passed_over: BTreeSet<QueueName>,
-    /// Whether nothing that is due may be handed over, since too much waits in memory to be written.
+    /// Whether no due message may be handed over, because too much in memory waits to be written.
     is_full: bool,
-    /// Whether nothing may be handed over that has expired and was set aside: it would wait there too.
+    /// Whether no message may be handed over that has expired and was set aside: it would have to be written too.
     is_tight: bool,
-    /// Why something could not be read.
+    /// The last read error.
     failed: Option<ReadError>,
-    /// How often it was looked where a lane goes on.
+    /// How often the next entry of a lane was looked up.
     #[cfg(test)]
     looked: u64,
 }
 
 impl ColdSet {
-    /// `window` messages are handed over at a time at most that are due, so many blocks kept that were read, or about so
-    /// many bytes of them, and `graves` dead messages remembered that come next.
+    /// A set without files: `window` is the maximum number of due messages per hand-over, `blocks` and `block_bytes`
+    /// bound the block cache, and `graves` is the maximum number of dead messages that are remembered.
     pub(crate) fn new(
         directory: u64,
         window: usize,
@@ -215,23 +218,25 @@ impl ColdSet {
         }
     }
 
-    /// From now on it is read ahead beside the turns.
+    /// From now on the executor reads ahead, beside the turns.
     pub(crate) fn use_executor(&mut self, executor: Arc<Executor>) {
         self.executor = Some(executor);
     }
 
-    /// A turn begins. In it no message that is due is handed over if as much waits in memory to be written as may.
+    /// Begins a turn. If `is_full`, the memory for unwritten changes is used up, and no due message is handed over in
+    /// this turn.
     pub(crate) fn begin_turn(&mut self, is_full: bool) {
         (self.handed, self.is_full) = (0, is_full);
     }
 
-    /// Whether more than enough waits in memory to be written, so that nothing is handed over in this turn that has expired and
-    /// could not be read in time: each such message is recorded to be dead, and waits there.
+    /// If set, more than enough in memory waits to be written, so that no message is handed over in this turn that has
+    /// expired and could not be read in time: its death would be recorded, and wait there too.
     pub(crate) fn set_tight(&mut self, is_tight: bool) {
         self.is_tight = is_tight;
     }
 
-    /// Whether some of these may not be handed over now, since they have expired by `ripe` and nobody has come to them.
+    /// Whether some of these may not be handed over now, since they have expired by `ripe` and their expiry was not
+    /// processed.
     fn is_too_tight_for(&self, found: &[(Spot, Found)], ripe: Timestamp) -> bool {
         let has_expired = |(spot, found): &(Spot, Found)| {
             let file = &self.files[&spot.file];
@@ -241,12 +246,12 @@ impl ColdSet {
         self.is_tight && self.again_ms.is_some() && found.iter().any(has_expired)
     }
 
-    /// Whether as much waits in memory to be written as may.
+    /// Whether the memory for unwritten changes is used up.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// How often a message that is due stayed in its file since memory was full.
+    /// How often a due message stayed in its file because memory was full.
     pub(crate) fn no_room(&self) -> u64 {
         self.no_room
     }
@@ -256,18 +261,18 @@ impl ColdSet {
         overloaded()
     }
 
-    /// How many messages this turn has made resident.
+    /// The number of messages that this turn has made resident.
     pub(crate) fn handed_over(&self) -> usize {
         self.handed
     }
 
-    /// Whether as many were made resident in this turn as should be: what else is to be done belongs into the next one,
-    /// before which clean messages are let go of.
+    /// Whether this turn has made as many messages resident as it should: the rest is left to the next turn, before
+    /// which clean messages are evicted.
     pub(crate) fn has_handed_enough(&self) -> bool {
         self.handed >= A_TURN * self.window
     }
 
-    /// What was read ahead is not what goes out next any more, or may not be.
+    /// Ends the read-ahead: what was read may no longer be what comes next.
     fn end_flows(&mut self) {
         self.version += 1;
         self.flows.clear();
@@ -285,7 +290,7 @@ impl ColdSet {
         &self.keys
     }
 
-    /// Takes a file in.
+    /// Adds a file.
     pub(crate) fn add(&mut self, file: ColdFile) {
         self.end_flows();
         let number = file.file.name().number;
@@ -308,7 +313,7 @@ impl ColdSet {
         (0..lanes).for_each(|lane| self.enlist(LaneAt { file: number, lane }));
     }
 
-    /// Lets a file go, none of whose entries are cold.
+    /// Removes a file without cold entries.
     pub(crate) fn remove(&mut self, number: u32) -> Option<ColdFile> {
         self.flows.iter().for_each(|flow| flow.forget(number));
         let lanes = self.files.get(&number)?.lanes.len() as u32;
@@ -319,7 +324,7 @@ impl ColdSet {
         self.nearby.remove(&file.file);
         self.dead_go(number);
         self.deaths.retain(|at, _| at.file != number);
-        // Those of a queue lie side by side.
+        // Lanes of one queue lie side by side.
         for of_queue in file.file.lanes().chunk_by(|one, other| one.queue == other.queue) {
             let Some(lane) = of_queue.first() else { continue };
             if let Some(queued) = self.by_queue.get_mut(&lane.queue) {
@@ -334,7 +339,7 @@ impl ColdSet {
         Some(file)
     }
 
-    /// An entry has been moved into another file: it is not cold here any more. Says whether it was over.
+    /// Makes an entry no longer cold, since it has been moved into another file. Returns whether it was over.
     pub(crate) fn take_out(&mut self, copy: CopyAt) -> bool {
         self.files.get_mut(&copy.file.get()).expect("a copy lies in a file").take_out(copy.ordinal)
     }
@@ -350,7 +355,7 @@ impl ColdSet {
         lanes.iter().filter(|lane| lane.state == LaneState::Dead).map(|lane| lane.range()).collect()
     }
 
-    /// What was due by then has been moved out of these files.
+    /// Records that entries due by these instants have been moved out of these files.
     pub(crate) fn set_split(&mut self, split: &[(u32, Timestamp)]) {
         for (number, until) in split {
             if let Some(file) = self.files.get_mut(number) {
@@ -365,32 +370,32 @@ impl ColdSet {
         self.split_from
     }
 
-    /// How many entries all files have, whatever has become of them.
+    /// The number of entries of all files, in any state.
     pub(crate) fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// How many bytes all files have.
+    /// The size of all files in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Merged runs take the place of those that they were made of; false if these are not all there.
+    /// Replaces runs of the number index with the run that they were merged into; false if not all of them are there.
     pub(crate) fn replace_numbers(&mut self, old: &[Arc<Run<Home>>], new: &[Arc<Run<Home>>]) -> bool {
         replace(&mut self.numbers, old, new)
     }
 
-    /// The same for runs of keys.
+    /// The same for runs of the key index.
     pub(crate) fn replace_keys(&mut self, old: &[Arc<Run<Number>>], new: &[Arc<Run<Number>>]) -> bool {
         replace(&mut self.keys, old, new)
     }
 
-    /// Where messages are found from now on, newest first.
+    /// Sets the runs in which messages are found, newest first.
     pub(crate) fn set_runs(&mut self, numbers: Vec<Arc<Run<Home>>>, keys: Vec<Arc<Run<Number>>>) {
         (self.numbers, self.keys) = (numbers, keys);
     }
 
-    /// How many runs can not be read, as far as that was tried.
+    /// The number of runs that could not be read when that was tried.
     pub(crate) fn damaged_runs(&self) -> u64 {
         let numbers = self.numbers.iter().filter(|run| run.damage().is_some()).count();
         (numbers + self.keys.iter().filter(|run| run.damage().is_some()).count()) as u64
@@ -401,7 +406,7 @@ impl ColdSet {
         self.by_queue.keys()
     }
 
-    /// For each queue how many of its messages are cold: pending ones, and dead ones.
+    /// The number of cold messages by queue: pending ones, and dead ones.
     pub(crate) fn totals(&self) -> BTreeMap<QueueName, (u64, u64)> {
         let mut totals: BTreeMap<QueueName, (u64, u64)> = BTreeMap::new();
         for file in self.files.values() {
@@ -415,7 +420,7 @@ impl ColdSet {
         totals
     }
 
-    /// What finds cold messages takes about so many bytes in memory: indexes, filters, bits, and blocks that were read.
+    /// The approximate memory for finding cold messages in bytes: indexes, filters, bits, and cached blocks.
     pub(crate) fn memory(&self) -> usize {
         let files = self.files.values().map(ColdFile::memory).sum::<usize>();
         let runs = self.numbers.iter().map(|run| run.memory()).sum::<usize>();
@@ -426,27 +431,27 @@ impl ColdSet {
         files + runs + keys + self.blocks.memory() + self.nearby.memory() + flows + walks + deaths
     }
 
-    /// For each file what is settled of it, and until when it is ripe.
+    /// The settled entries of each file, and the instant by which it is ripe.
     pub(crate) fn states(&self) -> BTreeMap<u32, (Settled, Timestamp)> {
         self.files.iter().map(|(number, file)| (*number, (file.settled(), file.ripe))).collect()
     }
 
-    /// The latest wall time that messages were ripened with since the last such question.
+    /// The latest wall time that messages were ripened with since the last call.
     pub(crate) fn take_ripened(&mut self) -> Timestamp {
         std::mem::replace(&mut self.ripened, Timestamp::MIN)
     }
 
-    /// Whether something could not be read since that was last asked for.
+    /// Whether a read has failed since the last [`ColdSet::take_failure`].
     pub(crate) fn has_failure(&self) -> bool {
         self.failed.is_some()
     }
 
-    /// Why the last read failed, if one has since the last such question.
+    /// The error of the last failed read since the last call, if any.
     pub(crate) fn take_failure(&mut self) -> Option<ReadError> {
         self.failed.take()
     }
 
-    /// The message that lies at `copy`, whatever has become of it.
+    /// The message at `copy`, in any state.
     pub(crate) fn read(&mut self, copy: CopyAt) -> sealed::Result<Option<Message<Place>>> {
         let Some(file) = self.files.get(&copy.file.get()) else { return Ok(None) };
         if copy.ordinal >= file.file.len() {
@@ -464,14 +469,14 @@ impl ColdSet {
         })
     }
 
-    /// Reads entries. In their order, each block is read once.
+    /// Reads entries. In the order of the entries, each block is read once.
     fn read_all(&mut self, spots: &[Spot]) -> sealed::Result<Vec<(Spot, Found)>> {
         let read =
             |spot: &Spot| Ok((*spot, self.blocks.entry(&self.files[&spot.file], spot.ordinal)?.clone()));
         spots.iter().map(read).collect()
     }
 
-    /// Hands over messages that were read ahead; none if there are none.
+    /// Hands over messages that were read ahead, if there are any.
     fn hand_over_read(
         &mut self,
         queue: &QueueName,
@@ -504,7 +509,8 @@ impl ColdSet {
         }
     }
 
-    /// What is read ahead of a queue, or begins to be: if much of it was asked for, and nothing else has happened since.
+    /// The index of the queue's read-ahead, which is begun if much of the queue was asked for and nothing else has
+    /// happened since.
     fn flow_of(&mut self, queue: &QueueName, ripe: Timestamp) -> Option<usize> {
         if let Some(at) = self.flows.iter().position(|flow| flow.queue == *queue) {
             if self.flows[at].is_right(ripe) {
@@ -533,7 +539,7 @@ impl ColdSet {
         Some(self.flows.len() - 1)
     }
 
-    /// The bodies of these messages, as far as they were read ahead, in the order of these.
+    /// The bodies of these messages in their order, as far as they were read ahead.
     pub(crate) fn bodies_of<'a>(
         &mut self,
         messages: impl Iterator<Item = &'a Message<Place>>,
@@ -571,7 +577,7 @@ impl ColdSet {
         Ok(found.pop())
     }
 
-    /// Where the cold message of this number lies.
+    /// The place of the cold message with this number.
     fn home(&self, number: Number) -> sealed::Result<Option<Spot>> {
         for run in &self.numbers {
             let Some(Home { file, ordinal }) = run.home(number)? else { continue };
@@ -582,7 +588,7 @@ impl ColdSet {
         Ok(None)
     }
 
-    /// Where those of them lie that are cold, the latest first where they are few. `numbers` rise.
+    /// The places of those that are cold, the latest first if there are few. `numbers` rise.
     fn homes(&self, numbers: &[Number]) -> sealed::Result<Vec<Spot>> {
         if numbers.len() <= LOOKED_UP {
             return numbers.iter().rev().filter_map(|number| self.home(*number).transpose()).collect();
@@ -607,8 +613,8 @@ impl ColdSet {
         Ok(spots)
     }
 
-    /// Looks at some more of the messages that had this key, by their numbers, and says whether these were all: a read or two for each,
-    /// and a few for each run. See [`Cold::dead_by_key`](dwell_store::core::Cold::dead_by_key).
+    /// Looks at some more of the messages that had this key, by their numbers, and returns whether these were all: one
+    /// or two reads for each, and a few for each run. See [`Cold::dead_by_key`](dwell_store::core::Cold::dead_by_key).
     fn search_dead_key(
         &mut self,
         queue: &QueueName,
@@ -617,13 +623,13 @@ impl ColdSet {
         most: usize,
         search: &mut DeadSearch,
     ) -> sealed::Result<bool> {
-        // One that has expired since its file was written is there as a live one.
+        // A message that has expired since its file was written is there under the hash of a live one.
         let hashes = [true, false].map(|is_dead| key_hash(self.directory, queue, key, is_dead));
         let (mut numbers, mut end) = (Vec::new(), None::<Number>);
         for (run, hash) in self.keys.iter().flat_map(|run| hashes.map(|hash| (run, hash))) {
             let found = run.find_after(hash, search.to, most)?;
             if let Some(last) = found.last().filter(|_| found.len() >= most) {
-                // What this one has behind it was not read.
+                // What this run has behind its last one was not read.
                 end = Some(end.map_or(*last, |end| end.min(*last)));
             }
             numbers.extend(found);
@@ -634,14 +640,14 @@ impl ColdSet {
         let is_all = end.is_none() && numbers.len() <= most;
         numbers.truncate(most);
         let mut spots = self.homes(&numbers)?;
-        // In their order, each block is read once.
+        // In the order of the places, each block is read once.
         spots.sort_unstable();
         for spot in spots {
             let file = &self.files[&spot.file];
             if !file.over.has(spot.ordinal) && !file.was_dead(spot.ordinal) {
                 continue;
             }
-            // What is known of its lane may say enough.
+            // The known times of death of the lane may be enough to skip it.
             let lane = u32::try_from(file.file.lane_of(spot.ordinal)).expect("lanes are counted in 32 bits");
             let least = search.youngest.map(|(died, _)| died).max(after);
             let deaths = self.deaths.get(&LaneAt { file: spot.file, lane });
@@ -658,7 +664,7 @@ impl ColdSet {
         Ok(is_all)
     }
 
-    /// Where the message lies that a search has found to be the youngest, if it is there still.
+    /// The place of the message that a search has found to be the youngest, if it is still there.
     fn found_dead(&self, number: Number) -> sealed::Result<Option<Spot>> {
         let is_dead = |spot: &Spot| {
             let file = &self.files[&spot.file];
@@ -670,7 +676,7 @@ impl ColdSet {
     fn key_home(&mut self, queue: &QueueName, key: &Key) -> sealed::Result<Option<Spot>> {
         let hash = key_hash(self.directory, queue, key, false);
         for run in self.keys.clone() {
-            // Those that expired where they lie, or that died and whose runs were not merged yet, had the key as well.
+            // Messages that expired in place, or that died and whose runs were not merged yet, had the key as well.
             for spot in self.homes(&run.find(hash)?)? {
                 let file = &self.files[&spot.file];
                 if file.over.has(spot.ordinal) || file.was_dead(spot.ordinal) {
@@ -686,7 +692,7 @@ impl ColdSet {
     }
 }
 
-/// Puts `new` in the place of `old`, which lie side by side.
+/// Puts `new` in the place of the adjacent runs `old`.
 fn replace<V>(runs: &mut Vec<Arc<Run<V>>>, old: &[Arc<Run<V>>], new: &[Arc<Run<V>>]) -> bool {
     let is_here = |at: &usize| {
         runs[*at..].len() >= old.len() && runs[*at..].iter().zip(old).all(|(run, old)| Arc::ptr_eq(run, old))
@@ -716,15 +722,16 @@ fn cold_message(
     ColdMessage { message, ready_since, copy, over_by: is_over.then_some(ripe) }
 }
 
-/// Where a message stands that nobody holds, once its expiry has come.
+/// The standing of a message without a holder, once its expiry has come.
 pub(crate) fn expired(standing: &Standing) -> Standing {
     let wall = standing.expires.expect("what is over has an expiry");
-    // The limit of attempts is one on leases that run out, and what is over has died: whatever its queue says of later ones.
+    // The limit of attempts applies to leases that run out, and what is over has died, whatever its queue's settings
+    // say about later messages.
     let (id, settings) = (MessageId::new(wall, 0, 0, 0), Settings::default());
     as_of(standing, Now { wall, mono_ms: 0 }, Rules::of(id, None, &settings)).expect("nothing drops it")
 }
 
-/// A message as an entry tells it.
+/// The message of an entry.
 pub(crate) fn message(found: Found, segment: &Arc<Segment>) -> Message<Place> {
     let Found { entry, body, .. } = found;
     Message {
@@ -908,7 +915,7 @@ impl Cold<Place> for ColdSet {
         }
         let Some(queued) = self.by_queue.get_mut(queue) else { return };
         if which == Which::Pending {
-            // None of its lanes has anything: to find that out lane by lane would be for the next take.
+            // None of its lanes has any entry left: without this, the next take would find that out lane by lane.
             queued.order = Order::default();
         }
         for at in &queued.lanes {

@@ -1,9 +1,9 @@
-//! Where a message lies that stands as it was put: told by its id, without a look into the runs.
+//! Where a message lies that has not moved since it was put: by its id, without a lookup in the runs.
 //!
-//! An id says when its message was due, and its number rises with the puts. Messages that were put one after the other are
-//! retired together, into the files of one retirement: one of those covers the due, and of each later or earlier retirement
-//! none covers the number. So the index of one file tells the block. Files into which messages were moved from many
-//! others are left out: they cover every number.
+//! An id has the due of its message at the put, and its number rises with the puts. Messages that were put one after
+//! the other are flushed together, into the files of one flush: one of these covers the due, and no file of an earlier
+//! or later flush covers the number. So the index of one file gives the block. Files into which messages were moved
+//! from many others are left out: they cover every number.
 
 use dwell_model::{MessageId, Number, QueueName};
 
@@ -11,12 +11,13 @@ use super::{ColdFile, ColdSet, Spot};
 use crate::due::{File, LaneState};
 use crate::sealed;
 
-/// Files count whose numbers are at most so many times their entries: those of one retirement, which makes at most 8.
+/// Only files are considered whose range of numbers is at most this multiple of their entries: those of one flush,
+/// which makes at most 8.
 const SPREAD: u64 = 16;
-/// So many files are looked at. At most 8 are of one retirement.
+/// The maximum number of files looked at. At most 8 are of one flush.
 const LOOKED_AT: usize = 16;
 
-/// The numbers that a file has messages of, and the file.
+/// The range of numbers of a file's messages, and the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Span {
     lowest: Number,
@@ -50,7 +51,7 @@ impl Nearby {
         }
     }
 
-    /// The files that may have a message of this number, those first that have no lower numbers.
+    /// The files that may have a message of this number, those with the highest first number first.
     fn of(&self, number: Number) -> impl Iterator<Item = u32> {
         let behind = self.0.partition_point(|span| span.lowest <= number);
         let before = self.0[..behind].iter().rev().take(LOOKED_AT);
@@ -63,7 +64,7 @@ impl Nearby {
 }
 
 impl ColdSet {
-    /// Where the cold message lies that has this id, if it stands as it was put. At most one read.
+    /// The place of the cold message with this id, if it has not moved since it was put. At most one read.
     pub(super) fn nearby_home(
         &mut self,
         queue: &QueueName,
@@ -82,7 +83,7 @@ impl ColdSet {
             let key = (due, id.as_bits());
             let found = self.blocks.find(cold, cold.file.holding(lane, key), key)?;
             let is_cold = |ordinal: &u32| lane.range().contains(ordinal) && cold.is_cold(*ordinal);
-            // There is one place where it can lie, and if it does not, it was moved.
+            // There is one place where it can lie, and if it is not there, it was moved.
             return Ok(found.filter(is_cold).map(|ordinal| Spot { file, ordinal }));
         }
         Ok(None)

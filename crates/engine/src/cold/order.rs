@@ -1,13 +1,14 @@
-//! The lanes of each queue by when their next entries may be ready, so that a take looks at none whose time has not come.
+//! The lanes of each queue by when their next entries may be ready, so that a take looks at none whose time has not
+//! come.
 //!
-//! A queue has a lane in most files: with messages for a year ahead, thousands. Nearly all of them begin later than now. And
-//! it has one for each priority: where each message has a priority of its own, as many as messages. So a take goes from
-//! priority to priority, and looks at no lane of those behind the last one that it hands out of.
+//! A queue has a lane in most files: with messages for a year ahead, thousands. Nearly all of them begin later than
+//! now. And it has one for each priority: if each message has a different priority, as many as messages. So a take
+//! proceeds from priority to priority, and looks at no lane of priorities behind the last one that it hands out of.
 //!
 //! # Ground rules
-//! 1. A lane that is not dead stands here under a lower bound of the due of its first cold entry, or of the beginning of
-//!    time if all of it is ready. It may be missing if it has no cold entry.
-//! 2. Bounds are raised by those who look, and lowered when an entry is cold again that is due before.
+//! 1. A lane that is not dead is listed here under a lower bound of the due of its first cold entry, or of the
+//!    beginning of time if all of it is ready. It may be missing if it has no cold entry.
+//! 2. Bounds are raised by lookups, and lowered when an entry becomes cold again that is due before.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -21,22 +22,22 @@ use crate::due::LaneState;
 #[derive(Debug)]
 pub(super) struct Order {
     lanes: BTreeSet<(u32, Timestamp, LaneAt)>,
-    /// The priorities of which the first bound lies at or before `to`.
+    /// The priorities whose first bound is at or before `to`.
     ripe: BTreeSet<u32>,
-    /// The others, by their first bounds.
+    /// The other priorities, by their first bounds.
     later: BTreeSet<(Timestamp, u32)>,
-    /// It never goes back.
+    /// Never decreases.
     to: Timestamp,
 }
 
-/// What a lane takes here in memory, in bytes, in trees whose nodes are about two thirds full: 24 of its own, and as many more
-/// where it is the only one of its priority.
+/// The memory of a lane in these trees in bytes, with nodes about two thirds full: 24 for the lane, and as many more if
+/// it is the only one of its priority.
 pub(super) const LANE_BYTES: usize = 64;
 
-/// Of so many priorities that have nothing ready it is looked which comes before another.
+/// The maximum number of priorities without ready messages whose bounds are compared.
 const LOOKED_AT: usize = 64;
 
-/// Before all lanes.
+/// Sorts before all lanes.
 const NO_LANE: LaneAt = LaneAt { file: 0, lane: 0 };
 
 impl Default for Order {
@@ -59,7 +60,7 @@ impl Order {
         self.file_rank(rank, before.map(|(bound, _)| bound));
     }
 
-    /// The first lane of a priority whose bound lies at or behind `from`.
+    /// The first lane of a priority whose bound is at or after `from`.
     fn first_from(&self, rank: u32, from: Timestamp) -> Option<(Timestamp, LaneAt)> {
         let next = self.lanes.range((rank, from, NO_LANE)..).next();
         next.filter(|(of, ..)| *of == rank).map(|(_, bound, at)| (*bound, *at))
@@ -69,7 +70,7 @@ impl Order {
         self.first_from(rank, Timestamp::MIN)
     }
 
-    /// The first bound of a priority has been `before`, and may be another now.
+    /// Updates the place of a priority whose first bound was `before`, and may have changed.
     fn file_rank(&mut self, rank: u32, before: Option<Timestamp>) {
         let bound = self.first_of(rank).map(|(bound, _)| bound);
         if before == bound {
@@ -87,7 +88,7 @@ impl Order {
         }
     }
 
-    /// What was due by then may be ready.
+    /// Records that entries due by `to` may be ready.
     fn ripen(&mut self, to: Timestamp) {
         self.to = self.to.max(to);
         while self.later.first().is_some_and(|(bound, _)| *bound <= self.to) {
@@ -95,30 +96,30 @@ impl Order {
         }
     }
 
-    /// The lanes of a priority whose bound lies at or before `until`.
+    /// The lanes of a priority whose bound is at or before `until`.
     fn by(&self, rank: u32, until: Timestamp) -> impl Iterator<Item = LaneAt> {
         let lanes = self.lanes.range((rank, Timestamp::MIN, NO_LANE)..);
         lanes.take_while(move |(of, bound, _)| *of == rank && *bound <= until).map(|(.., at)| *at)
     }
 }
 
-/// Of priorities that have nothing ready, the one whose lane may be next.
+/// The earliest lane among priorities that have nothing ready.
 pub(super) enum Later {
-    /// None is.
+    /// There is none.
     None,
-    /// This lane is the first that may be, not before this instant.
+    /// This lane is the first that may be ready, not before this instant.
     Lane(Timestamp, LaneAt),
-    /// Nothing before this instant; which one it is would have to be looked for among many.
+    /// Nothing is ready before this instant; to find the lane, many would have to be searched.
     NotBefore(Timestamp),
 }
 
 impl ColdSet {
-    /// All that is ready was due by then, but for what became ready otherwise.
+    /// Everything that is ready was due by this instant, except what became ready otherwise.
     fn horizon(&self, ripe: Timestamp) -> Timestamp {
         ripe.max(self.most_ripe)
     }
 
-    /// The next priority of a queue behind `after` of which something may be ready.
+    /// The next priority of a queue behind `after` that may have something ready.
     pub(super) fn next_rank(
         &mut self,
         queue: &QueueName,
@@ -132,7 +133,7 @@ impl ColdSet {
         order.ripe.range((behind, Bound::Unbounded)).next().copied()
     }
 
-    /// How many priorities of a queue may have something ready, as far as it was looked last.
+    /// The number of priorities of a queue that may have something ready, as of the last lookup.
     pub(super) fn ripe_ranks(&self, queue: &QueueName) -> usize {
         self.by_queue.get(queue).map_or(0, |queued| queued.order.ripe.len())
     }
@@ -143,7 +144,7 @@ impl ColdSet {
         self.by_queue.get(queue).map_or_else(Vec::new, |queued| queued.order.by(rank, horizon).collect())
     }
 
-    /// Of the priorities `below` this one, or of all, that have nothing ready: where the earliest may be.
+    /// The earliest lane among the priorities `below` this one, or of all, that have nothing ready.
     pub(super) fn first_later(&self, queue: &QueueName, below: Option<u32>) -> Later {
         let Some(Queued { order, .. }) = self.by_queue.get(queue) else { return Later::None };
         let is_below = |rank: u32| below.is_none_or(|below| rank < below);
@@ -180,7 +181,7 @@ impl ColdSet {
         first.checked_add(1).and_then(|next| live((next, Timestamp::MIN, NO_LANE))).is_none()
     }
 
-    /// Takes a lane in, of whose entries nothing is known yet.
+    /// Lists a lane of whose entries nothing is known yet.
     pub(super) fn enlist(&mut self, at: LaneAt) {
         let lane = self.lane(at);
         match lane.state {
@@ -190,7 +191,7 @@ impl ColdSet {
         }
     }
 
-    /// Has a lane stand under another bound, or no longer.
+    /// Moves a lane to another bound, or removes it.
     pub(super) fn list(&mut self, at: LaneAt, bound: Option<Timestamp>) {
         let file = self.files.get_mut(&at.file).expect("lanes are those of files");
         let lane = &file.file.lanes()[at.lane as usize];
@@ -207,7 +208,7 @@ impl ColdSet {
         }
     }
 
-    /// The first cold entry of a lane is not due before `due`.
+    /// Raises the bound of a lane whose first cold entry is not due before `due`.
     pub(super) fn raise(&mut self, at: LaneAt, due: Timestamp) {
         let bound = self.files[&at.file].lanes[at.lane as usize].bound;
         if self.lane(at).state == LaneState::Scheduled && bound.is_some_and(|bound| bound < due) {
@@ -215,11 +216,11 @@ impl ColdSet {
         }
     }
 
-    /// An entry of a lane is cold again.
+    /// Lowers the bound of a lane of which an entry is cold again.
     pub(super) fn lower(&mut self, at: LaneAt, ordinal: u32) {
         let (file, lane) = (&self.files[&at.file], self.lane(at));
         match file.lanes[at.lane as usize].bound {
-            // It stands before all of the lane.
+            // The bound is before the whole lane.
             Some(bound) if bound <= lane.min_due => {}
             None => self.enlist(at),
             Some(bound) => {

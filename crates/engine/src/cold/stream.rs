@@ -1,7 +1,7 @@
-//! The ready messages of a queue one after the other, out of the files they lie in: a merge that goes on from where it
-//! was, on whatever thread.
+//! The ready messages of a queue one after the other, out of the files they lie in: a merge that can be continued on
+//! any thread.
 //!
-//! It knows the lanes as they were when it began. What has become of an entry since is for who uses it to see to.
+//! It uses the lanes as they were when it began. The caller checks what has become of each entry since.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,12 +19,12 @@ use crate::sealed;
 /// Rank, due, and the bits of the id.
 pub(super) type Key = (u32, Timestamp, u128);
 
-/// Bodies of up to so many bytes are read with their messages,
+/// The maximum length of a body that is read with its message, in bytes.
 const SMALL_BODY: u32 = 4 * 1024;
-/// and share memory up to so many bytes: whoever keeps one keeps no more than this.
+/// The maximum number of bytes that such bodies share: a caller that keeps one keeps no more than this.
 const SHARED: usize = 16 * 1024;
 
-/// A lane of a stream, and how far it is.
+/// A lane of a stream, and the position in it.
 #[derive(Debug)]
 pub(super) struct Cursor {
     pub(super) file: Arc<due::File>,
@@ -32,7 +32,7 @@ pub(super) struct Cursor {
     /// The ordinals that are left.
     pub(super) next: u32,
     pub(super) end: u32,
-    /// What is due later does not belong to it.
+    /// Entries that are due later do not belong to it.
     pub(super) until: Timestamp,
     /// The block that `next` lies in, once it was read.
     pub(super) block: Option<Reading>,
@@ -40,16 +40,16 @@ pub(super) struct Cursor {
 
 /// A message that was read, if it is still cold.
 ///
-/// It holds nothing that others count too while it is used: whoever takes it over on another processor would wait for each
-/// such count to come from here. So it has no segment, which the file that it is of gives it, and its queue's name is
-/// counted for it and those that were read with it alone.
+/// It holds no reference count that other threads use at the same time: taking it over on another processor would wait
+/// for each such count to come from here. So it has no segment, which is set from its file, and its queue's name is
+/// shared only with the messages that were read with it.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) spot: Spot,
     pub(super) lane: u32,
     pub(super) key: Key,
     pub(super) found: Found,
-    /// Its body, if it was read too, and was whole.
+    /// Its body, if it was read too, and its checksum was right.
     pub(super) body: Option<Bytes>,
 }
 
@@ -57,8 +57,8 @@ pub(super) struct Prepared {
 #[derive(Debug)]
 pub(super) struct Stream {
     cursors: Vec<Option<Cursor>>,
-    /// The key that each cursor stands at, or a lower one; whether it is its own; and the cursor. A bound comes first, so
-    /// that it is looked at before anything else goes out.
+    /// The key of each cursor, or a lower bound of it; whether the key is exact; and the cursor. A bound sorts first,
+    /// so that it is resolved before any other message comes out.
     heap: BinaryHeap<Reverse<(Key, bool, u32)>>,
 }
 
@@ -67,14 +67,15 @@ impl Cursor {
         self.file.lanes()[self.at.lane as usize].priority
     }
 
-    /// The key of the next entry, or a lower one, and whether it is its own; nothing if that is too late. Nothing is read.
+    /// The key of the next entry, or a lower bound, and whether it is exact; `None` if it is due too late. Nothing is
+    /// read.
     fn bound(&self) -> Option<(Key, bool)> {
         let lane = &self.file.lanes()[self.at.lane as usize];
         let ((due, id), is_exact) = self.file.bound(lane, self.next);
         (due <= self.until).then_some(((lane.priority, due, id), is_exact))
     }
 
-    /// The block of the next entry. Reads it, if it is not at hand; the one behind it is on its way then.
+    /// The block of the next entry. Reads it if it is not loaded, and then prefetches the one behind it.
     fn block(&mut self) -> sealed::Result<&mut Reading> {
         if self.block.is_none() {
             self.block = Some(self.file.open_block(self.file.block_of(self.next))?);
@@ -92,7 +93,7 @@ impl Cursor {
         Ok((rank, entry.standing.due, entry.id.as_bits()))
     }
 
-    /// Goes on behind the next entry; says where it stands then.
+    /// Moves behind the next entry; returns the new key as [`Cursor::bound`] does.
     fn advance(&mut self) -> sealed::Result<Option<(Key, bool)>> {
         let is_at_hand = self.next + 1 < self.file.block_end(self.next);
         self.next += 1;
@@ -108,7 +109,8 @@ impl Cursor {
     }
 }
 
-/// How many of these have a block in memory at a time, at the most: each is read from its first entry to its last.
+/// The maximum number of these cursors that have a block in memory at a time: each is read from its first entry to its
+/// last.
 pub(super) fn open_at_once(cursors: &[Cursor]) -> usize {
     let span = |cursor: &Cursor| {
         let ((rank, from, _), _) = cursor.bound()?;
@@ -135,7 +137,7 @@ impl Stream {
         Stream { heap: heap.collect(), cursors: cursors.into_iter().map(Some).collect() }
     }
 
-    /// Lets go of a file whose entries are of no use any more.
+    /// Drops the cursors of a file whose entries are no longer needed.
     pub(super) fn forget(&mut self, file: u32) {
         for slot in &mut self.cursors {
             slot.take_if(|cursor| cursor.at.file == file);
@@ -144,8 +146,8 @@ impl Stream {
         self.heap.retain(|Reverse((_, _, at))| cursors[*at as usize].is_some());
     }
 
-    /// Appends the next entries, as many as `most`; false if there are no more, or one can not be read: what is wrong
-    /// there is for another to say.
+    /// Appends up to `most` next entries; false if there are no more, or one cannot be read: the error is left to the
+    /// caller that reads it again.
     pub(super) fn more(&mut self, most: usize, out: &mut Vec<Prepared>) -> bool {
         let from = out.len();
         let (mut bodies, mut places) = (Vec::new(), Vec::new());
@@ -161,7 +163,7 @@ impl Stream {
         has_more
     }
 
-    /// The next entry; its body is copied to the end of `bodies`, and where it lies there to that of `places`.
+    /// The next entry; its body is appended to `bodies`, and its range there to `places`.
     fn next(
         &mut self,
         bodies: &mut Vec<u8>,
@@ -199,7 +201,7 @@ impl Stream {
                     *slot = None;
                     PeekMut::pop(top);
                 }
-                // This one is good, and the last.
+                // This entry is good, and the last one.
                 Err(_) => {
                     drop(top);
                     self.heap.clear();
@@ -210,7 +212,7 @@ impl Stream {
     }
 }
 
-/// Copies the body of an entry out of its block, if it is small and whole.
+/// Copies the body of an entry out of its block, if it is small and its checksum is right.
 fn body(block: &Reading, file: &due::File, found: &Found, bodies: &mut Vec<u8>) -> Option<Range<usize>> {
     if found.body.len > SMALL_BODY {
         return None;
@@ -229,7 +231,7 @@ fn share(bodies: Vec<u8>, places: Vec<Option<Range<usize>>>, prepared: &mut [Pre
     }
 }
 
-/// Gives entries, which are of one queue, its name in memory of their own.
+/// Gives entries of one queue a copy of its name that they alone share.
 fn name_apart(prepared: &mut [Prepared]) {
     let Some(name) = prepared.first().map(|one| one.found.entry.queue.to_unshared()) else { return };
     prepared.iter_mut().for_each(|one| one.found.entry.queue = name.clone());

@@ -1,4 +1,4 @@
-//! What is handed over in order, whatever was read ahead of it, beside a sorted list.
+//! Tests of the order in which messages are handed over, with and without read-ahead, against a sorted list.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -47,23 +47,23 @@ fn drawn(priorities: u32) -> impl Strategy<Value = Drawn> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many calls that hand over what is due.
+    /// A number of calls that hand over what is due.
     Due(u8),
     Head,
-    /// One that is cold is taken out by another call.
+    /// A cold message is taken out by another call.
     TakeOut(prop::sample::Index),
-    /// One that was handed over is let go of again.
+    /// A message that was handed over is put back.
     PutBack(prop::sample::Index),
     Add(Vec<Drawn>),
     /// The same of messages that are in memory.
     AddResident(Vec<Drawn>),
     Remove(prop::sample::Index),
-    /// The clock goes on.
+    /// The clock advances.
     Later(i64),
-    /// It goes back; what was due stays ready.
+    /// The clock steps back; what was due stays ready.
     Back(i64),
     Forget,
-    /// So many dead ones at most are handed over; from the oldest on, or on from where the last ones were.
+    /// Up to `most` dead messages are handed over: from the oldest on, or continuing behind the last ones.
     Dead {
         most: usize,
         anew: bool,
@@ -116,7 +116,7 @@ fn steps(priorities: u32) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// A message as the list has it.
+/// A message in the sorted list.
 #[derive(Clone, Debug)]
 struct Known {
     copy: CopyAt,
@@ -129,14 +129,14 @@ struct Beside {
     disk: MemoryDisk,
     cold: ColdSet,
     known: Vec<Known>,
-    /// Of each file.
+    /// By file.
     ripe: BTreeMap<u32, Timestamp>,
     now: Timestamp,
-    /// Up to where dead ones were handed over.
+    /// The position up to which dead messages were handed over.
     swept: Option<Died>,
-    /// When all expire that are added.
+    /// The expiry of all messages that are added.
     expires: Option<Timestamp>,
-    /// The key of all that are added.
+    /// The key of all messages that are added.
     key: Option<Key>,
 }
 
@@ -153,7 +153,7 @@ impl Beside {
         self.add_file(drawn, true);
     }
 
-    /// A file with messages that are all cold, or in memory.
+    /// Adds a file with messages that are all cold, or all in memory.
     fn add_file(&mut self, drawn: &[Drawn], is_cold: bool) {
         let number = self.ripe.len() as u32 + 1;
         let first = self.known.len() as u64 + 1;
@@ -163,7 +163,7 @@ impl Beside {
             let state = match one.state {
                 0 => State::Scheduled,
                 1 => State::Ready,
-                // In another order than they were due.
+                // In another order than that of their due.
                 _ => State::Dead(Death { reason: DeathReason::Buried, at: at(one.due * 7 % 61) }),
             };
             let standing = Standing {
@@ -227,7 +227,7 @@ impl Beside {
         (known.entry.standing.priority, known.entry.standing.due, known.entry.id)
     }
 
-    /// Places in `known` of what is ready, in order.
+    /// The indexes in `known` of the ready messages, in order.
     fn ready(&self) -> Vec<usize> {
         let is_ready = |at: &usize| self.known[*at].is_cold && self.is_ready(&self.known[*at]);
         let mut ready: Vec<usize> = (0..self.known.len()).filter(is_ready).collect();
@@ -254,7 +254,7 @@ impl Beside {
         assert_eq!(bodies.next(), None, "bodies are those of what was handed over");
     }
 
-    /// The next dead ones; false if there are no more.
+    /// Hands over the next dead messages; false if there are no more.
     fn dead(&mut self, most: usize) -> bool {
         let mut handed = Vec::new();
         let to = self
@@ -298,7 +298,7 @@ impl Beside {
         }
     }
 
-    /// A lane with cold entries stands in the order of its queue, before them.
+    /// Checks that a lane with cold entries is listed in the order of its queue, before them.
     fn check_order(&self) {
         for Known { copy, entry, .. } in self.known.iter().filter(|known| known.is_cold) {
             let (file, due) = (&self.cold.files()[&copy.file.get()], entry.standing.due);
@@ -313,7 +313,7 @@ impl Beside {
         }
     }
 
-    /// What falls due, by instants on and between those of messages, in any order.
+    /// Checks forecasts for instants on and between those of messages, in any order.
     fn check_forecast(&mut self) {
         let edges: Vec<Timestamp> = (-1..75).rev().map(|n| at(n * 7)).chain([Timestamp::MAX]).collect();
         let forecast = self.cold.forecast(&queue(), self.now, &edges).unwrap();
@@ -420,7 +420,7 @@ fn hands_over_in_order(with_thread: bool, files: Vec<Vec<Drawn>>, steps: Vec<Ste
     }
 }
 
-/// Files, what happens to them, and how much is handed over at a time.
+/// Files, the steps, and the size of a hand-over.
 fn cases(priorities: u32) -> impl Strategy<Value = (Vec<Vec<Drawn>>, Vec<Step>, usize)> {
     let file = prop::collection::vec(drawn(priorities), 1..150);
     (prop::collection::vec(file, 1..6), steps(priorities), 1..20usize)
@@ -500,7 +500,7 @@ fn a_file_that_goes_while_a_thread_reads_ahead_is_held_until_it_has() {
     lets_a_file_go(true);
 }
 
-/// Takes a file out of three, of which something was read ahead; or as if a thread was about to read more.
+/// Removes one of three files of which something was read ahead, optionally while a thread is reading.
 fn lets_a_file_go(while_it_is_read: bool) {
     let mut beside = Beside::new(16, 64, 16);
     let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
@@ -533,7 +533,7 @@ fn lets_a_file_go(while_it_is_read: bool) {
 fn a_take_looks_at_no_lane_whose_time_has_not_come() {
     let mut beside = Beside::new(16, 64, 16);
     let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
-    // Each lane begins with one that is due soon, and ends with one that is due later.
+    // Each lane begins with a message that is due soon, and ends with one that is due later.
     (0..50).for_each(|lane| beside.add(&[drawn(50), drawn(1_000 + lane)]));
     beside.now = at(60);
     while !beside.ready().is_empty() {
@@ -550,8 +550,8 @@ fn a_take_looks_at_no_lane_whose_time_has_not_come() {
     beside.due();
 }
 
-/// A file has messages of many queues. When it goes, each of them knows of its other files alone, and one that has no other
-/// costs nothing.
+/// A file has messages of many queues. When it is removed, each of them keeps only its other files, and a queue without
+/// other files costs nothing.
 #[test]
 fn a_file_that_goes_is_forgotten_by_all_of_its_queues() {
     let mut beside = Beside::new(16, 64, 16);
@@ -620,15 +620,15 @@ fn a_file_that_goes_is_forgotten_by_all_of_its_queues() {
     assert_eq!(left(&beside), (Vec::new(), 0));
 }
 
-/// Has ready messages handed over once; says how many.
+/// Hands over ready messages once; returns how many.
 fn hand_over(beside: &mut Beside) -> usize {
     let mut handed = Vec::new();
     beside.cold.due(&queue(), beside.now, &mut handed).unwrap();
     handed.len()
 }
 
-/// Crash story: each message has a priority of its own, and so a lane. 1. Each call for a few looked at all lanes, those of
-/// lower priorities too. 2. With a million of them the shard stood still for a second a call.
+/// Crash story: each message has a different priority, and so a lane. 1. Each call for a few looked at all lanes, those
+/// of lower priorities too. 2. With a million of them the shard stood still for a second a call.
 #[test]
 fn a_take_looks_at_few_lanes_however_many_priorities_there_are() {
     let mut beside = Beside::new(16, 64, 16);
@@ -648,22 +648,22 @@ fn a_take_looks_at_few_lanes_however_many_priorities_there_are() {
     assert!(looked < 4 * handed + 50 * 70, "{looked} lanes for {handed} messages");
 }
 
-/// Crash story: a take names many queues with a backlog each. 1. Of each as many messages were made resident as of one, and so
-/// memory had no bound but the number of queues that a take may name.
+/// Crash story: a take names many queues with a backlog each. 1. Of each as many messages were made resident as of one,
+/// and so memory had no bound but the number of queues that a take may name.
 #[test]
 fn a_turn_makes_few_messages_resident_however_many_queues_have_some() {
     let mut beside = Beside::new(64, 64, 16);
     let drawn = |due: i64| Drawn { state: 0, priority: 1, due, body_len: 10 };
     beside.add(&(0..4_000).map(drawn).collect::<Vec<_>>());
     beside.now = at(100_000);
-    // As many as it takes until many are handed over at a time.
+    // Enough calls until many are handed over at a time.
     let handed: usize = (0..40).map(|_| hand_over(&mut beside)).sum();
     assert!(handed < 4 * 64 + 64 + 40 * 4, "{handed} in one turn");
     beside.cold.begin_turn(false);
     assert_eq!(hand_over(&mut beside), 64, "another turn may again");
 }
 
-/// Who asks after that in the same turn gets a sixteenth of what is handed over at a time, and one at least.
+/// Later calls in the same turn get a sixteenth of what is handed over at a time, and at least one.
 #[test]
 fn of_what_is_due_besides_a_turn_hands_over_few() {
     for window in [8, 24, 100, 512] {
@@ -695,7 +695,7 @@ fn lanes_count_as_far_as_they_are_read_at_a_time() {
     assert_eq!(read_ahead(0), 0, "of twelve lanes more than blocks can be spared");
 }
 
-/// Of messages that are due at one instant the ids decide, so a lane may have to be read on where another begins.
+/// Messages that are due at one instant are ordered by id, so a lane may have to be read on where another begins.
 #[test]
 fn lanes_that_meet_at_one_instant_are_read_at_a_time() {
     for (apart, open) in [(29, 2), (30, 1)] {
@@ -707,8 +707,7 @@ fn lanes_that_meet_at_one_instant_are_read_at_a_time() {
     }
 }
 
-/// What is remembered of lanes and of places that could not be read counts for memory, each with what a tree takes for it that
-/// is half empty.
+/// The memory for lanes and for places that could not be read is counted, each with the overhead of a half empty tree.
 #[test]
 fn what_is_remembered_of_files_counts_for_memory() {
     let mut beside = Beside::new(8, 64, 16);
@@ -730,7 +729,8 @@ fn what_is_remembered_of_files_counts_for_memory() {
     assert!(aside >= 8 * 2 * (size_of::<u32>() + size_of::<Timestamp>()), "{aside} bytes");
 }
 
-/// What was acked in the order of due is found where it was due; only what is not there is looked for by number.
+/// Messages that were acked in the order of due are found by due; only those that are not there are searched for by
+/// number.
 #[test]
 fn what_is_gone_is_found_where_it_was_due_and_the_rest_is_left_to_be_found_by_number() {
     let mut beside = Beside::new(16, 64, 16);
@@ -753,7 +753,7 @@ fn what_is_gone_is_found_where_it_was_due_and_the_rest_is_left_to_be_found_by_nu
     let found: Vec<CopyAt> =
         live.iter().filter(|known| is_between(known, 190, 230)).map(|known| known.copy).collect();
     assert_eq!(found.len(), 40);
-    // Due at another instant, dead, gone already, or never there.
+    // Due at another instant, dead, already gone, or never there.
     let moved = (at(200), live[0].entry.number);
     let already =
         (at(210), live.iter().find(|known| known.entry.standing.due == at(229)).unwrap().entry.number);
@@ -774,12 +774,13 @@ fn what_is_gone_is_found_where_it_was_due_and_the_rest_is_left_to_be_found_by_nu
     assert!(beside.cold.settle_due(&mut none).unwrap().is_empty());
 }
 
-/// Dead messages, the oldest of them last, and no bodies to speak of.
+/// Dead messages, the oldest of them last, with almost no bodies.
 fn dead_ones(count: i64) -> Vec<Drawn> {
     (0..count).map(|due| Drawn { state: 2, priority: 0, due, body_len: 300 }).collect()
 }
 
-/// How many calls a peek at the oldest dead message takes, and which one it finds, if this is done in between.
+/// The number of calls that a peek at the oldest dead message takes, and the message that it finds, if `between` runs
+/// after each call.
 fn peek(beside: &mut Beside, mut between: impl FnMut(&mut Beside, u32)) -> (u32, MessageId) {
     for calls in 1..100 {
         let mut handed = Vec::new();
@@ -793,8 +794,8 @@ fn peek(beside: &mut Beside, mut between: impl FnMut(&mut Beside, u32)) -> (u32,
     panic!("the peek does not come to an end");
 }
 
-/// Crash story: a peek reads files for longer than it takes until the next flush. 1. Each new file with a dead message of the
-/// queue ended what it had read so far. 2. It began anew, for ever, and all other peeks waited for it.
+/// Crash story: a peek reads files for longer than it takes until the next flush. 1. Each new file with a dead message
+/// of the queue ended what it had read so far. 2. It began anew forever, and all other peeks waited for it.
 #[test]
 fn a_peek_comes_to_an_end_though_files_with_dead_messages_come_and_go() {
     let many = dead_ones(10_000);
@@ -810,7 +811,7 @@ fn a_peek_comes_to_an_end_though_files_with_dead_messages_come_and_go() {
         beside.cold.remove(newest - newest % 2);
     });
     assert_eq!(found, (calls, oldest), "of a file whose messages are in memory nothing is read");
-    // Those of a file that is compacted lie in another one.
+    // The messages of a file that is compacted are in another one.
     let mut beside = Beside::new(8, 64, 16);
     beside.add(&many);
     let (found, _) = peek(&mut beside, |beside, calls| {
@@ -821,8 +822,8 @@ fn a_peek_comes_to_an_end_though_files_with_dead_messages_come_and_go() {
     assert!(found <= calls + calls / 2 + 2, "{found} calls, and {calls} without these files");
 }
 
-/// Crash story: a peek of many dead messages knows of all that are put back. 1. A list of all dead ones came by. 2. Each
-/// page was put back, and was remembered: sixty bytes a message, beside all that memory may hold.
+/// Crash story: a peek of many dead messages remembers all that are put back. 1. A list of all dead messages was run.
+/// 2. Each page was put back, and was remembered: sixty bytes a message, beyond the limit of memory.
 #[test]
 fn few_of_the_dead_that_are_put_back_are_remembered() {
     let mut beside = Beside::new(8, 64, 4);
@@ -844,9 +845,9 @@ fn few_of_the_dead_that_are_put_back_are_remembered() {
     assert!(beside.known.iter().all(|known| !known.is_cold), "and all are found");
 }
 
-/// Crash story: 1. dead messages are put back while a window is filled, which ends before they died. 2. Others are put back that
-/// died within it, until one more than may be remembered is. 3. The window was taken to reach as far as the last of those
-/// remembered, and dead messages in between were passed over.
+/// Crash story: 1. Dead messages are put back while a window is filled, which ends before they died. 2. Others are put
+/// back that died within it, until one more than may be remembered is. 3. The window was taken to reach as far as the
+/// last of those remembered, and dead messages in between were passed over.
 #[test]
 fn what_is_put_back_moves_the_end_of_a_window_no_further() {
     let mut beside = Beside::new(8, 64, 2);
@@ -867,12 +868,12 @@ fn what_is_put_back_moves_the_end_of_a_window_no_further() {
     let is_cold = |beside: &Beside| beside.known.iter().map(|known| known.is_cold).collect::<Vec<_>>();
     assert_eq!(is_cold(&beside), [false, false, true, true, true, false], "the oldest two were handed over");
     put_back(&mut beside, 0);
-    // Each call is compared with what it was to hand over.
+    // Each call is compared with what it has to hand over.
     while beside.dead(1) {}
     assert_eq!(is_cold(&beside), [true, false, false, false, false, false]);
 }
 
-/// A set of files with so many chunks of expiries in each, of which the time has come.
+/// A set of files with the given numbers of chunks of expiries, all of which have expired.
 fn expiring(chunks: &[i64]) -> Beside {
     let mut beside = Beside::new(8, 64, 16);
     beside.expires = Some(at(1_000));
@@ -886,7 +887,8 @@ fn expiring(chunks: &[i64]) -> Beside {
     beside
 }
 
-/// How many die by a call that looks at `most` expiries, so many milliseconds after their time, and whether these were all.
+/// The number of messages that die in a call that looks at `most` expiries, `mono_ms` after their time, and whether
+/// these were all.
 fn expire(beside: &mut Beside, mono_ms: u64, most: usize) -> (u64, bool) {
     let mut expired = Expired::default();
     let now = Now { wall: at(1_000), mono_ms };
@@ -894,8 +896,8 @@ fn expire(beside: &mut Beside, mono_ms: u64, most: usize) -> (u64, bool) {
     (expired.died.into_iter().map(|(_, count)| count).sum(), is_done)
 }
 
-/// Crash story: 1. sixteen places of a file are rotten. 2. What expires in other files was set aside untried. 3. Each time that
-/// something was tried again it was these sixteen, and the others never.
+/// Crash story: 1. Sixteen places of a file are unreadable. 2. Expiries in other files were set aside untried. 3. Each
+/// retry tried these sixteen, and never the others.
 #[test]
 fn what_can_be_read_expires_though_many_places_before_it_are_rotten() {
     let mut beside = expiring(&[16, 1]);
@@ -908,7 +910,7 @@ fn what_can_be_read_expires_though_many_places_before_it_are_rotten() {
     assert_eq!(expire(&mut beside, 60_000, usize::MAX), (16 * 1_024, true));
 }
 
-/// What cannot be read concerns a queue as long as something of it may have expired there.
+/// An unreadable chunk concerns a queue as long as some of its messages may have expired there.
 #[test]
 fn a_queue_that_has_nothing_left_in_a_file_needs_none_of_its_expiries() {
     let mut beside = expiring(&[1]);
@@ -942,7 +944,7 @@ fn what_can_be_read_again_is_looked_at_a_few_at_a_time() {
             break;
         }
         assert!(some <= 2 * 1_024 && calls < 100, "{some} in call {calls}");
-        // What was not tried yet is at once.
+        // Chunks that were not tried yet are retried at once.
         let again = beside.cold.again_ms;
         assert!(if calls == 1 { again == Some(1_000) } else { again.is_none_or(|again| again <= 1_000) });
     }
@@ -950,8 +952,8 @@ fn what_can_be_read_again_is_looked_at_a_few_at_a_time() {
     assert!(calls >= 20, "{calls} calls");
 }
 
-/// Crash story: 1. each message has a lane of its own, and many have expired in their file. 2. All that are dead are
-/// discarded. 3. For each lane all of the file was gone through, in one turn.
+/// Crash story: 1. Each message has a separate lane, and many have expired in their file. 2. All that are dead are
+/// discarded. 3. For each lane all of the file was scanned, in one turn.
 #[test]
 fn to_forget_the_dead_of_a_lane_looks_at_no_more_of_a_file_than_the_lane() {
     let mut beside = Beside::new(16, 64, 16);
@@ -978,7 +980,7 @@ fn run<V: crate::run::Value>(beside: &Beside, number: u32, pairs: &[(u64, V)]) -
     Arc::new(writer.finish().unwrap())
 }
 
-/// Where a message lies, as the numbers' runs have it.
+/// The place of a message, as runs of the number index have it.
 fn home_of(known: &Known) -> (u64, Home) {
     let CopyAt { file, ordinal } = known.copy;
     (known.entry.number.get(), Home { file: file.get(), ordinal })
@@ -1081,7 +1083,7 @@ fn a_read_that_failed_is_told_until_it_was_asked_for() {
     assert!(!beside.cold.has_failure() && beside.cold.take_failure().is_none());
 }
 
-/// A queue of one file whose messages are due a millisecond after the other, ten of them by now.
+/// A queue of one file whose messages are due at intervals of a millisecond, ten of them by now.
 fn by_and_by() -> Beside {
     let mut beside = Beside::new(64, 64, 16);
     let put = |due: i64| Drawn { state: 0, priority: 0, due: 91 + due, body_len: 300 };
@@ -1112,7 +1114,7 @@ fn a_forecast_reads_nothing_while_takes_keep_up() {
     for (said, due) in forecast.due_by.iter().zip([0, 1, 900, 901, 1_990, 1_990]) {
         assert!(said.abs_diff(due) <= 1, "they are spread evenly: {forecast:?}");
     }
-    // It is by the lane's ends that nothing is left open.
+    // At the ends of the lane the forecast is exact.
     let ends = beside.cold.forecast(&queue(), beside.now, &[at(100), at(2_090)]).unwrap();
     assert_eq!((ends.due_by, ends.within), (vec![0, 1_990], 0));
 }
@@ -1128,16 +1130,16 @@ fn of_ready_messages_that_wait_a_forecast_reads_where_they_end_and_that_once() {
     let refused = beside.cold.forecast(&queue(), at(500), &edges);
     assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
     assert!(beside.cold.take_failure().is_some());
-    // Nobody need read a file all of which is ready.
+    // A file all of which is ready need not be read.
     let late = beside.cold.forecast(&queue(), at(2_090), &edges).unwrap();
     assert_eq!((late.scheduled, late.due_by, late.within), (0, vec![0], 0));
 }
 
-/// Crash story: 1. Of many dead messages a few are past their retention each minute. 2. To find them, all are read.
+/// Crash story: 1. Of many dead messages a few are past their retention each minute. 2. To find them, all were read.
 #[test]
 fn what_is_known_to_have_died_later_is_not_read_for_retention() {
     let mut beside = Beside::new(8, 64, 16);
-    // See how deaths follow from dues in `add_file`.
+    // `add_file` derives times of death from dues.
     let died_at = |ms: i64| Drawn { state: 2, priority: 0, due: 35 * ms % 61, body_len: 300 };
     beside.add(&[0, 1, 2].map(died_at));
     beside.add(&[50, 51, 52].map(died_at));
@@ -1170,8 +1172,8 @@ fn what_is_known_to_have_died_later_is_not_read_for_retention() {
     assert!(beside.cold.has_passed_over(&queue()), "it was read, and cannot be");
 }
 
-/// Crash story: 1. One block cannot be read. 2. Two hundred messages expire together in a queue that drops what does, one of them there.
-/// 3. All of them die, since they were to be read together.
+/// Crash story: 1. One block cannot be read. 2. Two hundred messages expire together in a queue that drops expired
+/// messages, one of them there. 3. All of them died, since they were to be read together.
 #[test]
 fn what_can_be_read_is_gone_though_others_that_expire_with_it_cannot() {
     let mut beside = Beside::new(8, 64, 16);
@@ -1179,7 +1181,7 @@ fn what_can_be_read_is_gone_though_others_that_expire_with_it_cannot() {
     let put = |due: i64| Drawn { state: 0, priority: 0, due: due % 40, body_len: 300 };
     beside.add(&(0..400).map(put).collect::<Vec<_>>());
     let file = Arc::clone(&beside.cold.files()[&1].file);
-    // A place among the second 32 KiB or so, of four times as many.
+    // A place in the second 32 KiB or so, of four times as many.
     beside.disk.unreadable_at(file.path(), 40_000, 1);
     let (now, mut expired) = (Now { wall: at(150), mono_ms: 0 }, Expired::default());
     while !beside.cold.expire(now, 10_000, &|_| Expiring::Go, &mut expired) {}
@@ -1188,7 +1190,8 @@ fn what_can_be_read_is_gone_though_others_that_expire_with_it_cannot() {
     assert!(gone > 200 && died > 0, "{gone} are gone, {died} have died");
 }
 
-/// A search looks at few messages a call, goes on where it was, and begins anew where another call has removed what it had found.
+/// A search looks at few messages a call, continues from its position, and begins anew if another call has removed the
+/// message that it had found.
 #[test]
 fn the_youngest_of_many_dead_that_had_a_key_is_found_a_few_a_call() {
     let mut beside = Beside::new(8, 64, 16);
@@ -1232,7 +1235,7 @@ fn the_youngest_of_many_dead_that_had_a_key_is_found_a_few_a_call() {
                 calls = call;
                 return found;
             }
-            // Nearly through.
+            // Almost at the end.
             if call == 70
                 && let Some(copy) = between.take()
             {
@@ -1247,7 +1250,7 @@ fn the_youngest_of_many_dead_that_had_a_key_is_found_a_few_a_call() {
     assert_eq!(found_after(&mut beside, Some(last(2).0), None), None, "the youngest is in memory");
     assert_eq!(found_after(&mut beside, None, Some(last(2).1)), youngest(3), "the second has gone meanwhile");
     assert!(calls > 79, "{calls} calls");
-    // A damaged place is told, and the search goes on where it was when it can be read again.
+    // A damaged place is reported, and the search continues from its position when the place can be read again.
     let file = Arc::clone(&beside.cold.files()[&1].file);
     beside.cold.blocks.forget(1);
     beside.disk.unreadable_at(file.path(), 0, file.size());
@@ -1256,7 +1259,8 @@ fn the_youngest_of_many_dead_that_had_a_key_is_found_a_few_a_call() {
     assert!(matches!(read, Err(Error::Unavailable { .. })) && found.is_empty());
 }
 
-/// Crash story: 1. A block among the oldest dead of a queue cannot be read. 2. Retention of the queue stopped there, for as long.
+/// Crash story: 1. A block among the oldest dead of a queue cannot be read. 2. Retention of the queue stopped there
+/// until it could be read.
 #[test]
 fn what_cannot_be_read_keeps_none_of_the_others_from_their_end() {
     let mut beside = Beside::new(8, 64, 1_000);

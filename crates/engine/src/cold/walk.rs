@@ -1,4 +1,4 @@
-//! The cold messages of a queue in the orders that are asked for, merged over all lanes of all files.
+//! The cold messages of a queue in the requested order, merged over all lanes of all files.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,25 +15,25 @@ use super::{ColdSet, LaneAt, Spot};
 use crate::due::{Found, Lane, LaneState};
 use crate::sealed;
 
-/// Messages of so many priorities are read ahead at a time.
+/// The maximum number of priorities that are read ahead at a time.
 const MOST_RANKS: usize = 64;
-/// So many lanes are looked at to find out when the next entry is due exactly.
+/// The maximum number of lanes looked at to find the exact due of the next entry.
 const MOST_READ: usize = 64;
 
-/// Where a lane goes on in a merge. In the order of the merge.
+/// The position of a lane in a merge. Sorts in the order of the merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Lead {
-    /// That of the entry, or a lower one.
+    /// The key of the entry, or a lower bound of it.
     key: Key,
-    /// Whether it is the entry's own. A bound comes first, so that it is looked at before anything else goes out.
+    /// Whether the key is exact. A bound sorts first, so that it is resolved before any other message comes out.
     is_exact: bool,
     at: LaneAt,
     ordinal: u32,
-    /// Where its part of the lane ends.
+    /// The end of its part of the lane.
     end: u32,
-    /// Later entries do not belong to it.
+    /// Entries that are due later do not belong to it.
     until: Timestamp,
-    /// Whether it goes over what is over in the lane, instead of what is not.
+    /// Whether it covers the entries of the lane that are over, instead of those that are not.
     is_over: bool,
 }
 
@@ -51,7 +51,7 @@ impl ColdSet {
         &self.files[&at.file].file.lanes()[at.lane as usize]
     }
 
-    /// By then entries of a lane that is not dead are ready.
+    /// Entries of a lane that is not dead are ready if they are due by this instant.
     pub(super) fn ripe(&self, at: LaneAt, ripe: Timestamp) -> Timestamp {
         match self.lane(at).state {
             LaneState::Ready => Timestamp::MAX,
@@ -65,7 +65,8 @@ impl ColdSet {
         Ok((found.entry.standing.due, found.entry.id))
     }
 
-    /// Where the first cold entry of a lane stands, or the first of `range`; what of its key is known without reading.
+    /// The position of the first cold entry of a lane, or the first of `range`, with what is known of its key without
+    /// reading.
     fn lead(
         &self,
         at: LaneAt,
@@ -87,7 +88,7 @@ impl ColdSet {
         (due <= until).then_some(lead)
     }
 
-    /// The same, of the first cold entry of a lane that is not dead. A lane that has none leaves the order of its queue.
+    /// The same of the first cold entry of a lane that is not dead. A lane that has none leaves the order of its queue.
     fn first(&mut self, at: LaneAt) -> Option<Lead> {
         #[cfg(test)]
         {
@@ -103,7 +104,7 @@ impl ColdSet {
         self.lead(at, rank, from..end, Timestamp::MAX, false)
     }
 
-    /// The same, if it may be ready. Where it is not, its lane is not looked at again before it may be.
+    /// The same, if it may be ready. If it is not, its lane is not looked at again before it may be.
     fn first_by(&mut self, at: LaneAt, ripe: Timestamp) -> Option<Lead> {
         let (lead, until) = (self.first(at)?, self.ripe(at, ripe));
         if lead.key.1 > until {
@@ -113,7 +114,7 @@ impl ColdSet {
         Some(Lead { until, ..lead })
     }
 
-    /// Reads what a lead stands at.
+    /// Reads the entry that a lead stands at.
     fn read_lead(&mut self, lead: Lead) -> sealed::Result<(Lead, Head)> {
         let (due, id) = self.place(lead.at, lead.ordinal)?;
         let head = Head { ordinal: lead.ordinal, due, id };
@@ -123,8 +124,8 @@ impl ColdSet {
         Ok((Lead { key: (lead.key.0, due, id.as_bits()), is_exact: true, ..lead }, head))
     }
 
-    /// The ordinal from which on entries of a scheduled lane are not ready. At most two reads, and none until the first of them
-    /// is due.
+    /// The ordinal from which on entries of a scheduled lane are not ready. At most two reads, and none until the first
+    /// of them is due.
     pub(super) fn unripe_from(&mut self, at: LaneAt, ripe: Timestamp) -> sealed::Result<u32> {
         let (lane, ripe) = (self.lane(at), self.ripe(at, ripe));
         if lane.max_due <= ripe {
@@ -138,7 +139,7 @@ impl ColdSet {
         if let Some(edge) = edge.filter(|edge| ripe < edge.to) {
             return Ok(edge.ordinal);
         }
-        // It is not looked for before where it was.
+        // It is not before the last known one.
         let start = edge.map_or(0, |edge| edge.ordinal);
         let lane = &file.file.lanes()[at.lane as usize];
         let ordinal = self.blocks.lower_bound(file, lane, start, (ripe.saturating_after(1), 0))?;
@@ -166,8 +167,8 @@ impl ColdSet {
         })
     }
 
-    /// The first ready entries, by (priority, due, id). Lanes of priorities behind theirs are not looked at, and of others
-    /// that have none among them nothing is read, but where a lane begins in the middle of a block.
+    /// The first ready entries, by (priority, due, id). Lanes of lower priorities are not looked at, and of other lanes
+    /// that contribute none nothing is read, except where a lane begins in the middle of a block.
     pub(super) fn first_ready(
         &mut self,
         queue: &QueueName,
@@ -188,8 +189,8 @@ impl ColdSet {
         Ok(taken)
     }
 
-    /// Where the ready messages of a queue go on, lane by lane. Nothing is read. None if they have many priorities: to look at
-    /// all of them each time would cost more than what they bring.
+    /// The positions of the ready messages of a queue, lane by lane. Nothing is read. Empty if they have many
+    /// priorities: to look at all of these each time would cost more than it gains.
     pub(super) fn cursors(&mut self, queue: &QueueName, ripe: Timestamp) -> Vec<Cursor> {
         let (mut cursors, mut after) = (Vec::new(), None);
         while let Some(rank) = self.next_rank(queue, ripe, after) {
@@ -207,7 +208,7 @@ impl ColdSet {
         cursors
     }
 
-    /// The key of what goes out next, if that was read ahead; and whether all of the queue has one priority.
+    /// The key of the next message, if that was read ahead; and whether all of the queue has one priority.
     fn read_next(&mut self, queue: &QueueName, ripe: Timestamp) -> Option<(Key, bool)> {
         let flow = self.flows.iter_mut().find(|flow| flow.queue == *queue)?;
         if !flow.is_right(ripe) {
@@ -223,20 +224,20 @@ impl ColdSet {
         None
     }
 
-    /// What goes out next, and when the next of those is due that would go out before it.
+    /// The next message, and the earliest due of those that would come before it.
     pub(super) fn next_ready(&mut self, queue: &QueueName, ripe: Timestamp) -> sealed::Result<ColdHead> {
         let id = |bits: u128| MessageId::from_bits(bits).ok();
         let read = self.read_next(queue, ripe);
         if let Some(((rank, due, bits), true)) = read
             && due <= ripe
         {
-            // What is not ready is due later, and of no higher priority.
+            // Messages that are not ready are due later, and of no higher priority.
             return Ok(ColdHead { first: id(bits).map(|id| (rank, due, id)), next: None });
         }
         let mut first = read.and_then(|((rank, due, bits), _)| Some((rank, due, id(bits)?)));
         let (mut later, mut ranks, mut after) = (Vec::new(), Vec::new(), None);
         while let Some(rank) = self.next_rank(queue, ripe, after) {
-            // What has a lower priority than what goes out first is not looked at.
+            // Priorities lower than that of the next message are not looked at.
             if first.is_some_and(|(first, ..)| first < rank) {
                 break;
             }
@@ -246,7 +247,7 @@ impl ColdSet {
             for at in self.lanes_by(queue, rank, ripe) {
                 let until = self.ripe(at, ripe);
                 if read.is_some() && self.lane(at).max_due <= until {
-                    // All of it is ready, and none of it goes out before what was read.
+                    // All of it is ready, and none of it comes before what was read.
                     continue;
                 }
                 match self.first(at) {
@@ -282,8 +283,8 @@ impl ColdSet {
                 }
             }
         }
-        // What becomes due later goes out after the first of its own priority: but for one that has stayed ready though
-        // the clock stepped back, which may be due later still.
+        // Messages that become due later come after the first of their own priority: except for one that has stayed
+        // ready after the clock stepped back, which may be due later still.
         let matters = |lead: &Lead| first.is_none_or(|(rank, due, id)| lead.key < (rank, due, id.as_bits()));
         let by_due = |lead: Lead| Reverse((lead.key.1, lead));
         let mut later: BinaryHeap<_> = later.into_iter().filter(matters).map(by_due).collect();
@@ -304,8 +305,8 @@ impl ColdSet {
         Ok(ColdHead { first, next })
     }
 
-    /// When the first entry is due of the priorities `below` this one, or of all, that have nothing ready, or an earlier instant;
-    /// if it is due before `next`.
+    /// The due of the first entry among the priorities `below` this one, or of all, that have nothing ready, or an
+    /// earlier instant; if it is before `next`.
     fn next_of_later(
         &mut self,
         queue: &QueueName,
@@ -334,7 +335,7 @@ impl ColdSet {
         })
     }
 
-    /// When the first entry is due of the lanes of a priority that have nothing ready, if it goes out before what stands at
+    /// The due of the first entry of the lanes of a priority that have nothing ready, if it comes before the key
     /// `latest`, and is due before `next`.
     fn next_behind(
         &mut self,
@@ -357,8 +358,8 @@ impl ColdSet {
         Ok(None)
     }
 
-    /// When an entry of a scheduled lane is due, or an earlier instant, as far as it is known without reading, and whether it is
-    /// its own.
+    /// The due of an entry of a scheduled lane, or an earlier instant, as far as it is known without reading, and
+    /// whether it is exact.
     pub(super) fn due_known(&self, at: LaneAt, ordinal: u32) -> (Timestamp, bool) {
         let (file, lane) = (&self.files[&at.file], self.lane(at));
         let state = &file.lanes[at.lane as usize];
@@ -378,7 +379,8 @@ impl ColdSet {
         }
     }
 
-    /// The earliest due of these entries, each the first of a lane that is not ready. What is certainly later is not read.
+    /// The earliest due of these entries, each the first of a lane that is not ready. Those that are certainly later
+    /// are not read.
     fn earliest_due(&mut self, unripe: Vec<(LaneAt, u32)>) -> sealed::Result<Option<Timestamp>> {
         let known = unripe.into_iter().map(|(at, ordinal)| {
             let (due, is_exact) = self.due_known(at, ordinal);
@@ -448,7 +450,7 @@ impl ColdSet {
             let Some(mut next) = self.lead(at, rank, ordinal + 1..end, until, is_over) else { continue };
             let file = &self.files[&at.file];
             if next.ordinal < file.file.block_end(ordinal) {
-                // The block is at hand.
+                // The block is cached.
                 let found = self.blocks.entry(file, next.ordinal)?;
                 next.key = (rank, found.entry.standing.due, found.entry.id.as_bits());
                 next.is_exact = true;
@@ -460,8 +462,8 @@ impl ColdSet {
         Ok(taken)
     }
 
-    /// How many are in which state. Read is where what is ready ends in lanes of which a part is, and that only once until more
-    /// becomes ready.
+    /// The number of cold messages by state. Reads only the end of the ready part in lanes that have both, and that
+    /// once until more becomes ready.
     pub(super) fn count(&mut self, queue: &QueueName, ripe: Timestamp) -> sealed::Result<ColdCounts> {
         let (mut cold, mut unripe) = (ColdCounts::default(), Vec::new());
         for at in self.lanes_of(queue) {

@@ -10,11 +10,11 @@
 //! | 16–19 | length of the bodies |
 //! | 20– | lanes, heads, then for each entry the checksum of its body (4 bytes, as in the journal) and its body |
 //!
-//! Its lanes are what it has of each lane of the file: see [`lane`](super::lane). The index says the same: where that
-//! is lost, what is whole of the blocks can still be [saved](super::salvage()).
+//! The lanes are the part of each lane of the file that is in the block: see [`lane`](super::lane). The index has the
+//! same: if that is lost, the intact blocks can still be [saved](super::salvage()).
 //!
-//! A block has at most [`TARGET`] bytes, unless it holds a single entry. So heads can be had without bodies that are
-//! large, and heads with bodies in one read where they are not.
+//! A block has at most [`TARGET`] bytes, unless it holds a single entry. So heads can be read without large bodies, and
+//! heads with small bodies in one read.
 
 use bytes::Bytes;
 
@@ -25,16 +25,16 @@ use super::lane::{self, Lane, Share};
 use crate::journal::format::{Salt, u32_at};
 use crate::journal::wire::{Cursor, Unreadable};
 
-/// A block is closed before an entry that would make it longer.
+/// A block is closed before an entry that would make it longer than this.
 pub(super) const TARGET: usize = 32 * 1024;
-/// Bytes of a block's header.
+/// The length of a block's header in bytes.
 pub(super) const HEADER_LEN: usize = 20;
 
 /// A block that is being filled.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     shares: Vec<Share>,
-    /// The most bytes that these take.
+    /// The maximum length of these in bytes.
     shares_len: usize,
     heads: Vec<u8>,
     bodies: Vec<u8>,
@@ -53,17 +53,17 @@ impl Builder {
         self.count
     }
 
-    /// Bytes of its bodies so far, with their checksums.
+    /// The length of its bodies so far, with their checksums.
     pub(super) fn bodies_len(&self) -> usize {
         self.bodies.len()
     }
 
-    /// Its bytes so far.
+    /// Its length so far.
     pub(super) fn len(&self) -> usize {
         HEADER_LEN + self.shares_len + self.heads.len() + self.bodies.len()
     }
 
-    /// Adds an entry and its body with its checksum, if the block has room for it; an empty one has room for any.
+    /// Adds an entry and its body with its checksum, if the block has room for it; an empty block has room for any.
     pub(super) fn add(&mut self, shard: u16, entry: &Entry, checksum: u32, body: &[u8]) -> bool {
         let mut before = self.before;
         self.scratch.clear();
@@ -104,7 +104,7 @@ impl Builder {
         self.shares_len = 0;
         self.heads.clear();
         self.bodies.clear();
-        // A large body is not kept for the next block.
+        // The buffer of a large body is not kept for the next block.
         self.bodies.shrink_to(TARGET);
         (self.count, self.before) = (0, Before::default());
     }
@@ -113,13 +113,13 @@ impl Builder {
 /// Where a body lies in its file: its checksum (4 bytes), then the body. The same as in a segment of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyPlace {
-    /// Where the checksum stands.
+    /// The offset of the checksum.
     pub(crate) at: u32,
-    /// Bytes of the body.
+    /// The length of the body.
     pub(crate) len: u32,
 }
 
-/// An entry that was found.
+/// An entry that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) ordinal: u32,
@@ -127,15 +127,15 @@ pub(crate) struct Found {
     pub(crate) body: BodyPlace,
 }
 
-/// What is wrong in a block, and where in the file.
+/// The position in the file of an error in a block, and the error.
 pub(super) type BadBlock = (u64, Unreadable);
 
-/// How many bytes from the start of a block make its heads whole.
+/// The number of bytes from the start of a block to the end of its heads.
 pub(super) fn heads_end(header: &[u8]) -> usize {
     HEADER_LEN + u32_at(header, 12) as usize
 }
 
-/// How far the entries of a block were read.
+/// A position in the entries of a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     position: usize,
@@ -151,11 +151,11 @@ impl Mark {
     }
 }
 
-/// The entries of a block, one after the other.
+/// Iterates over the entries of a block.
 #[derive(Debug)]
 pub(super) struct Heads<'a> {
     spot: BlockSpot,
-    /// Up to the end of the heads.
+    /// Ends at the end of the heads.
     cursor: Cursor<'a>,
     before: Before,
     shard: u16,
@@ -166,8 +166,8 @@ pub(super) struct Heads<'a> {
 }
 
 impl<'a> Heads<'a> {
-    /// Reads the header of the block at `spot`, and verifies the heads. `bytes` are the block from its start, at least up
-    /// to the end of its heads.
+    /// Reads the header of the block at `spot`, and verifies the heads. `bytes` are the block from its start, at least
+    /// up to the end of its heads.
     pub(super) fn open(
         spot: BlockSpot,
         bytes: &'a [u8],
@@ -207,13 +207,13 @@ impl<'a> Heads<'a> {
         })
     }
 
-    /// How far it is.
+    /// The current position.
     pub(super) fn mark(&self) -> Mark {
         let Heads { before, ordinal, next_body, .. } = *self;
         Mark { position: self.cursor.position(), before, ordinal, next_body }
     }
 
-    /// Goes on from `mark`, which was made in these bytes: they were verified then.
+    /// Continues from `mark`, which was made in these bytes: they were verified then.
     pub(super) fn resume(
         spot: BlockSpot,
         bytes: &'a [u8],
@@ -230,7 +230,7 @@ impl<'a> Heads<'a> {
         Heads { spot, cursor, before, shard, lanes, ordinal, bodies_end, next_body }
     }
 
-    /// The next entry, or nothing after the last.
+    /// The next entry, or `None` after the last.
     pub(super) fn next(&mut self) -> Result<Option<Found>, BadBlock> {
         let bad = |at, why| (u64::from(self.spot.at) + (HEADER_LEN + at) as u64, why);
         let at = self.cursor.position();
@@ -256,12 +256,12 @@ impl<'a> Heads<'a> {
     }
 }
 
-/// The lane that an ordinal is in.
+/// The index of the lane that contains an ordinal.
 pub(super) fn lane_of(lanes: &[Lane], ordinal: u32) -> usize {
     lanes.partition_point(|lane| lane.range().end <= ordinal)
 }
 
-/// The body at `place`, verified, out of bytes that were read from `start` on and hold it.
+/// The verified body at `place`, from bytes that begin at `start` in the file and contain it.
 pub(super) fn cut_body(
     bytes: &Bytes,
     start: u64,

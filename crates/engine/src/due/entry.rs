@@ -1,10 +1,10 @@
-//! What a due file keeps of a message, but for its body.
+//! What a due file keeps of a message, except its body.
 
 use dwell_model::{AttemptLimit, Headers, Key, MessageId, Number, QueueName, Standing, State, Timestamp};
 
 use super::order::{LaneState, SortKey};
 
-/// A message as it stood when the file was written. Nobody held it then.
+/// A message as it was when the file was written. It was not leased then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) id: MessageId,
@@ -22,13 +22,13 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The key, unless another message has taken it over for good. A live message is found by it; a dead one where somebody asks
-    /// for the dead.
+    /// The key, unless another message has taken it over for good. A live message is found by it; a dead one only by
+    /// searches for dead messages.
     pub(crate) fn own_key(&self) -> Option<&Key> {
         self.key.as_ref().filter(|_| !self.standing.keyless)
     }
 
-    /// The key that finds it: a dead message has given its own up, until it is revived.
+    /// The key by which the live message is found: a dead message has released its key, until it is revived.
     pub(crate) fn live_key(&self) -> Option<&Key> {
         self.own_key().filter(|_| !self.is_dead())
     }
@@ -37,15 +37,15 @@ impl Entry {
         matches!(self.standing.state, State::Dead(_))
     }
 
-    /// The lane's part of its place.
+    /// The state of its lane.
     ///
     /// # Panics
-    /// If it is leased: those stay in the journal.
+    /// If it is leased: leased messages stay in the journal.
     pub(crate) fn lane_state(&self) -> LaneState {
         LaneState::of(self.standing.state, self.number)
     }
 
-    /// Its place in the order of a file.
+    /// Its position in the order of a file.
     ///
     /// # Panics
     /// If it is leased.

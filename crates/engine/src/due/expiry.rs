@@ -11,11 +11,11 @@ use dwell_model::Timestamp;
 use crate::journal::format::{Salt, u32_at};
 use crate::journal::wire::{Cursor, Read, Unreadable, put_varint};
 
-/// The most pairs of a chunk.
+/// The maximum number of pairs in a chunk.
 pub(super) const CHUNK: usize = 1024;
 const HEADER_LEN: usize = 8;
 
-/// An expiry, and the ordinal of the entry that it is of.
+/// An expiry, and the ordinal of its entry.
 pub(super) type Expiry = (Timestamp, u32);
 
 /// Writes one chunk.

@@ -1,4 +1,4 @@
-//! An open due file: what is read of it, by ordinal.
+//! An open due file: reads by ordinal.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -20,27 +20,27 @@ use crate::sealed::{Kind, Name, Opened, PIECE, ReadError, Result};
 
 /// An open due file. It never changes, and may be read by several threads at once.
 ///
-/// In memory are its lanes (56 bytes each, and each queue's name once), 32 bytes a block (of 32 KiB or more, but for
-/// the last and those before a large body), and 24 bytes for 1,024 expiries.
+/// In memory are its lanes (56 bytes each, and each queue's name once), 32 bytes per block (of 32 KiB or more, except
+/// the last one and those before a large body), and 24 bytes per 1,024 expiries.
 #[derive(Debug)]
 pub(crate) struct File {
     pub(super) opened: Opened,
     pub(super) index: Index,
 }
 
-/// Of a block with more bytes, which then has a single entry, so many are read to see the entry.
+/// The number of bytes read to get the entry of a block that is longer, and then has a single entry.
 const GLANCE: usize = 64 * 1024;
 
-/// Between which entries of a lane an instant lies.
+/// The entries of a lane between which an instant lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Between {
-    /// Entries below this ordinal are due by the instant,
+    /// Entries below this ordinal are due by the instant.
     pub(crate) low: u32,
-    /// those from this one on later; what lies between may be due before or after.
+    /// Entries from this ordinal on are due later; those in between may be due before or after.
     pub(crate) high: u32,
-    /// When the last entry below `low` is due, if anything lies between: the instant or before.
+    /// The due of the last entry below `low`, if there are entries in between: the instant or before.
     pub(crate) from: Timestamp,
-    /// When the entry at `high` is due, if anything lies between: after the instant.
+    /// The due of the entry at `high`, if there are entries in between: after the instant.
     pub(crate) to: Timestamp,
 }
 
@@ -51,12 +51,12 @@ impl File {
     }
 
     /// Opens the file of that name in `dir`: two reads, or three if the index is long. Header, index and footer are
-    /// verified; blocks are when they are read.
+    /// verified; blocks are verified when they are read.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, name: Name) -> Result<File> {
         File::of(Opened::open(disk, dir, name)?)
     }
 
-    /// Makes sense of the index of a file.
+    /// Decodes the index of a file.
     pub(crate) fn of(mut opened: Opened) -> Result<File> {
         let bytes = std::mem::take(&mut opened.index);
         let mut cursor = Cursor::new(&bytes);
@@ -79,28 +79,28 @@ impl File {
         self.opened.salt
     }
 
-    /// The file itself, for who reads bodies.
+    /// The underlying file, for readers of bodies.
     pub(crate) fn handle(&self) -> &Arc<dyn DiskFile> {
         &self.opened.file
     }
 
-    /// Its bytes on the disk.
+    /// Its size on disk in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.opened.size
     }
 
-    /// Its bytes in memory, but for the names of queues.
+    /// Its memory in bytes, without the names of queues.
     pub(crate) fn memory(&self) -> usize {
         size_of::<File>() + self.index.memory()
     }
 
-    /// How many entries it has: at least one.
+    /// The number of its entries: at least one.
     pub(crate) fn len(&self) -> u32 {
         self.index.entries
     }
 
-    /// How often the bodies in it have been written at most, this file and the journal included, if their messages have
-    /// not changed since they were put.
+    /// The maximum number of times that bodies in it have been written, to this file and the journal included, if their
+    /// messages have not changed since they were put.
     pub(crate) fn writes(&self) -> u32 {
         self.index.writes
     }
@@ -118,7 +118,7 @@ impl File {
         &lanes[first..first + count]
     }
 
-    /// The lane, as a place in [`File::lanes`], that an ordinal is in.
+    /// The index in [`File::lanes`] of the lane that contains an ordinal.
     pub(crate) fn lane_of(&self, ordinal: u32) -> usize {
         assert!(ordinal < self.len(), "ordinal {ordinal} of a file of {} entries", self.len());
         block::lane_of(self.lanes(), ordinal)
@@ -137,7 +137,7 @@ impl File {
         (self.index.lowest, self.index.highest)
     }
 
-    /// Where that ends which is read at a time from `ordinal` on.
+    /// The end of the piece that is read at a time from `ordinal` on.
     pub(crate) fn piece_end(&self, ordinal: u32) -> u32 {
         let blocks = &self.index.blocks;
         let last = blocks.spot(self.run(blocks.of(ordinal), blocks.len()).end - 1);
@@ -173,7 +173,7 @@ impl File {
         Ok((spot.first + spot.count).min(range.end))
     }
 
-    /// Where the first entry of `lane` stands that is due after `at`, as well as the index says: to less than a block. No I/O.
+    /// The first entry of `lane` that is due after `at`, as exactly as the index has it: to less than a block. No I/O.
     pub(crate) fn due_after(&self, lane: &Lane, at: Timestamp) -> Between {
         let range = lane.range();
         let exact = |ordinal| Between { low: ordinal, high: ordinal, from: at, to: at };
@@ -183,7 +183,7 @@ impl File {
         if lane.max_due <= at {
             return exact(range.end);
         }
-        // Known are the dues of the lane's first and last entries, and of those that its blocks begin with.
+        // The index has the dues of the lane's first and last entries, and of those that its blocks begin with.
         let blocks = &self.index.blocks;
         let due = |block: usize| Timestamp::from_ms(blocks.key(block).0).ok();
         let holding = blocks.holding(lane, (at.as_ms() + 1, 0));
@@ -198,20 +198,20 @@ impl File {
         Between { low: before + 1, high: behind.0, from, to: behind.1.unwrap_or(lane.max_due) }
     }
 
-    /// The ordinals of the how-manieth block.
+    /// The ordinals of the block with this index.
     pub(crate) fn ordinals_of(&self, block: u32) -> Range<u32> {
         let spot = self.index.blocks.spot(block as usize);
         spot.first..spot.first + spot.count
     }
 
-    /// Where the block ends that holds `ordinal`: to read up to here costs no more I/O.
+    /// The end of the block that holds `ordinal`: to read up to here costs no more I/O.
     pub(crate) fn block_end(&self, ordinal: u32) -> u32 {
         let spot = self.index.blocks.spot(self.index.blocks.of(ordinal));
         spot.first + spot.count
     }
 
-    /// The ordinals of a lane by stretches of blocks, with the bytes of these: of all blocks between whose first and last
-    /// due, or a later one, `has_any` says that there is something. No I/O.
+    /// The ordinals of a lane in ranges of blocks, with the length of these: of all blocks for whose first and last
+    /// due, or a later one, `has_any` returns true. No I/O.
     pub(crate) fn blocks_with(
         &self,
         lane: &Lane,
@@ -241,8 +241,8 @@ impl File {
         found
     }
 
-    /// Appends the entries of `ordinals`, without their bodies. Neighbouring blocks are read together, up to 256 KiB at a
-    /// time; all of it is in memory for so long.
+    /// Appends the entries of `ordinals`, without their bodies. Adjacent blocks are read together, up to 256 KiB at a
+    /// time, which are in memory during the read.
     pub(crate) fn read(&self, ordinals: Range<u32>, out: &mut Vec<Found>) -> Result<()> {
         if ordinals.is_empty() {
             return Ok(());
@@ -267,7 +267,7 @@ impl File {
         Ok(())
     }
 
-    /// Says that these entries will be read soon.
+    /// Prefetches the blocks of these entries.
     pub(crate) fn will_read(&self, ordinals: Range<u32>) {
         if ordinals.is_empty() {
             return;
@@ -279,12 +279,12 @@ impl File {
         self.handle().will_read(u64::from(first.at), u64::from(end - first.at));
     }
 
-    /// The how-manieth block holds `ordinal`.
+    /// The index of the block that holds `ordinal`.
     pub(crate) fn block_of(&self, ordinal: u32) -> u32 {
         self.index.blocks.of(ordinal) as u32
     }
 
-    /// Due and id (its bits) of an entry of `lane`, or lower ones; and whether they are its own. No I/O.
+    /// Due and id (its bits) of an entry of `lane`, or lower ones; and whether they are exact. No I/O.
     pub(crate) fn bound(&self, lane: &Lane, ordinal: u32) -> ((Timestamp, u128), bool) {
         let blocks = &self.index.blocks;
         let block = blocks.of(ordinal);
@@ -296,33 +296,34 @@ impl File {
         }
     }
 
-    /// The index of the block that contains the entry of `lane` with this due and id (its bits), if there is one; otherwise of
-    /// the block that ends where it would be, or of the first one of the lane.
+    /// The index of the block that contains the entry of `lane` with this due and id (its bits), if there is one;
+    /// otherwise of the block that ends where it would be, or of the first one of the lane.
     pub(crate) fn holding(&self, lane: &Lane, key: (Timestamp, u128)) -> u32 {
         let blocks = &self.index.blocks;
         let (holding, key) = (blocks.holding(lane, (key.0.as_ms(), key.1)), (key.0.as_ms(), key.1));
-        // The entry that a block begins with is not behind it. The block behind the lane's last one belongs to another lane, whose
-        // first entry may have this key all the same: a search for what comes after an id looks for the next id.
+        // The entry that a block begins with is not after it. The block after the lane's last one belongs to another
+        // lane, whose first entry may have this key all the same: a search for what comes after an id looks for the
+        // next id.
         let next = holding + 1;
         let is_next =
             next < blocks.len() && blocks.spot(next).first < lane.range().end && blocks.key(next) == key;
         if is_next { next as u32 } else { holding as u32 }
     }
 
-    /// Reads the how-manieth block: one read, or two if a body is large.
+    /// Reads the block with this index: one read, or two if a body is large.
     pub(crate) fn open_block(&self, block: u32) -> Result<Reading> {
         let spot = self.index.blocks.spot(block as usize);
         let mut bytes = self.glance(spot)?;
         let start = self.heads(spot, &bytes)?.mark();
         if bytes.len() < spot.len as usize {
-            // A part of a large body is of no use to anybody.
+            // A part of a large body is of no use.
             bytes.truncate(block::heads_end(&bytes));
             bytes.shrink_to_fit();
         }
         Ok(Reading::new(spot, bytes.into(), start))
     }
 
-    /// Appends the entries of `ordinals`, which rise, without their bodies: a read for each block that holds any.
+    /// Appends the entries of `ordinals`, which rise, without their bodies: one read for each block that holds any.
     pub(crate) fn read_at(&self, ordinals: &[u32], out: &mut Vec<Found>) -> Result<()> {
         assert!(ordinals.is_sorted(), "ordinals rise");
         let mut rest = ordinals;
@@ -373,13 +374,13 @@ impl File {
         self.index.expiry_chunks.first().map(|chunk| chunk.first.0)
     }
 
-    /// How many entries expire.
+    /// The number of entries that expire.
     pub(crate) fn expiry_count(&self) -> u32 {
         self.index.expiries
     }
 
-    /// Expiries with their ordinals, in order: those behind `after`, up to `until`, at most `most`. A read for each 1,024,
-    /// and one more.
+    /// Expiries with their ordinals, in order: those behind `after`, up to `until`, at most `most`. A read for each
+    /// 1,024, and one more.
     pub(crate) fn expiries(
         &self,
         after: Option<Expiry>,
@@ -400,12 +401,12 @@ impl File {
         Ok(wanted)
     }
 
-    /// The earliest expiry of the how-manieth 1,024 of them; nothing if there are no more. No I/O.
+    /// The earliest expiry of the chunk with this index; `None` if there are no more chunks. No I/O.
     pub(crate) fn expiry_chunk_from(&self, chunk: u32) -> Option<Timestamp> {
         self.index.expiry_chunks.get(chunk as usize).map(|chunk| chunk.first.0)
     }
 
-    /// The how-manieth 1,024 expiries with their ordinals, in order: one read.
+    /// The expiries of the chunk with this index and their ordinals, in order: one read.
     pub(crate) fn expiry_chunk(&self, chunk: u32) -> Result<Vec<Expiry>> {
         self.read_chunk(&self.index.expiry_chunks[chunk as usize])
     }
@@ -416,7 +417,7 @@ impl File {
         self.sound(pairs.map_err(|why| (u64::from(chunk.at), why)))
     }
 
-    /// As many of the blocks from `next` on, and before `end`, as are read at a time: those that fit, or one.
+    /// The blocks from `next` on, and before `end`, that are read at a time: as many as fit, or one.
     pub(super) fn run(&self, next: usize, end: usize) -> Range<usize> {
         let blocks = &self.index.blocks;
         let start = blocks.spot(next).at;
@@ -427,7 +428,7 @@ impl File {
         next..next + (next..end).take_while(fits).count().max(1)
     }
 
-    /// The bytes of a run of blocks; of a single large one as many as hold its heads.
+    /// The bytes of adjacent blocks; of a single large one as many as contain its heads.
     fn read_run(&self, run: Range<usize>) -> Result<Vec<u8>> {
         let (first, last) = (self.index.blocks.spot(run.start), self.index.blocks.spot(run.end - 1));
         if run.len() == 1 {
@@ -436,7 +437,7 @@ impl File {
         self.read_bytes(u64::from(first.at), (last.at - first.at + last.len) as usize)
     }
 
-    /// The bytes of a block; of a large one as many as hold its heads.
+    /// The bytes of a block; of a large one as many as contain its heads.
     fn glance(&self, spot: BlockSpot) -> Result<Vec<u8>> {
         let mut bytes = self.read_bytes(u64::from(spot.at), (spot.len as usize).min(GLANCE))?;
         if bytes.len() < spot.len as usize {
@@ -462,7 +463,7 @@ impl File {
         self.sound(block::cut_body(bytes, start, place, number.get(), self.salt()))
     }
 
-    /// What was read, or the error that says what is wrong with it in this file.
+    /// Adds the name of this file to an error of a block.
     pub(super) fn sound<T>(&self, read: std::result::Result<T, BadBlock>) -> Result<T> {
         read.map_err(|(at, why)| ReadError::unreadable(self.path(), at, why))
     }

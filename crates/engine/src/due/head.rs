@@ -1,22 +1,23 @@
-//! An entry without queue, state and priority, which its lane has, and without its body: its *head*, as bytes.
+//! The *head* of an entry: the entry without queue, state and priority, which its lane has, and without its body.
 //!
-//! Numbers are differences from the entry before in the block, zigzag, the first from 0; see
-//! [`wire`](crate::journal::wire) for these words and for fields.
+//! Numbers are differences from the previous entry in the block, zigzag, the first from 0; see
+//! [`wire`](crate::journal::wire) for these terms and for fields.
 //!
 //! | part | from |
 //! |---|---|
-//! | due | the due before |
-//! | number | the number before |
-//! | id counter − number | the same of the entry before |
-//! | created | the created before |
+//! | due | the previous due |
+//! | number | the previous number |
+//! | id counter − number | the same of the previous entry |
+//! | created | the previous created |
 //! | fields | |
 //! | length of the body, varint | |
 //!
 //! Fields: 1 key, 2 headers (pairs of texts), 3 lease in ms, 4 limit of attempts (0 for none), 5 expiry (zigzag from
 //! due), 6 attempts spent, 7 keyless, 8 takes, 9 lapses, 10 releases, 11 buries, 12 revives, 13 last error, 14 reason
 //! of death (0 attempts spent, 1 buried, 2 expired), 15 time of death (zigzag from due), 16 ready since (zigzag from
-//! created), 17 the id's incarnation, if not that of the entry before, at first 0; 18 the id's due at put (zigzag from
-//! due), if not due; 19 the id's shard, if not the file's. Counts that are 0 and flags that are false are left out.
+//! created), 17 the id's incarnation, if not that of the previous entry, at first 0; 18 the id's due at put (zigzag
+//! from due), if not due; 19 the id's shard, if not the file's. Counts that are 0 and flags that are false are left
+//! out.
 
 use std::sync::Arc;
 
@@ -35,7 +36,7 @@ use crate::journal::wire::{
 /// The highest field number.
 const FIELDS: u64 = 19;
 
-/// What the next head of a block is written against.
+/// The values from which the next head of a block is a difference.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Before {
     due: i64,

@@ -1,10 +1,11 @@
-//! The index of a due file: what of it is in memory while it is open, and the same as bytes.
+//! The index of a due file: the part of it that is in memory while it is open, and its stored form.
 //!
-//! Varints, one after the other: lanes (see [`lane`](super::lane)); lowest and highest number; how many blocks, then
-//! each: its length, its count of entries, the due of its first entry (zigzag from that of the block before, at first
-//! from 0), the id of its first entry (16 bytes); how many expiries; of each chunk of expiries, if there are any: its
-//! length, its first expiry, its first ordinal, the last one ended by length 0; then tagged fields, all of which a
-//! reader may skip: 1 how often bodies in the file have been written at most (if more than twice).
+//! Varints, one after the other: lanes (see [`lane`](super::lane)); lowest and highest number; the number of blocks,
+//! then for each: its length, its count of entries, the due of its first entry (zigzag from that of the previous block,
+//! at first from 0), the id of its first entry (16 bytes); the number of expiries; for each chunk of expiries, if there
+//! are any: its length, its first expiry, its first ordinal, the last one followed by length 0; then tagged fields, all
+//! of which a reader may skip: 1 the maximum number of times that bodies in the file have been written (if more than
+//! twice).
 
 use dwell_model::{Number, Timestamp};
 
@@ -17,15 +18,15 @@ use crate::sealed::HEADER_LEN;
 
 /// The highest number of a field at the end.
 const FIELDS: u64 = 1;
-/// A block takes so many bytes at least.
+/// The minimum length of a block's part of the index in bytes.
 const LEAST: u64 = 19;
 /// How often bodies have been written when they are in their first due file: to the journal, and to it.
 pub(super) const FIRST_WRITES: u32 = 2;
 
-/// A block, as its index knows it.
+/// A block, as described by the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockSpot {
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub(super) at: u32,
     pub(super) len: u32,
     /// The ordinal of its first entry.
@@ -33,7 +34,7 @@ pub(super) struct BlockSpot {
     pub(super) count: u32,
 }
 
-/// The blocks of a file, 32 bytes each, and as many in a single allocation for each part.
+/// The blocks of a file, 32 bytes each, with one allocation per field.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Blocks {
     at: Vec<u32>,
@@ -41,7 +42,7 @@ pub(super) struct Blocks {
     /// Due and id of the first entry.
     due: Vec<i64>,
     id: Vec<u128>,
-    /// Where the last one ends.
+    /// The offset at which the last one ends.
     end: u32,
     entries: u32,
 }
@@ -55,12 +56,12 @@ impl Blocks {
         self.at.len()
     }
 
-    /// Where the last one ends, and what follows begins.
+    /// The offset at which the last one ends, and the next part of the file begins.
     pub(super) fn end(&self) -> u32 {
         self.end
     }
 
-    /// Room for so many blocks, and no more.
+    /// Reserves room for exactly this number of blocks.
     fn expect(&mut self, blocks: usize) {
         self.at.reserve_exact(blocks);
         self.first.reserve_exact(blocks);
@@ -79,7 +80,7 @@ impl Blocks {
         (self.at.capacity() + self.first.capacity()) * 4 + self.due.capacity() * 8 + self.id.capacity() * 16
     }
 
-    /// Adds the next block; false if it lies beyond what positions and ordinals can say.
+    /// Adds the next block; false if it exceeds the range of offsets and ordinals.
     pub(super) fn push(&mut self, len: u32, count: u32, key: (i64, u128)) -> bool {
         let (Some(end), Some(entries)) = (self.end.checked_add(len), self.entries.checked_add(count)) else {
             return false;
@@ -99,7 +100,7 @@ impl Blocks {
         BlockSpot { at, len: end - at, first, count: next - first }
     }
 
-    /// The block that holds `ordinal`.
+    /// The index of the block that holds `ordinal`.
     pub(super) fn of(&self, ordinal: u32) -> usize {
         assert!(ordinal < self.entries, "ordinal {ordinal} of a file of {} entries", self.entries);
         self.first.partition_point(|first| *first <= ordinal) - 1
@@ -110,8 +111,8 @@ impl Blocks {
         (self.due[block], self.id[block])
     }
 
-    /// The block where `key` belongs in `lane`: the last that begins with an entry of the lane below `key`, or else the one
-    /// that the lane begins in.
+    /// The block where `key` belongs in `lane`: the last that begins with an entry of the lane below `key`, or else the
+    /// one that the lane begins in.
     pub(super) fn holding(&self, lane: &Lane, key: (i64, u128)) -> usize {
         let beginning = self.of(lane.first);
         let (mut low, mut high) = (beginning + 1, self.of(lane.range().end - 1) + 1);
@@ -131,7 +132,7 @@ pub(super) struct ExpiryChunk {
     pub(super) first: Expiry,
 }
 
-/// Everything that is in memory of a file.
+/// Everything of a file that is in memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Index {
     pub(super) lanes: Vec<Lane>,
@@ -141,20 +142,20 @@ pub(super) struct Index {
     pub(super) blocks: Blocks,
     pub(super) expiries: u32,
     pub(super) expiry_chunks: Vec<ExpiryChunk>,
-    /// How often the bodies in it have been written at most, to the journal and to files, if their messages stand as they
-    /// did; at least twice.
+    /// The maximum number of times that bodies in it have been written, to the journal and to files, if their messages
+    /// have not changed; at least twice.
     pub(super) writes: u32,
 }
 
 impl Index {
-    /// Gives back memory that nothing will be added to.
+    /// Frees unused capacity once nothing more will be added.
     pub(super) fn shrink(&mut self) {
         self.lanes.shrink_to_fit();
         self.blocks.shrink();
         self.expiry_chunks.shrink_to_fit();
     }
 
-    /// Bytes in memory, but for the names of queues.
+    /// The memory in bytes, without the names of queues.
     pub(super) fn memory(&self) -> usize {
         self.lanes.capacity() * size_of::<Lane>()
             + self.blocks.memory()

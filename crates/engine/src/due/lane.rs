@@ -8,7 +8,7 @@ use super::entry::Entry;
 use super::order::LaneState;
 use crate::journal::wire::{Cursor, Read, Unreadable, put_text, put_varint};
 
-/// A lane of a file. In it entries are in (due, id) order.
+/// A lane of a file. Its entries are in (due, id) order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lane {
     pub(crate) queue: QueueName,
@@ -16,13 +16,13 @@ pub(crate) struct Lane {
     pub(crate) priority: u32,
     /// The ordinal of its first entry.
     pub(crate) first: u32,
-    /// How many entries it has, at least one.
+    /// The number of its entries, at least one.
     pub(crate) count: u32,
     /// The due of its first entry.
     pub(crate) min_due: Timestamp,
     /// The due of its last entry.
     pub(crate) max_due: Timestamp,
-    /// Bytes of all its bodies.
+    /// The length of all its bodies in bytes.
     pub(crate) body_bytes: u64,
 }
 
@@ -48,7 +48,7 @@ impl Lane {
             && self.priority == entry.standing.priority
     }
 
-    /// Takes in `entry`, the next one.
+    /// Adds the next entry.
     pub(super) fn add(&mut self, entry: &Entry, body_len: usize) {
         self.count += 1;
         self.max_due = entry.standing.due;
@@ -70,8 +70,8 @@ impl Lane {
     }
 }
 
-/// Writes lanes: how many, then each: queue (text; of length 0 for that of the lane before), state (one byte: 0 ready,
-/// 1 scheduled, 2 dead), and as varints priority, count, first due, last due − first due, bytes of bodies.
+/// Writes lanes: their number, then for each: queue (text; of length 0 for that of the previous lane), state (one byte:
+/// 0 ready, 1 scheduled, 2 dead), and as varints priority, count, first due, last due − first due, length of bodies.
 pub(super) fn put(out: &mut Vec<u8>, lanes: &[Lane]) {
     put_varint(out, lanes.len() as u64);
     let mut before = None;
@@ -88,7 +88,7 @@ pub(super) fn put(out: &mut Vec<u8>, lanes: &[Lane]) {
     }
 }
 
-/// Reads lanes; the counts of all together are the entries of the file.
+/// Reads lanes; the sum of their counts is the number of entries of the file.
 pub(super) fn read(cursor: &mut Cursor<'_>) -> Read<(Vec<Lane>, u32)> {
     let malformed = Unreadable::Malformed;
     let int = |value: u64| u32::try_from(value).map_err(|_| malformed("a lane's number is out of range"));
@@ -120,7 +120,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Read<(Vec<Lane>, u32)> {
     Ok((lanes, first))
 }
 
-/// What a block has of a lane.
+/// The part of a lane that is in a block.
 #[derive(Clone, Debug)]
 pub(super) struct Share {
     queue: QueueName,
@@ -130,7 +130,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// The most bytes that one takes over its queue's name, with its part of how many there are.
+    /// The maximum length of one in bytes, without its queue's name, but with its part of the number of shares.
     pub(super) const MOST: usize = 16;
 
     pub(super) fn beginning_with(entry: &Entry) -> Share {
@@ -146,8 +146,8 @@ impl Share {
     }
 }
 
-/// Writes what a block has of each lane: of how many lanes (varint), then of each queue (a text; of length 0 for that of
-/// the lane before), state (one byte), priority and number of entries (varints).
+/// Writes the shares of a block: their number (varint), then for each queue (a text; of length 0 for that of the
+/// previous one), state (one byte), priority and number of entries (varints).
 pub(super) fn put_shares(out: &mut Vec<u8>, shares: &[Share]) {
     put_varint(out, shares.len() as u64);
     let mut before = None;
@@ -161,7 +161,7 @@ pub(super) fn put_shares(out: &mut Vec<u8>, shares: &[Share]) {
     }
 }
 
-/// Reads what a block of these ordinals has of each lane; `lanes` are those of the file from the block's first on.
+/// Reads and checks the shares of a block with these ordinals; `lanes` are those of the file from the block's first on.
 pub(super) fn check_shares(cursor: &mut Cursor<'_>, ordinals: Range<u32>, lanes: &[Lane]) -> Read<()> {
     let other = || Unreadable::Malformed("a block has other lanes than the index says");
     let mut ours = lanes.iter().take_while(|lane| lane.first < ordinals.end);
@@ -179,8 +179,8 @@ pub(super) fn check_shares(cursor: &mut Cursor<'_>, ordinals: Range<u32>, lanes:
     if ours.next().is_some() { Err(other()) } else { Ok(()) }
 }
 
-/// Reads what a block has of each lane where there is no index: as lanes that have nothing but that, of which the first
-/// begins with the ordinal `first`.
+/// Reads the shares of a block without an index: as lanes that have only the block's entries, of which the first begins
+/// with the ordinal `first`.
 pub(super) fn read_shares(cursor: &mut Cursor<'_>, first: u32) -> Read<Vec<Lane>> {
     let malformed = Unreadable::Malformed;
     let int = |value: u64| u32::try_from(value).map_err(|_| malformed("a lane's number is out of range"));

@@ -1,17 +1,18 @@
 //! Due files: messages that outlived the journal, in the order in which they are wanted, each with its body.
 //!
-//! A due file is a [sealed](crate::sealed) file. Its entries are in the order of (queue, state, priority, due, id). Those
-//! of one queue, state and priority are a [`Lane`]: what a take hands out first is at the head of one, a purge is a
-//! range of them. An entry's place in the file is its *ordinal*, from 0. What has become of a message since is not
-//! here: its settlement is a bit in [`Settled`], any other change is a message of the journal again.
+//! A due file is a [sealed](crate::sealed) file. Its entries are in the order of (queue, state, priority, due, id).
+//! Those of one queue, state and priority are a [`Lane`]: the messages that a take hands out first are at the beginning
+//! of one, a purge is a range of them. An entry's index in the file is its *ordinal*, from 0. Later changes of a
+//! message are not recorded here: its settlement is a bit in [`Settled`], any other change makes it a message of the
+//! journal again.
 //!
 //! # Layout
 //! - [`Entry`], `order`: what a file keeps of a message, and the order of a file
-//! - `head`: an entry without its body, as bytes; `block`: heads and bodies that are read together
-//! - `lane`, `expiry`, `index`: the parts of the index, in memory and as bytes
-//! - `writer`, `file`, `reading`, `scan`: writing, reading by ordinal, a block that is kept, reading through
+//! - `head`: the stored form of an entry without its body; `block`: heads and bodies that are read together
+//! - `lane`, `expiry`, `index`: the parts of the index, in memory and stored
+//! - `writer`, `file`, `reading`, `scan`: writing, reading by ordinal, a block kept in memory, sequential reading
 //! - `settled`: which ordinals are settled
-//! - `verify`: everything there is to check in a file; `salvage`: what can be read of one that is damaged
+//! - `verify`: all checks of a file; `salvage`: reading a damaged file
 
 mod block;
 mod entry;

@@ -5,7 +5,7 @@ use dwell_model::{MessageId, Number, QueueName, State, StateKind, Timestamp};
 /// The states that a message in a due file may be in, in the order of their lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum LaneState {
-    /// It was ready, and stays so though the clock steps back.
+    /// It was ready, and stays so even if the clock steps back.
     Ready = 0,
     /// It becomes ready at its instant.
     Scheduled = 1,
@@ -16,7 +16,7 @@ impl LaneState {
     /// The lane of a message in that state.
     ///
     /// # Panics
-    /// If it is leased: those stay in the journal.
+    /// If it is leased: leased messages stay in the journal.
     pub(crate) fn of(state: State, number: Number) -> LaneState {
         match state {
             State::Ready => LaneState::Ready,
@@ -41,7 +41,7 @@ impl From<LaneState> for StateKind {
     }
 }
 
-/// What the entries of a file are sorted by.
+/// The key by which the entries of a file are sorted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SortKey {
     pub(crate) queue: QueueName,

@@ -1,5 +1,5 @@
-//! A block that is kept in memory as it was read. Entries are made of it one at a time, so that those in order cost no more
-//! than themselves, and those that nobody asks for nothing.
+//! A block that is kept in memory as it was read. Its entries are decoded one at a time, so that entries read in order
+//! cost only their own decoding, and those not asked for cost nothing.
 
 use bytes::Bytes;
 use dwell_model::{Number, Timestamp};
@@ -9,7 +9,7 @@ use super::file::File;
 use super::index::BlockSpot;
 use crate::sealed::Result;
 
-/// A block whose heads were verified, and how far it was read.
+/// A block whose heads were verified, and the position up to which it was decoded.
 #[derive(Debug)]
 pub(crate) struct Reading {
     spot: BlockSpot,
@@ -20,7 +20,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// A block of which nothing was read yet: `start` stands before its first entry.
+    /// A block of which nothing was decoded yet: `start` is the position before its first entry.
     pub(super) fn new(spot: BlockSpot, bytes: Bytes, start: Mark) -> Reading {
         Reading { spot, bytes, start, next: start, last: None }
     }
@@ -50,13 +50,13 @@ impl Reading {
         Ok(self.last.as_ref().expect("it was just read"))
     }
 
-    /// The same, not to be asked for again.
+    /// The same, for an entry that is not asked for again.
     pub(crate) fn take(&mut self, file: &File, ordinal: u32) -> Result<Found> {
         self.entry(file, ordinal)?;
         Ok(self.last.take().expect("it was just read"))
     }
 
-    /// The body of message `number` at `place`, if the block was read with its bodies, and the body is whole.
+    /// The body of message `number` at `place`, if the block was read with its bodies, and the checksum is right.
     pub(crate) fn body(&self, file: &File, place: BodyPlace, number: Number) -> Option<Bytes> {
         let (start, bytes) = self.whole()?;
         file.cut(&bytes, start, place, number).ok()
@@ -73,13 +73,14 @@ impl Reading {
         Ok(None)
     }
 
-    /// Where the block begins in the file, and its bytes, if they were all read: a block with a large body is not.
+    /// The offset of the block in the file, and its bytes, if they were all read: those of a block with a large body
+    /// are not.
     pub(crate) fn whole(&self) -> Option<(u64, Bytes)> {
         let is_whole = self.bytes.len() == self.spot.len as usize;
         is_whole.then(|| (u64::from(self.spot.at), self.bytes.clone()))
     }
 
-    /// Its bytes in memory, but for keys and headers.
+    /// Its memory in bytes, without keys and headers.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Reading>() + self.bytes.len()
     }

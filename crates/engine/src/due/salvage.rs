@@ -1,4 +1,4 @@
-//! What can be read of a due file that is damaged, for who saves it into another one.
+//! Reads what is readable of a damaged due file, to be saved into another one.
 
 use std::io;
 use std::path::Path;
@@ -17,25 +17,25 @@ use crate::journal::format::{Salt, u32_at};
 use crate::journal::wire::Cursor;
 use crate::sealed::{Name, PIECE, ReadError, Result};
 
-/// Something of a due file.
+/// A part of a due file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Salvaged {
-    /// A message, whole.
+    /// An intact message.
     Message { ordinal: u32, entry: Entry, body: Bytes },
     /// A message whose body is damaged.
     Bodiless { ordinal: u32, entry: Entry, len: u32 },
-    /// Bytes in which there is no whole block. If the index is whole, it says how many messages were there.
+    /// Bytes in which there is no intact block. If the index is intact, it has the number of messages that were there.
     Lost { from: u64, to: u64, entries: Option<u32> },
 }
 
-/// Reads all that is whole in the file of that name in `dir`, in order, and says what is not.
+/// Reads all intact parts of the file of that name in `dir`, in order, and reports the others.
 ///
-/// With the index every whole block is found. Without it, and without header and footer if need be, blocks are looked
-/// for at every byte; what follows the last one is [`Salvaged::Lost`] then, index and all.
+/// With the index every intact block is found. Without it, and without header and footer if need be, blocks are
+/// searched for at every byte; everything behind the last one is then [`Salvaged::Lost`], including the index.
 ///
 /// # Errors
-/// [`ReadError::Io`] if the file cannot be opened. What cannot be read of it counts as lost: a whole block, or without
-/// the index all from there on, unless `disk` is a [`LenientDisk`](crate::disk::LenientDisk).
+/// [`ReadError::Io`] if the file cannot be opened. An unreadable part counts as lost: a whole block, or without the
+/// index everything from there on, unless `disk` is a [`LenientDisk`](crate::disk::LenientDisk).
 pub(crate) fn salvage(disk: &dyn Disk, dir: &Path, name: Name, each: &mut dyn FnMut(Salvaged)) -> Result<()> {
     if let Ok(file) = File::open(disk, dir, name) {
         for block in 0..file.index.blocks.len() {
@@ -72,16 +72,16 @@ pub(crate) fn salvage(disk: &dyn Disk, dir: &Path, name: Name, each: &mut dyn Fn
                 lost_from = at;
             }
             Ok(None) => at += 1,
-            // Nor can what follows, byte after byte.
+            // The bytes that follow cannot be read either, one after the other.
             Err(_) => break,
         }
     }
-    // A file that was cut off where a block ends has lost what came then all the same.
+    // A file that was cut off at the end of a block has lost what followed all the same.
     each(Salvaged::Lost { from: lost_from, to: size, entries: None });
     Ok(())
 }
 
-/// The messages of a block that was read from `start` on; `None` if its heads can not be read.
+/// The messages of a block that was read from `start` on; `None` if its heads cannot be read.
 fn messages(mut heads: Heads<'_>, bytes: Bytes, start: u64, salt: Salt) -> Option<Vec<Salvaged>> {
     let mut messages = Vec::new();
     while let Some(found) = heads.next().ok()? {
@@ -94,13 +94,13 @@ fn messages(mut heads: Heads<'_>, bytes: Bytes, start: u64, salt: Salt) -> Optio
     Some(messages)
 }
 
-/// More bytes than the lane and the head of one message take: 16 KiB of headers, as much again where they are many and
-/// short, and 4 KiB of an error.
+/// An upper bound of the length of the lane and the head of one message: 16 KiB of headers, as much again if they are
+/// many and short, and 4 KiB of an error.
 const LONGEST_HEADS: u32 = 64 * 1024;
-/// The longest body, with its checksum.
+/// The length of the longest body, with its checksum.
 const LONGEST_BODY: u32 = Limits::MAX_BODY_LEN as u32 + 4;
 
-/// Looks for blocks without an index.
+/// Searches for blocks without an index.
 struct Search {
     file: Arc<dyn DiskFile>,
     size: u64,
@@ -119,8 +119,8 @@ impl Search {
         let (heads_len, bodies_len) = (number(12), number(16));
         let heads_end = HEADER_LEN as u64 + u64::from(heads_len);
         let len = heads_end + u64::from(bodies_len);
-        // Few places look like a header by chance: only there a checksum is made. A body may be made of such places, so
-        // that nothing is read for one but what is read in any case.
+        // Few places look like a header by chance: a checksum is computed only there. A body may consist of such
+        // places, so no extra read is made for any of them.
         let is_of_one = heads_len <= LONGEST_HEADS && bodies_len <= LONGEST_BODY;
         let is_likely = match count {
             0 => false,
@@ -140,7 +140,7 @@ impl Search {
         Ok(self.messages(at, Bytes::from(bytes), first, count).map(|messages| (messages, len)))
     }
 
-    /// The messages of a block whose header says so.
+    /// The messages of a block with this header.
     fn messages(&self, at: u64, bytes: Bytes, first: u32, count: u32) -> Option<Vec<Salvaged>> {
         let spot =
             BlockSpot { at: u32::try_from(at).ok()?, len: u32::try_from(bytes.len()).ok()?, first, count };

@@ -1,4 +1,4 @@
-//! Reading a due file through: entries with their bodies, for who writes them elsewhere.
+//! Sequential reading of a due file: entries with their bodies, to be written elsewhere.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,7 +25,7 @@ impl File {
         Scan { file: Arc::clone(self), ordinals, read: VecDeque::new() }
     }
 
-    /// Whole blocks from `block` on, with their bodies: as many as are read at a time. Says where it ended.
+    /// Reads whole blocks from `block` on, with their bodies: as many as are read at a time. Returns where it ended.
     pub(super) fn read_through(
         &self,
         block: usize,

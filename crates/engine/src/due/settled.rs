@@ -1,18 +1,18 @@
-//! Which entries of a file are settled: a bit for each ordinal.
+//! The settled entries of a file: a bit for each ordinal.
 
 use std::ops::Range;
 
 use crate::journal::format::{Salt, u32_at};
 use crate::journal::wire::{Cursor, Read, Unreadable, put_varint};
 
-/// Ordinals of a page.
+/// The number of ordinals in a page.
 const PAGE: u32 = 4096;
 const WORDS: usize = PAGE as usize / 64;
 
-/// Settled ordinals of a file.
+/// The settled ordinals of a file.
 ///
-/// It is cut into pages of 4,096 ordinals. A page of which none or all are settled takes 16 bytes, any other 528: so
-/// a file that is settled from its head on costs little.
+/// The bitmap is divided into pages of 4,096 ordinals. A page of which none or all are settled takes 16 bytes, any
+/// other 528: so a file that is settled from its beginning on costs little.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settled {
     len: u32,
@@ -39,7 +39,7 @@ fn mask(word: usize, range: &Range<u32>) -> u64 {
 }
 
 impl Page {
-    /// How many of `range` (from the start of the page) are settled.
+    /// The number of settled ordinals in `range` (from the start of the page).
     fn count(&self, range: &Range<u32>, len: u32) -> u32 {
         match self {
             Page::None => 0,
@@ -52,7 +52,7 @@ impl Page {
         }
     }
 
-    /// Settles `range`; says how many of it were not. The page has `len` ordinals.
+    /// Settles `range`; returns how many of it were not. The page has `len` ordinals.
     fn set(&mut self, range: &Range<u32>, len: u32) -> u32 {
         let fresh = range.len() as u32 - self.count(range, len);
         if fresh == 0 {
@@ -73,7 +73,7 @@ impl Page {
         fresh
     }
 
-    /// Takes back that `range` is settled; says how many of it were. The page has `len` ordinals.
+    /// Clears `range`; returns how many of it were settled. The page has `len` ordinals.
     fn clear(&mut self, range: &Range<u32>, len: u32) -> u32 {
         let gone = self.count(range, len);
         if gone == 0 {
@@ -117,7 +117,7 @@ impl Page {
 }
 
 impl Page {
-    /// What is settled here and not in `other`; the page has `len` ordinals.
+    /// The ordinals that are settled here and not in `other`; the page has `len` ordinals.
     fn without(&self, other: &Page, len: u32) -> Page {
         let bits = |word: usize| match self {
             Page::None => 0,
@@ -145,7 +145,7 @@ impl Settled {
         Settled { len, settled: 0, pages: vec![Page::None; len.div_ceil(PAGE) as usize] }
     }
 
-    /// How many entries the file has.
+    /// The number of entries of the file.
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
@@ -160,7 +160,7 @@ impl Settled {
         self.settled == self.len
     }
 
-    /// Bytes in memory.
+    /// The memory in bytes.
     pub(crate) fn memory(&self) -> usize {
         let mixed = self.pages.iter().filter(|page| matches!(page, Page::Some { .. })).count();
         size_of::<Settled>() + self.pages.capacity() * size_of::<Page>() + mixed * WORDS * 8
@@ -168,7 +168,7 @@ impl Settled {
 
     /// Settles an entry; false if it was settled before.
     pub(crate) fn set(&mut self, ordinal: u32) -> bool {
-        // One entry of a page that has others left and others settled is most of what happens.
+        // The most common case: one entry of a page that stays mixed.
         if let Some(Page::Some { bits, count }) = self.pages.get_mut((ordinal / PAGE) as usize)
             && u32::from(*count) + 1 < page_len((ordinal / PAGE) as usize, self.len)
             && ordinal < self.len
@@ -183,12 +183,12 @@ impl Settled {
         self.set_range(ordinal..ordinal + 1) == 1
     }
 
-    /// Takes back that an entry is settled; false if it was not.
+    /// Clears an entry; false if it was not settled.
     pub(crate) fn clear(&mut self, ordinal: u32) -> bool {
         self.clear_range(ordinal..ordinal + 1) == 1
     }
 
-    /// Takes back that all of `range` is settled; says how many of it were. Looks at no pages but those of `range`.
+    /// Clears all of `range`; returns how many of it were settled. Looks at no pages but those of `range`.
     pub(crate) fn clear_range(&mut self, range: Range<u32>) -> u32 {
         let len = self.len;
         let mut gone = 0;
@@ -201,7 +201,7 @@ impl Settled {
         gone
     }
 
-    /// Settles all of `range`; says how many of it were not settled before.
+    /// Settles all of `range`; returns how many of it were not settled before.
     pub(crate) fn set_range(&mut self, range: Range<u32>) -> u32 {
         let len = self.len;
         let mut fresh = 0;
@@ -224,7 +224,7 @@ impl Settled {
         }
     }
 
-    /// How many of `range` are not settled.
+    /// The number of entries in `range` that are not settled.
     pub(crate) fn live(&self, range: Range<u32>) -> u32 {
         let all = range.len() as u32;
         let parts = self.parts(range);
@@ -268,7 +268,7 @@ impl Settled {
         None
     }
 
-    /// What is settled here and not in `other`, which is of the same file.
+    /// The entries that are settled here and not in `other`, which is of the same file.
     pub(crate) fn without(&self, other: &Settled) -> Settled {
         assert_eq!(self.len, other.len, "both are of one file");
         let pages = self.pages.iter().zip(&other.pages).enumerate();
@@ -284,7 +284,7 @@ impl Settled {
         Settled { len: self.len, settled: settled.sum(), pages }
     }
 
-    /// `range` cut at the borders of pages: page, and range from its start.
+    /// `range` divided at the boundaries of pages: page, and range from its start.
     fn parts(&self, range: Range<u32>) -> impl Iterator<Item = (usize, Range<u32>)> + use<> {
         assert!(range.end <= self.len, "ordinal {} of a file of {} entries", range.end, self.len);
         let pages = if range.is_empty() { 0..0 } else { range.start / PAGE..(range.end - 1) / PAGE + 1 };
@@ -305,20 +305,21 @@ fn count_page() {
     CHANGED.set(CHANGED.get() + 1);
 }
 
-/// How many pages were looked at by this thread so far, to change them.
+/// The number of pages that this thread has looked at so far, to change them.
 #[cfg(test)]
 pub(crate) fn pages_changed() -> u64 {
     CHANGED.get()
 }
 
-/// How many ordinals a page has.
+/// The number of ordinals in a page.
 fn page_len(page: usize, len: u32) -> u32 {
     (len - page as u32 * PAGE).min(PAGE)
 }
 
-/// The layout that [`Settled::encode`] writes. To change it, raise it, and keep reading the old one.
+/// The version of the format that [`Settled::encode`] writes. To change the format, raise it, and keep reading the old
+/// one.
 const VERSION: u8 = 1;
-/// What a run of pages is.
+/// The kinds of a run of pages.
 const NONE: u8 = 0;
 const ALL: u8 = 1;
 const RAW: u8 = 2;
@@ -362,7 +363,7 @@ impl Settled {
         out.extend_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Reads a set from the start of `bytes`; says how long it was.
+    /// Reads a set from the start of `bytes`; returns its length too.
     pub(crate) fn decode(bytes: &[u8], salt: Salt) -> Read<(Settled, usize)> {
         let malformed = Unreadable::Malformed;
         let end = bytes.len().checked_sub(4).map(|_| 4 + u32_at(bytes, 0) as usize);
@@ -461,14 +462,14 @@ mod tests {
 
     const LEN: u32 = 2 * PAGE + 100;
 
-    /// A range, mostly short, and now and then up to where a page ends.
+    /// A range, mostly short, and sometimes up to the end of a page.
     fn range() -> impl Strategy<Value = Range<u32>> {
         let pages = (0..4u32, 0..4u32).prop_map(|(from, pages)| from * PAGE..(from + pages) * PAGE);
         let any = (0..=LEN, prop_oneof![0..200u32, 0..LEN]).prop_map(|(from, len)| from..from + len);
         prop_oneof![1 => pages, 4 => any].prop_map(|range| range.start.min(LEN)..range.end.min(LEN))
     }
 
-    /// What is said of one is what would be found by looking at each.
+    /// The answers for ranges agree with a check of each ordinal.
     #[test]
     fn what_comes_next_and_how_many_are_left_is_so_for_every_ordinal() {
         let ranges = [

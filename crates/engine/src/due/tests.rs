@@ -1,4 +1,5 @@
-//! Due files on a disk in memory: what is read back, in how many calls, and what damage and crashes do.
+//! Tests of due files on a disk in memory: what is read back, with how many calls, and the effects of damage and
+//! crashes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ fn standing(state: State, due: Timestamp, priority: u32) -> Standing {
     }
 }
 
-/// A scheduled message of queue `q` with nothing special about it.
+/// A plain scheduled message of queue `q`.
 fn plain(number: u64, due: i64) -> Entry {
     Entry {
         id: MessageId::new(at(due), NAME.shard, 5, number + 100),
@@ -59,7 +60,7 @@ fn plain(number: u64, due: i64) -> Entry {
     }
 }
 
-/// Something of everything, in the order of a file.
+/// Entries of all kinds, in the order of a file.
 pub(crate) fn of_all_kinds() -> Vec<(Entry, Bytes)> {
     let mut full = plain(1, 500);
     full.key = Some("заказ 7".parse().unwrap());
@@ -123,7 +124,7 @@ fn a_file_knows_how_often_its_bodies_were_written() {
     }
 }
 
-/// By this it is decided when the next file is begun, long before places in it come to an end.
+/// This length decides when the next file is begun, long before the range of offsets is exhausted.
 #[test]
 fn a_writer_knows_how_long_its_file_is_so_far() {
     let disk = disk();
@@ -145,7 +146,7 @@ fn a_writer_knows_how_long_its_file_is_so_far() {
     assert!((before - 1_000..before + 4_096).contains(&size), "{size}, and {before} without the index");
 }
 
-/// As [`File`] says.
+/// As the doc of [`File`] has it.
 #[test]
 fn lanes_blocks_and_expiries_are_what_a_file_has_in_memory() {
     let disk = disk();
@@ -260,8 +261,8 @@ fn a_search_reads_one_block_and_a_get_too() {
     assert!(file.memory() <= most, "{} bytes in memory", file.memory());
 }
 
-/// Ids of one instant rise by one from put to put, across lanes: whoever looks for what comes after a message of one lane may
-/// name the first message of another, and that one may begin a block.
+/// Ids of one instant rise by one from put to put, across lanes: a search for what comes after a message of one lane
+/// may name the first message of another, and that one may begin a block.
 #[test]
 fn the_first_message_of_a_block_is_not_looked_for_in_another_lane() {
     let disk = disk();
@@ -482,7 +483,7 @@ fn lanes_out_of_order_are_a_mistake() {
     let _ = writer.push(&urgent, b"");
 }
 
-/// What `salvage` finds: messages that are whole, and how much is not.
+/// What `salvage` finds: the intact messages, and the number of other parts.
 fn salvaged(disk: &MemoryDisk) -> (Vec<(u32, Entry, Bytes)>, usize) {
     let (mut saved, mut others) = (Vec::new(), 0);
     let mut each = |salvaged| match salvaged {
@@ -554,7 +555,7 @@ fn all_but_the_damaged_block_is_saved_with_and_without_an_index() {
     }
 }
 
-/// What can be saved through a disk that is lenient, and how often, and how much, the one below was asked to read.
+/// What can be saved through a lenient disk, and the number and size of the reads of the disk below it.
 fn saved_leniently(disk: &MemoryDisk) -> (Vec<u32>, usize, DiskCounts) {
     let counted = CountedDisk::new(Arc::new(disk.clone()));
     let (mut saved, mut bodiless) = (Vec::new(), 0);
@@ -570,7 +571,7 @@ fn saved_leniently(disk: &MemoryDisk) -> (Vec<u32>, usize, DiskCounts) {
 #[test]
 fn a_sector_that_cannot_be_read_costs_what_lies_in_it_alone() {
     let disk = disk();
-    // Longer than two sectors, so that one lies in each.
+    // Longer than two sectors, so that each sector has one.
     let entries: Vec<_> =
         many().into_iter().take(900).map(|(entry, _)| (entry, Bytes::from(vec![7; 1_500]))).collect();
     let file = write(&disk, &entries);
@@ -589,7 +590,7 @@ fn a_sector_that_cannot_be_read_costs_what_lies_in_it_alone() {
         }
         let (saved, bodiless, counts) = saved_leniently(&disk);
         let lost: Vec<u32> = (0..900).filter(|ordinal| saved.binary_search(ordinal).is_err()).collect();
-        // What says of which file it is, at its beginning, stands before the first block in the sector.
+        // The file header stands before the first block in the sector.
         let first = file.index.blocks.spot(0);
         let all_but = |ordinal: &u32| *ordinal == 300 || !has_index && *ordinal < first.count;
         assert!(bodiless == 1 && lost.contains(&300) && lost.iter().all(all_but), "{has_index}: {lost:?}");
@@ -607,7 +608,7 @@ fn a_body_that_is_full_of_what_blocks_begin_with_is_no_more_work_than_another() 
     let file = write(&disk, &entries);
     let path = dir().join(NAME.file_name());
     let mut bytes = disk.read_file(&path).unwrap();
-    // With the header goes the first block's.
+    // The first block's header is in the same sector as the file's.
     bytes[..512].fill(0);
     disk.put_file(&path, bytes);
     let (saved, bodiless, counts) = saved_leniently(&disk);

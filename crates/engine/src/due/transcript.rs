@@ -1,4 +1,4 @@
-//! Everything that can be asked of a due file, for tests that compare two of them.
+//! All queries of a due file, for tests that compare two of them.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use super::block::Found;
 use super::file::File;
 use crate::sealed::{ReadError, Result};
 
-/// What the file answers, question by question; `None` where it refuses. Of a long one, its first entries.
+/// The answer of the file to each query; `None` for an error. Of a long one, its first entries.
 ///
 /// # Panics
-/// If a refusal is anything but damage or novelty: the disk under it must not fail.
+/// If an error is other than damage or an unknown version: the disk under it must not fail.
 pub(crate) fn transcript(file: &Arc<File>) -> Vec<Option<String>> {
     let mut answers = vec![
         Some(format!("{} {:?} {:?}", file.len(), file.due_range(), file.number_range())),
@@ -55,7 +55,7 @@ fn answer<T: Debug>(given: Result<T>) -> Option<String> {
     }
 }
 
-/// Checks that every answer of a file that may be damaged is that of the whole one.
+/// Checks that every answer of a file that may be damaged is that of the intact one.
 ///
 /// # Panics
 /// If one is wrong.

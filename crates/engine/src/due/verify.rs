@@ -1,4 +1,4 @@
-//! Everything that can be checked in a due file: every checksum, and that index, blocks and expiries say the same.
+//! Verification of a due file: every checksum, and that index, blocks and expiries agree.
 
 use dwell_model::{MessageId, Number, Timestamp};
 
@@ -8,15 +8,15 @@ use super::lane::Lane;
 use crate::sealed::{ReadError, Result};
 
 impl File {
-    /// Reads the whole file. `progress` is told how many bytes were read since it was told last.
+    /// Reads the whole file. `progress` receives the number of bytes read since its last call.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error found.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         self.verify_each(progress, &mut |_| ())
     }
 
-    /// The same, and shows each entry that was read.
+    /// The same, and calls `each` for each entry that was read.
     pub(crate) fn verify_each(
         &self,
         progress: &mut dyn FnMut(u64),

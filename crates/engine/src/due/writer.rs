@@ -23,7 +23,7 @@ pub(crate) struct Writer {
     block: Builder,
     /// Due and id of the block's first entry.
     block_key: (i64, u128),
-    /// Of the last entry.
+    /// Due and id of the last entry.
     last: Option<(Timestamp, MessageId)>,
     lanes: Vec<Lane>,
     blocks: Blocks,
@@ -31,19 +31,19 @@ pub(crate) struct Writer {
     numbers: Option<(Number, Number)>,
     expiries: Vec<Expiry>,
     writes: u32,
-    /// Where bodies lie; those of the block that is being filled from its first body on.
+    /// The places of bodies; for the block that is being filled they count from its first body.
     bodies: Vec<BodyPlace>,
     scratch: Vec<u8>,
 }
 
 impl Writer {
-    /// A file that has reached so many bytes takes no more entries: places in it are 32-bit numbers.
+    /// The length from which a file takes no more entries: offsets in it are 32-bit numbers.
     pub(crate) const MOST: u64 = 3 * 1024 * 1024 * 1024;
 
-    /// Begins the file of that name in `dir`, in the place of one that may be there.
+    /// Begins the file of that name in `dir`, and replaces one that may be there.
     ///
     /// # Errors
-    /// The disk's, here and in all that follows. After one the file is of no use.
+    /// Those of the disk, here and in all that follows. After one the file is unusable.
     pub(crate) fn create(disk: &dyn Disk, dir: &Path, name: Name) -> io::Result<Writer> {
         Ok(Writer {
             out: Appender::create(disk, dir, name)?,
@@ -61,10 +61,10 @@ impl Writer {
         })
     }
 
-    /// Adds an entry with its body; gives its ordinal.
+    /// Adds an entry with its body; returns its ordinal.
     ///
     /// # Panics
-    /// If the entry is leased, or does not come after the one before, or if the file has [`Writer::MOST`] bytes.
+    /// If the entry is leased, or does not come after the previous one, or if the file has [`Writer::MOST`] bytes.
     pub(crate) fn push(&mut self, entry: &Entry, body: &[u8]) -> io::Result<u32> {
         let checksum = self.out.salt().body_checksum(entry.number.get(), body);
         self.push_with(entry, checksum, body)
@@ -114,12 +114,12 @@ impl Writer {
         Ok(ordinal)
     }
 
-    /// Says how often a body in it has been written, to the journal, to files before this one, and to this one.
+    /// Records how often a body in it has been written, to the journal, to files before this one, and to this one.
     pub(crate) fn note_writes(&mut self, writes: u32) {
         self.writes = self.writes.max(writes);
     }
 
-    /// Bytes so far, without the index.
+    /// The length so far, without the index.
     pub(crate) fn bytes(&self) -> u64 {
         self.out.position() + self.block.len() as u64
     }
@@ -136,12 +136,12 @@ impl Writer {
         self.out.append(&self.scratch)?;
         let pushed = self.blocks.push(self.scratch.len() as u32, count, self.block_key);
         assert!(pushed, "places in a due file are 32-bit numbers");
-        // A large body is not kept in memory.
+        // The buffer of a large body is not kept in memory.
         self.scratch.shrink_to(64 * 1024);
         Ok(())
     }
 
-    /// Adds the index, and syncs the file; its name is durable when the directory is synced. The file is open then.
+    /// Adds the index, and syncs the file; its name is durable when the directory is synced. Returns the open file.
     ///
     /// # Panics
     /// If nothing was pushed.
@@ -149,7 +149,7 @@ impl Writer {
         Ok(self.finish_with_bodies()?.0)
     }
 
-    /// The same, with where the body of each entry lies.
+    /// The same, with the place of each entry's body.
     pub(crate) fn finish_with_bodies(mut self) -> io::Result<(File, Vec<BodyPlace>)> {
         let (lowest, highest) = self.numbers.expect("a due file has entries");
         self.close_block()?;

@@ -1,21 +1,21 @@
-//! What a shard may have in memory, and what for.
+//! The memory budget of a shard, and its division.
 //!
 //! | share | for |
 //! |---|---|
-//! | an eighth, 32 MiB at most | buffers: the batch that is written, blocks that are read, files that are written, and a quarter of it bodies on their way there; and what the allocator keeps beside what it was asked for |
-//! | what they take | what finds messages in files: sparse indexes, bits of what is settled, blocks and bodies that are read ahead; and filters of runs, those of keys a sixth of the limit or somewhat more, those of numbers as much where messages were moved, with fewer bits a message the more there are, and as much again while runs are merged |
-//! | half of the rest | messages that are resident, with keys, headers, error texts, and their leases |
-//! | half of the rest | a retirement under way: what was captured, and half as much that is moved, in the order of files |
+//! | an eighth, 32 MiB at most | buffers: the batch being written, blocks being read, files being written, a quarter of it for bodies being copied; and what the allocator keeps beyond the requested memory |
+//! | as much as they need | the structures that find messages in files: sparse indexes, bits of settled entries, blocks and bodies read ahead; and filters of runs: those of keys a sixth of the limit or somewhat more, those of numbers as much if messages were moved, with fewer bits a message the more there are, and as much again while runs are merged |
+//! | half of the rest | resident messages, with keys, headers, error texts, and their leases |
+//! | half of the rest | a flush in progress: what was captured, and half as much that is moved, in the order of files |
 //!
-//! A retirement begins when two fifths of what resident messages may take has changed. While it is under way as much may
-//! change again as fits; puts are held then, and go on as it goes on.
+//! A flush begins when two fifths of the memory for resident messages has changed. While it is in progress as much may
+//! change again as fits; puts are then held, and continue as it progresses.
 //!
-//! It begins as well when the journal since the last one has as many segments as the limit has room for, or a record for
-//! each 512 bytes of the limit: half a million at 256 MiB. What became of messages in files takes 20 bytes a record, so that
-//! by bytes alone an opening would replay more than twenty times as many.
+//! It also begins when the journal since the last flush has as many segments as the limit has room for, or a record for
+//! each 512 bytes of the limit: half a million at 256 MiB. A record of a message in a file takes 20 bytes, so that with
+//! a bound on bytes alone an opening would replay more than twenty times as many.
 //!
-//! Where the indexes leave less than a quarter of the limit for the rest, the rest has that quarter, and the limit does
-//! not hold: see [`MemoryUse`](crate::MemoryUse).
+//! If the indexes leave less than a quarter of the limit for the rest, the rest has that quarter, and the limit is
+//! exceeded: see [`MemoryUse`](crate::MemoryUse).
 
 use dwell_store::core::Core;
 
@@ -23,33 +23,33 @@ use crate::journal::segment::Place;
 use crate::journal::writer::Unretired;
 use crate::report::MemoryUse;
 
-/// Buffers take this at most.
+/// The maximum size of the buffers in bytes.
 const BUFFERS: u64 = 32 * 1024 * 1024;
-/// What a message weighs while there is none to be weighed.
+/// The weight of a message in bytes while there is no message to measure.
 const PLAIN: u64 = 224;
-/// Bytes of a block of a due file.
+/// The size of a block of a due file in bytes.
 const BLOCK: usize = 32 * 1024;
-/// What a dead message takes that is remembered to be handed over.
+/// The memory of a dead message that is remembered to be handed over, in bytes.
 const GRAVE: u64 = 48;
-/// For so many bytes of the limit the journal may have a record.
+/// The journal may have one record per this number of bytes of the limit.
 const A_RECORD: u64 = 512;
-/// So many messages that are due are handed over at a time, and no more.
+/// The maximum number of due messages that are handed over at a time.
 pub(crate) const MOST_HANDED_OVER: usize = 4096;
-/// Fewer messages make no sense.
+/// The minimum number of resident messages.
 const FEWEST: u64 = 8;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
-    /// All of it; `u64::MAX` for no limit.
+    /// The limit in bytes; `u64::MAX` for no limit.
     limit: u64,
-    /// What finds messages in files.
+    /// The memory of the structures that find messages in files.
     files: u64,
-    /// So much of the journal may be replayed at an opening.
+    /// The maximum part of the journal that an opening may have to replay.
     pub(crate) journal: Unretired,
 }
 
-/// Bytes that the filters of runs may take, by kind. While runs are merged, the new filter comes to that.
+/// The memory for filters of runs in bytes, by kind. While runs are merged, the new filter comes on top.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Filters {
     pub(crate) numbers: u64,
@@ -67,7 +67,7 @@ impl Budget {
         Budget { limit, files: 0, journal }
     }
 
-    /// What finds messages in files takes so many bytes now.
+    /// Sets the current memory of the structures that find messages in files.
     pub(crate) fn set_files(&mut self, bytes: u64) {
         self.files = bytes;
     }
@@ -76,38 +76,38 @@ impl Budget {
         (self.limit / 8).min(BUFFERS)
     }
 
-    /// Bytes of bodies that a retirement has in memory at a time.
+    /// The maximum bytes of bodies that a flush has in memory at a time.
     pub(crate) fn bodies(&self) -> usize {
         usize::try_from(self.buffers() / 4).unwrap_or(usize::MAX)
     }
 
-    /// So many bytes of files may be of messages that are gone, beside as many as are in use.
+    /// The maximum bytes of files that settled messages may occupy, beyond as many as are in use.
     pub(crate) fn spare_bytes(&self) -> u64 {
         self.limit
     }
 
-    /// What filters of runs may take.
+    /// The memory for filters of runs.
     pub(crate) fn filters(&self) -> Filters {
         Filters { numbers: self.limit / 6, keys: self.limit / 6 }
     }
 
-    /// What is left for messages and a retirement.
+    /// The memory that is left for messages and a flush.
     fn rest(&self) -> u64 {
         let taken = self.buffers().saturating_add(self.files);
         self.limit.saturating_sub(taken).max(self.limit / 4)
     }
 
-    /// Bytes of resident messages.
+    /// The memory for resident messages in bytes.
     pub(crate) fn messages(&self) -> u64 {
         if self.limit == u64::MAX { u64::MAX } else { self.rest() / 2 }
     }
 
-    /// So many messages may be resident, if they weigh what those weigh that are.
+    /// The maximum number of resident messages, if they have the average weight of the current ones.
     pub(crate) fn resident(&self, core: &Core<Place>) -> usize {
         self.count(self.messages(), core, FEWEST)
     }
 
-    /// So many may change before they are captured.
+    /// The maximum number of changed messages before they are captured.
     pub(crate) fn changed(&self, core: &Core<Place>) -> usize {
         self.count(self.messages() / 5 * 2, core, FEWEST / 2)
     }
@@ -120,29 +120,28 @@ impl Budget {
         usize::try_from((bytes / each).max(least)).unwrap_or(usize::MAX)
     }
 
-    /// So many messages are captured at a time if they are plain.
+    /// The number of messages that are captured at a time if they are plain.
     pub(crate) fn generation(&self) -> usize {
         usize::try_from((self.messages() / 5 * 2 / PLAIN).max(FEWEST / 2)).unwrap_or(usize::MAX)
     }
 
-    /// How many messages that are due are handed over at a time at most.
+    /// The maximum number of due messages that are handed over at a time.
     pub(crate) fn window(&self) -> usize {
         usize::try_from(self.messages() / PLAIN / 8).unwrap_or(usize::MAX).clamp(1, MOST_HANDED_OVER)
     }
 
-    /// How many dead messages are remembered that come next in a sweep: a twelfth of what messages may take.
+    /// The number of dead messages that are remembered for a sweep: a twelfth of the memory for messages.
     pub(crate) fn graves(&self) -> usize {
         usize::try_from(self.messages() / GRAVE / 12).unwrap_or(usize::MAX).clamp(2, 256 * 1024)
     }
 
-    /// How many blocks of due files are kept that were read, and how many bytes of them: an eighth of everything at most,
-    /// or a few blocks.
+    /// The maximum number and bytes of cached blocks of due files: an eighth of the limit at most, or a few blocks.
     pub(crate) fn blocks(&self) -> (usize, usize) {
         let bytes = usize::try_from(self.limit / 8).unwrap_or(usize::MAX);
         ((bytes / BLOCK).clamp(48, 1024), bytes)
     }
 
-    /// All of it, for people.
+    /// The budget as it is reported.
     pub(crate) fn told(&self) -> MemoryUse {
         if self.limit == u64::MAX {
             return MemoryUse {
@@ -221,7 +220,7 @@ mod tests {
         assert_eq!(told(budget.told()), unlimited);
         let mut budget = Budget::of(8 << 20, 4096);
         budget.set_files(1_000);
-        // An eighth and the files off, and half of the rest.
+        // Less an eighth and the files, and half of the rest.
         let messages = ((8 << 20) / 8 * 7 - 1_000) / 2;
         assert_eq!(told(budget.told()), (8 << 20, messages, 1_000));
     }

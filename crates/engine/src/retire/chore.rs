@@ -1,7 +1,7 @@
-//! The merging of one kind of runs, again and again: when to begin, and how long it rests where it failed.
+//! The repeated merging of one kind of runs: when to begin, and how long to wait after a failure.
 //!
-//! It has rests of its own, so that neither the other kind nor the writing of due files waits for it, and making anew what can
-//! not be read has another, so that it keeps no other merge from being made.
+//! Each kind has separate retry delays, so that neither the other kind nor the writing of due files waits for it, and
+//! the rebuild of unreadable runs has another, so that it blocks no other merge.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,14 +18,14 @@ use crate::troubles::Work;
 pub(super) struct Chore<V: Kept> {
     work: Work,
     merging: Option<Merging<V>>,
-    /// When that was begun, on the monotonic clock.
+    /// When the merge was begun, on the monotonic clock.
     begun_ms: u64,
     rest: Rest,
-    /// The rest of making anew what can not be read.
+    /// The retry delay of rebuilding unreadable runs.
     healing_rest: Rest,
 }
 
-/// Runs, and those that take their place.
+/// Runs, and those that replace them.
 pub(super) struct Replaced<V> {
     pub(super) old: Vec<Arc<Run<V>>>,
     pub(super) new: Vec<Arc<Run<V>>>,
@@ -37,18 +37,18 @@ impl<V: Kept> Chore<V> {
         Chore { work, merging: None, begun_ms: 0, rest, healing_rest }
     }
 
-    /// Whether a merge is done, and nobody has heard of it yet.
+    /// Whether a merge has ended whose outcome was not processed yet.
     pub(super) fn is_over(&self) -> bool {
         self.merging.as_ref().is_some_and(Merging::is_over)
     }
 
-    /// Whether a merge is under way.
+    /// Whether a merge is in progress.
     #[cfg(test)]
     pub(super) fn is_under_way(&self) -> bool {
         self.merging.is_some()
     }
 
-    /// Whether what can not be read is made anew now.
+    /// Whether unreadable runs are being rebuilt now.
     pub(super) fn heals(&self) -> bool {
         self.merging.as_ref().is_some_and(Merging::heals)
     }
@@ -57,7 +57,7 @@ impl<V: Kept> Chore<V> {
         self.merging.as_ref().map_or(0, Merging::memory)
     }
 
-    /// Goes on with a merge of `runs`, or begins one. What came of it, if it is done.
+    /// Continues a merge of `runs`, or begins one. Returns the result when it is done.
     pub(super) fn go_on(
         &mut self,
         runs: &[Arc<Run<V>>],
@@ -101,7 +101,7 @@ impl<V: Kept> Chore<V> {
                     desk.troubles.note(self.work, reason, now.wall);
                 }
                 Some(damage) => {
-                    // That is tried at once.
+                    // The rebuild is tried at once.
                     let reason = format!("{damage}; it is made anew from due files");
                     desk.troubles.note(self.work, reason, now.wall);
                 }
@@ -116,10 +116,10 @@ impl<V: Kept> Chore<V> {
     }
 }
 
-/// How many of them can not be read, as far as that is known.
+/// The number of these runs that are known to be unreadable.
 pub(super) fn damaged<V: Value>(runs: &[Arc<Run<V>>]) -> u64 {
     runs.iter().filter(|run| run.damage().is_some()).count() as u64
 }
 
-/// What helps where nothing else does.
+/// The last resort.
 const REPAIR: &str = "stop the server, and `dwell engine repair` saves what can be read into a new directory";

@@ -1,16 +1,16 @@
-//! The work of a merge that needs nothing but the disk: several runs become one, or as many as it takes.
+//! The part of a merge that needs only the disk: several runs become one, or several if it is too long.
 //!
-//! # Making anew what can not be read
-//! A block of a run that can not be read hides where some messages lie, or which have a key: a key that is hidden must not be
-//! given away, so nothing may be left out for it. But a run says nothing that due files do not say. A merge that is to make
-//! good for damage passes over bad blocks, and notes which keys are hidden; then it reads the due files through, and all
-//! messages there that have such keys come into runs beside the merged one. Only if each of these can be read do the new
-//! runs take the place of the old ones.
+//! # Rebuilding unreadable runs
+//! An unreadable block of a run hides where some messages are, or which have a key: a hidden key must not be given to
+//! another message, so nothing may be left out because of it. But everything in a run is also in due files. A merge
+//! that repairs damage skips bad blocks, and notes the ranges of hidden keys; then it reads the due files, and adds all
+//! messages there that have such keys to runs beside the merged one. Only if each of these files can be read do the new
+//! runs replace the old ones.
 //!
-//! 1. It goes by the manifest that was durable when the merge was begun. What is written into due files since is found by
+//! 1. It uses the manifest that was durable when the merge was begun. What is written into due files since is found by
 //!    newer runs.
-//! 2. But a message that is moved from one file into another takes its number along into a newer run, and not its key. So
-//!    nothing is moved while this is under way, and a file that is gone by then had no message left.
+//! 2. But a message that is moved from one file into another gets its number into a newer run, and not its key. So
+//!    nothing is moved while this is in progress, and a file that was removed meanwhile had no message left.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -25,18 +25,18 @@ use crate::executor::Task;
 use crate::run::{self, Home, Lost, Merge, Parts, Run};
 use crate::sealed::{Kind, ReadError};
 
-/// At least so many messages that were hidden are gathered before they are written.
+/// The minimum number of hidden messages that are collected before they are written.
 const GATHERED: usize = 4 * 1024;
 
 /// What is merged, and how.
 pub(super) struct Order<V: Kept> {
     pub(super) inputs: Vec<Arc<Run<V>>>,
-    /// For how many pairs a run that is written has a filter.
+    /// The number of pairs that the filter of a new run is sized for.
     pub(super) filter_for: u64,
-    /// Runs that say which messages are in due files, if those are to be found out first.
+    /// Runs from which the messages in due files are to be determined first, if that is needed.
     pub(super) unread: Vec<Arc<Run<Home>>>,
     pub(super) gone: Gone,
-    /// Whether what can not be read is made anew.
+    /// Whether unreadable parts are rebuilt.
     pub(super) heals: bool,
 }
 
@@ -50,17 +50,17 @@ pub(super) struct Compaction<V: Kept> {
     gone: Gone,
     /// The messages in due files, as far as they are known.
     living: Option<Living>,
-    /// What tells of the others.
+    /// The runs from which the others are determined.
     unread: Option<Merge<Home>>,
     heals: bool,
     healing: Option<Healing<V>>,
 }
 
-/// The reading of due files for what runs hide.
+/// The scan of due files for what runs hide.
 #[derive(Debug)]
 struct Healing<V> {
     lost: Lost,
-    /// Files to be read still, and the one that is read now, up to an ordinal.
+    /// Files that are still to be read, and the current one, up to an ordinal.
     files: Vec<u32>,
     open: Option<(File, u32)>,
     found: Vec<(u64, V)>,
@@ -88,8 +88,8 @@ impl<V: Kept> Compaction<V> {
         }
     }
 
-    /// Does a part of what is left: looks at so many pairs at most. When nothing is left, all runs that take the place of
-    /// those that were merged.
+    /// Does a part of the work: looks at up to `most` pairs. When it is done, returns all runs that replace those that
+    /// were merged.
     pub(super) fn advance(&mut self, most: usize) -> io::Result<Option<Vec<Arc<Run<V>>>>> {
         let mut left = most;
         while left > 0 {
@@ -152,7 +152,7 @@ impl<V: Kept> Task for Compaction<V> {
     }
 }
 
-/// What an entry of a due file costs, in pairs of a run.
+/// The cost of an entry of a due file, in pairs of a run.
 const AN_ENTRY: usize = 4;
 
 impl<V: Kept> Healing<V> {
@@ -160,7 +160,7 @@ impl<V: Kept> Healing<V> {
         self.open.is_none() && self.files.is_empty()
     }
 
-    /// Reads a piece of a file; says how many entries it had.
+    /// Reads a piece of a file; returns the number of its entries.
     fn read_on(&mut self, desk: &Desk, gone: &Gone) -> io::Result<usize> {
         let Some((file, from)) = self.open.take() else {
             self.open_next(desk)?;
@@ -180,7 +180,7 @@ impl<V: Kept> Healing<V> {
         Ok(entries.len())
     }
 
-    /// Opens the next file that may have any of what is hidden.
+    /// Opens the next file that may have any of the hidden pairs.
     fn open_next(&mut self, desk: &Desk) -> io::Result<()> {
         let Some(number) = self.files.pop() else { return Ok(()) };
         match File::open(&*desk.disk, &desk.dir, file_name(desk.directory, Kind::Due, number)) {
@@ -194,7 +194,7 @@ impl<V: Kept> Healing<V> {
         }
     }
 
-    /// Writes what was gathered.
+    /// Writes what was collected.
     fn write(&mut self, desk: &Desk, made: &mut Made) -> io::Result<()> {
         let mut found = std::mem::take(&mut self.found);
         found.sort_unstable();
@@ -209,7 +209,7 @@ impl<V: Kept> Healing<V> {
     }
 }
 
-/// Numbers of messages, from the lowest to the highest.
+/// The range of the numbers of a file's messages.
 pub(super) fn numbers_of(file: &File) -> RangeInclusive<u64> {
     let (lowest, highest) = file.number_range();
     lowest.get()..=highest.get()
@@ -228,7 +228,7 @@ mod tests {
     use crate::retire::budget::Budget;
     use crate::retire::merge::GoneOf;
 
-    /// What the runs have for which this was found.
+    /// The pairs of the runs that are written for what was found.
     fn written<V: Kept>(found: Vec<(u64, V)>) -> Vec<(u64, V)> {
         let disk = MemoryDisk::new();
         disk.create_dir(Path::new("/d")).unwrap();
@@ -249,7 +249,7 @@ mod tests {
         pairs.map(Result::unwrap).collect()
     }
 
-    /// Crash story: 1. a slice of a merge panics: the file that it has begun stays, and the next merge begins another.
+    /// Crash story: 1. A slice of a merge panics: the file that it has begun stays, and the next merge begins another.
     #[test]
     fn where_it_panics_the_file_goes_that_it_has_begun() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/d"));

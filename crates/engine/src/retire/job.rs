@@ -1,7 +1,7 @@
-//! The work of a retirement that needs nothing but the disk: due files, runs, and the manifest that names them.
+//! The part of a flush that needs only the disk: due files, runs, and the manifest that names them.
 //!
-//! On the way messages are moved from older files into new ones, see [`source`](super::source): they are written again
-//! with what was captured, into the files of their time.
+//! It also moves messages from older files into new ones, see [`source`](super::source): they are written again with
+//! what was captured, into the files of their time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -32,52 +32,52 @@ use crate::run::{Home, Parts, Run, Value, key_hash_of};
 use crate::sealed::{self, Kind, Name};
 use crate::troubles::Troubles;
 
-/// A due file takes no more entries when it has so many bytes.
+/// The length from which a due file takes no more entries, in bytes.
 const ENOUGH: u64 = 256 * 1024 * 1024;
-/// After so many messages it is told how far the job is.
+/// The number of messages after which the progress of the job is reported.
 const TOLD: usize = 512;
-/// So many messages that are gone may stay in files, however large they are.
+/// The minimum number of settled messages that may stay in files, however large they are.
 const FEWEST_SPARE: u64 = 8;
-/// So many messages are looked at before they are needed.
+/// The number of messages that are touched before they are needed.
 const NEAR: usize = 32;
 
-/// Where retired messages go.
+/// What flushes and merges share: where they write to, and their bounds.
 #[derive(Clone, Debug)]
 pub(crate) struct Desk {
     pub(crate) disk: Arc<dyn Disk>,
-    /// Where files go that nothing needs any more.
+    /// Removes files that are no longer needed.
     pub(crate) deleter: FileDeleter,
     pub(crate) dir: PathBuf,
     pub(crate) directory: u64,
     /// Fewer messages than this share a file with others.
     pub(crate) least: usize,
-    /// So many messages are moved out of older files at a time.
+    /// The maximum number of messages that are moved out of older files at a time.
     pub(crate) moved: usize,
-    /// So many bytes of bodies are in memory at a time, or one body.
+    /// The maximum bytes of bodies in memory at a time, or one body.
     body_bytes: usize,
-    /// So many bytes of files may be of messages that are gone, beside as many as are in use.
+    /// The maximum bytes of files that settled messages may occupy, beyond as many as are in use.
     spare_bytes: u64,
-    /// What filters of runs may have in memory.
+    /// The memory for filters of runs.
     pub(crate) filters: Filters,
-    /// A run takes no more pairs when it has so many bytes.
+    /// The length from which a run takes no more pairs, in bytes.
     pub(crate) run_bytes: u64,
-    /// Who runs flushes and merges.
+    /// Runs flushes and merges.
     pub(crate) executor: Arc<Executor>,
-    /// Who is told what fails.
+    /// Records failures.
     pub(crate) troubles: Arc<Troubles>,
-    /// How many runs were made anew that could not be read.
+    /// The number of unreadable runs that were rebuilt.
     pub(crate) healed: Arc<AtomicU64>,
     /// The number of the next sealed file.
     next_file: Arc<AtomicU32>,
-    /// How many bodies have failed their checksums when they were to be copied.
+    /// The number of bodies that failed their checksums when they were to be copied.
     pub(crate) damaged: Arc<AtomicU64>,
-    /// Files that messages were to be moved out of, and that could not be read: to try them again each time would leave
-    /// no room for others.
+    /// Files that messages were to be moved out of, and that could not be read: to retry them each time would leave no
+    /// room for others.
     unreadable: Arc<Mutex<BTreeSet<u32>>>,
 }
 
 impl Desk {
-    /// The manifest gives `directory` and `next_file`.
+    /// A desk with `directory` and `next_file` from the manifest.
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         dir: PathBuf,
@@ -113,23 +113,23 @@ impl Desk {
         desk
     }
 
-    /// Goes by what may be in memory now.
+    /// Applies the current memory budget.
     pub(crate) fn go_by(&mut self, budget: &Budget) {
-        // So many messages or so are retired at a time.
+        // The approximate number of messages that are flushed at a time.
         let generation = budget.generation();
         (self.least, self.moved) = ((generation / 8).max(2), (generation / 2).max(2));
         self.body_bytes = budget.bodies();
         self.spare_bytes = budget.spare_bytes();
     }
 
-    /// So many messages that are gone may stay in files, beside as many as are in use: those of a generation, or fewer where
-    /// they are large.
+    /// The number of settled messages that may stay in files, beyond as many as are in use: those of a generation, or
+    /// fewer if they are large.
     pub(super) fn spare(&self, cold: &ColdSet) -> u64 {
         let each = cold.bytes().checked_div(cold.entries()).unwrap_or_default().max(1);
         (self.spare_bytes / each).clamp(FEWEST_SPARE, FEWEST_SPARE.max(2 * self.moved as u64))
     }
 
-    /// Files that nothing is moved out of, since they can not be read.
+    /// Files that nothing is moved out of, because they cannot be read.
     pub(super) fn unreadable(&self) -> BTreeSet<u32> {
         self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -146,7 +146,7 @@ impl Desk {
 /// Why a job ended without a new manifest.
 #[derive(Debug)]
 pub(crate) enum JobError {
-    /// The old manifest holds. It may be tried again.
+    /// The old manifest holds. The job may be retried.
     Again { error: io::Error },
     /// The disk holds one manifest or the other.
     Fatal(io::Error),
@@ -158,17 +158,17 @@ impl From<io::Error> for JobError {
     }
 }
 
-/// What was so at the moment of the capture.
+/// The state at the moment of the capture.
 #[derive(Debug)]
 pub(crate) struct Moment {
-    /// But for its checkpoint, which is older.
+    /// The manifest, except for its checkpoint, which is older.
     pub(crate) manifest: Manifest,
     pub(crate) start: u64,
     pub(crate) seen: Timestamp,
     pub(crate) numbering: Vec<(u32, u64)>,
-    /// For each file which of its entries are settled, and until when it was ripe.
+    /// For each file its settled entries, and the instant by which it was ripe.
     pub(crate) files: BTreeMap<u32, (Settled, Timestamp)>,
-    /// Queues that drop what expires.
+    /// Queues that drop expired messages.
     pub(crate) drops: BTreeSet<QueueName>,
 }
 
@@ -180,15 +180,15 @@ pub(crate) struct NewFile {
     pub(crate) segment: Arc<Segment>,
 }
 
-/// Where the copy of a message lies.
+/// The place of a message's copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copied {
     pub(crate) number: Number,
-    /// The how-manieth of the files.
+    /// The index of the file.
     pub(crate) file: usize,
     pub(crate) ordinal: u32,
     pub(crate) body: BodyPlace,
-    /// The copy that this one takes the place of, if the message was not captured, but moved out of an older file.
+    /// The copy that this one replaces, if the message was not captured, but moved out of an older file.
     pub(crate) moved: Option<CopyAt>,
 }
 
@@ -198,22 +198,22 @@ pub(crate) struct Written {
     pub(crate) manifest: Manifest,
     pub(crate) files: Vec<NewFile>,
     pub(crate) copies: Vec<Copied>,
-    /// When those of the messages expired that were moved and are dead of that, by number.
+    /// The moved messages that are dead by expiry, by number, with the instants at which they expired.
     pub(crate) expired: Vec<(Number, Timestamp)>,
     /// All runs from now on, newest first.
     pub(crate) numbers: Vec<Arc<Run<Home>>>,
     pub(crate) keys: Vec<Arc<Run<Number>>>,
-    /// What was moved out of coarse files: all of these that was due by then.
+    /// Coarse files out of which everything due by the given instant was moved.
     pub(crate) split: Vec<(u32, Timestamp)>,
-    /// How many messages that were.
+    /// The number of messages that were moved out of coarse files.
     pub(crate) parted: usize,
-    /// So many of the merged runs does the new manifest not name.
+    /// The number of the merged runs that the new manifest no longer names.
     pub(crate) merged: usize,
-    /// Files that the manifest does not name any more.
+    /// Files that the manifest no longer names.
     pub(crate) gone_files: Vec<u32>,
 }
 
-/// What is to be done next.
+/// The next stage of the work.
 #[derive(Debug)]
 enum Stage {
     Sources,
@@ -231,21 +231,21 @@ pub(crate) struct Job {
     stage: Stage,
     /// Files out of which messages are moved.
     sources: Vec<Source>,
-    /// Queues that drop what expires.
+    /// Queues that drop expired messages.
     drops: BTreeSet<QueueName>,
-    /// So many more may be.
+    /// The number of messages that may still be moved.
     may_move: usize,
     parted: usize,
     merged: usize,
     split: Vec<(u32, Timestamp)>,
-    /// How often bodies have been written that are moved out of these files.
+    /// How often the bodies have been written that are moved out of these files.
     writes: BTreeMap<u32, u32>,
-    /// What was captured and is to be copied, then what is moved besides.
+    /// What was captured and is to be copied, followed by what is moved.
     to_copy: Vec<Captured<Place>>,
-    /// Their queues, and for each how many names come before its own.
+    /// Their queues, and for each the number of names that sort before its own.
     names: Names,
     ranks: Vec<u32>,
-    /// Places in `to_copy` that go into files, the part that is next at the end.
+    /// The indexes in `to_copy` of the messages of each part, the next part at the end.
     parts: Vec<Vec<u32>>,
     /// Leased messages that have a copy, and those that get one now.
     held: Vec<Held>,
@@ -256,7 +256,7 @@ pub(crate) struct Job {
     new_settled: Vec<Settled>,
     copies: Vec<Copied>,
     expired: Vec<(Number, Timestamp)>,
-    /// The moved messages that die of their expiry by that.
+    /// The moved messages that are dead by expiry in their new file.
     dying: BTreeSet<Number>,
     /// Key hashes of what is copied.
     key_hashes: Vec<(u64, Number)>,
@@ -291,7 +291,7 @@ impl Job {
                 }
                 (State::Leased(_), None) => {
                     to_be_held.insert(one.number, one.standing());
-                    // What the copy says of its standing is not looked at while it is held.
+                    // The standing in the copy is not used while the message is held.
                     one.make_ready();
                 }
                 (_, Some(_)) => one.copy = None,
@@ -345,12 +345,13 @@ impl Job {
         }
     }
 
-    /// Whether the disk may hold the new manifest, though nobody was told.
+    /// Whether the disk may hold the new manifest, although the result was not reported yet.
     pub(crate) fn is_decided(&self) -> bool {
         matches!(self.stage, Stage::Manifest | Stage::Done)
     }
 
-    /// Does a part of what is left; true when nothing is. After an error what was written is of no use, and goes with the job.
+    /// Does a part of the work; true when it is done. After an error what was written is unusable, and is removed with
+    /// the job.
     pub(crate) fn advance(&mut self) -> Result<bool, JobError> {
         match self.stage {
             Stage::Sources => match self.sources.pop() {
@@ -387,7 +388,7 @@ impl Job {
         Ok(false)
     }
 
-    /// Of `part` thousandths of the work it has done as much as was copied of `total` messages.
+    /// Reports progress: of `part` thousandths of the work, the share of `total` messages that was copied.
     fn tell(&self, part: u64, total: usize) {
         let progress = part * self.copies.len() as u64 / total.max(1) as u64;
         self.progress.set(u32::try_from(progress).unwrap_or(u32::MAX));
@@ -396,7 +397,7 @@ impl Job {
     /// What is durable now.
     ///
     /// # Panics
-    /// If something is left to do.
+    /// If some work is left.
     pub(crate) fn finish(self) -> Written {
         assert!(matches!(self.stage, Stage::Done), "everything is written");
         Written {
@@ -413,7 +414,7 @@ impl Job {
         }
     }
 
-    /// Moves messages out of a file, or leaves it as it is: what can not be read there keeps nothing else in memory.
+    /// Moves messages out of a file, or leaves the file as it is: an unreadable file keeps nothing else in memory.
     fn move_out(&mut self, source: Source) {
         let before = self.to_copy.len();
         self.writes.insert(source.file.name().number, source.file.writes());
@@ -431,7 +432,7 @@ impl Job {
         }
     }
 
-    /// Reads what is to be moved out of a file, to be copied with what was captured.
+    /// Reads the messages that are moved out of a file, to be copied with what was captured.
     fn read_out(&mut self, source: &Source) -> sealed::Result<()> {
         let number = source.file.name().number;
         let file = NonZeroU32::new(number).expect("files are counted from 1");
@@ -484,7 +485,8 @@ impl Job {
                 let mut wanted = Vec::new();
                 let (some, later) = rest.split_at(self.take_up(to_copy, rest, &mut wanted));
                 rest = later;
-                // Damage is taken along: it stays seen, and the other messages do not stay here for it.
+                // A damaged body is copied as damaged, so that the damage stays detectable and the other messages can
+                // leave the file.
                 let damaged = Place::gather(&wanted, &mut bodies)?;
                 drop(wanted);
                 self.desk.damaged.fetch_add(damaged.len() as u64, Ordering::Relaxed);
@@ -513,7 +515,7 @@ impl Job {
                     {
                         self.expired.push((number, at));
                     }
-                    // A moved message has its pair already, unless it is another one now.
+                    // A moved message is in a run already, unless its hash has changed.
                     if let Some(hash) = key_hash_of(self.desk.directory, &entry)
                         && (moved.is_none() || self.dying.contains(&number))
                     {
@@ -538,7 +540,7 @@ impl Job {
         Ok(())
     }
 
-    /// Those of the first of these whose bodies may be in memory together, at least one; answers how many.
+    /// The first of these messages whose bodies may be in memory together, at least one; returns their number.
     fn take_up<'a>(
         &self,
         to_copy: &'a [Captured<Place>],
@@ -574,7 +576,7 @@ impl Job {
     }
 
     fn write_runs(&mut self) -> io::Result<()> {
-        // Messages are told of their copies in this order too: that in which they lie in memory.
+        // Copies are reported to messages in this order too, which is that of the messages in memory.
         self.copies.sort_unstable_by_key(|copy| copy.number);
         self.expired.sort_unstable();
         let range = self.copies.first().zip(self.copies.last());
@@ -598,15 +600,15 @@ impl Job {
         Ok(())
     }
 
-    /// Runs to be written, with filters for so many pairs in all.
+    /// Runs to be written, with filters sized for `filter_for` pairs in all.
     fn parts<V: Value>(&self, filter_for: u64) -> Parts<V> {
-        // A pair takes three bytes at least, and what is longer than a run is several.
+        // A pair takes three bytes at least, and what is longer than a run is divided.
         let filter_for = filter_for.min(self.desk.run_bytes / 3);
         Parts::new(Arc::clone(&self.desk.disk), self.desk.dir.clone(), self.desk.run_bytes, filter_for)
     }
 
     fn write_manifest(&mut self) -> Result<(), JobError> {
-        // Of what was parted into finer files nothing may be left.
+        // Files of which everything was moved into finer files may be empty now.
         let held: BTreeSet<u32> = self.held.iter().map(|held| held.copy.file.get()).collect();
         let (gone, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.old_files)
             .into_iter()
@@ -623,9 +625,9 @@ impl Job {
         checkpoint.held = std::mem::take(&mut self.held);
         checkpoint.next_file = self.desk.next_file.load(Ordering::Relaxed);
         let (disk, dir) = (Arc::clone(&self.desk.disk), self.desk.dir.clone());
-        // Their names have to be durable before the manifest's is.
+        // The files' names have to be durable before the manifest's is.
         match disk.sync_dir(&dir) {
-            // Nothing names them yet: they go, and others are written.
+            // Nothing names them yet: they are removed, and others are written.
             Err(error) if failure::is_full(&error) || failure::has_no_file_left(&error) => Err(error)?,
             Err(error) => {
                 self.made.keep();
@@ -640,7 +642,7 @@ impl Job {
     }
 }
 
-/// A job as the executor runs it.
+/// A job as a task of the executor.
 pub(crate) struct FlushTask(Option<Box<Job>>);
 
 impl FlushTask {
@@ -665,20 +667,20 @@ impl Task for FlushTask {
         let error = io::Error::other("the writing of due files has panicked");
         match self.0 {
             Some(job) if !job.is_decided() => Err(JobError::Again { error }),
-            // A job that was taken to be finished is done: the new manifest is there.
+            // A job that was taken out to be finished is done: the new manifest is there.
             Some(_) | None => Err(JobError::Fatal(error)),
         }
     }
 }
 
-/// A message as a due file has it.
+/// The entry of a message in a due file.
 fn entry((message, ready_since): (Message<()>, Timestamp)) -> Entry {
     let Message { id, number, queue, key, headers, created, lease_ms, max_attempts, standing, .. } = message;
     Entry { id, number, queue, created, key, headers, lease_ms, max_attempts, standing, ready_since }
 }
 
-/// Messages lie in the order in which they came, and are written in another. Those that are next are looked at all at once,
-/// so that memory fetches them side by side, and not each when it is needed.
+/// Messages are in memory in the order in which they came, and are written in another. The next ones are touched
+/// together, so that their cache misses overlap.
 fn touch(to_copy: &[Captured<Place>], near: &[u32]) {
     let mut seen = 0;
     for at in near {
@@ -688,7 +690,7 @@ fn touch(to_copy: &[Captured<Place>], near: &[u32]) {
     std::hint::black_box(seen);
 }
 
-/// For each name how many of them come before it.
+/// For each name the number of names that sort before it.
 fn ranks(names: &[QueueName]) -> Vec<u32> {
     let mut by_name: Vec<usize> = (0..names.len()).collect();
     by_name.sort_unstable_by_key(|at| &names[*at]);
@@ -699,8 +701,8 @@ fn ranks(names: &[QueueName]) -> Vec<u32> {
 
 /// The messages of a part in the order of a file.
 fn in_order(to_copy: &[Captured<Place>], part: &[u32], ranks: &[u32]) -> Vec<u32> {
-    // Most are told apart by their lanes and instants, which are one number here: it is compared without a branch. Ids
-    // are as long, and only looked at where these are equal.
+    // Most differ in their lanes and instants, which are one number here: it is compared without a branch. Ids are as
+    // long, and only compared if these are equal.
     let keys = part.iter().map(|at| {
         let one = &to_copy[*at as usize];
         let rank = ranks[one.queue as usize];
@@ -714,7 +716,7 @@ fn in_order(to_copy: &[Captured<Place>], part: &[u32], ranks: &[u32]) -> Vec<u32
     keys.into_iter().map(|(_, at)| at).collect()
 }
 
-/// Rises with (queue, state, priority, due).
+/// A number that rises with (queue, state, priority, due).
 fn order_key(rank: u32, state: LaneState, priority: u32, due: Timestamp) -> u128 {
     const { assert!(Timestamp::MIN.as_ms() == 0 && Timestamp::MAX.as_ms() < 1 << 48) };
     u128::from(rank) << 88
@@ -808,8 +810,8 @@ mod tests {
         assert_eq!(names(), ["MANIFEST".to_owned(), name.file_name()]);
     }
 
-    /// Crash story: 1. the job renames the manifest, and panics. 2. That counts as a failure that changes nothing: the messages
-    /// are flushed again on the old manifest, whose files are gone.
+    /// Crash story: 1. The job renames the manifest, and panics. 2. That counts as a failure that changes nothing: the
+    /// messages are flushed again on the old manifest, whose files are gone.
     #[test]
     fn a_panic_ends_the_store_as_soon_as_the_manifest_may_have_changed() {
         // Sources, files and runs are written; then the manifest, then nothing is left.
@@ -823,8 +825,8 @@ mod tests {
         assert_eq!(outcomes.collect::<Vec<_>>(), [again, again, again, fatal, fatal, (1, true)]);
     }
 
-    /// Crash story: 1. the job renames the manifest. 2. The store is closed, and the job is given up. 3. It removes what it has
-    /// written, and the manifest names files that are gone.
+    /// Crash story: 1. The job renames the manifest. 2. The store is closed, and the job is given up. 3. It removes
+    /// what it has written, and the manifest names files that are gone.
     #[test]
     fn what_the_manifest_names_stays_though_the_store_closes() {
         let disk = MemoryDisk::new();

@@ -1,11 +1,12 @@
-//! Files that are being made: nothing names them yet, so they go if nothing ever will.
+//! Files that are being made: nothing names them yet, so they are removed if nothing ever will.
 
 use std::io;
 
 use super::job::Desk;
 use crate::sealed::{Kind, Name};
 
-/// The files that a job has begun. Dropped, however the job ended, they are removed, unless they [are kept](Made::keep).
+/// The files that a job has begun. On drop, however the job ended, they are removed, unless they [are
+/// kept](Made::keep).
 #[derive(Debug)]
 pub(super) struct Made {
     desk: Desk,
@@ -24,7 +25,7 @@ impl Made {
         Ok(name)
     }
 
-    /// Something names them now, or may.
+    /// Keeps the files: the manifest names them now, or may.
     pub(super) fn keep(&mut self) {
         self.names.clear();
     }

@@ -1,13 +1,13 @@
-//! Making one run out of several, beside everything else: however long the runs are, nothing waits for it.
+//! Merging several runs into one in the background: however long the runs are, nothing waits for it.
 //!
-//! What nobody looks for any more is left out: where a message lay in a due file once, and keys of messages that are in no
-//! due file. Of keys that is known by reading all runs of numbers, and so it is done where the oldest run is merged.
-//! Runs that have more than twice the pairs that they need are all merged at once. Runs that can not be read are made anew,
-//! see [`compaction`](super::compaction); while that fails, those that are newer than them are merged without them.
+//! Pairs that are no longer needed are left out: former places of messages in due files, and keys of messages that are
+//! in no due file. For keys that is determined by reading all runs of numbers, and so it is done only when the oldest
+//! run is merged. Runs that have more than twice the pairs that they need are all merged at once. Unreadable runs are
+//! rebuilt, see [`compaction`](super::compaction); while that fails, the runs that are newer are merged without them.
 //!
-//! The merged run takes the place of the others in memory as soon as it is there, and in the manifest with the next one
-//! that is written; only after that do the files of the others go. No run is longer than `Desk::run_bytes`: what is longer is
-//! several, side by side, and merged as one.
+//! The merged run replaces the others in memory as soon as it is complete, and in the manifest with the next one that
+//! is written; only after that are the files of the others removed. No run is longer than `Desk::run_bytes`: a longer
+//! one is divided into several, side by side, which are merged as one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,14 +23,14 @@ use crate::due::{Entry, File, Settled};
 use crate::executor::{Class, Dropped, Handle, spawn};
 use crate::run::{Home, NumberSet, Run, Value, key_hash_of, may_be_of_dead};
 
-/// So many runs of about one size are made one.
+/// The number of runs of about one size that are merged into one.
 const ALIKE: usize = 4;
 
-/// What is known of each due file that the manifest names.
+/// The state of each due file that the manifest names.
 pub(crate) type Gone = BTreeMap<u32, GoneOf>;
 
-/// Of a due file: which entries are settled, so that what lies there is not looked for any more; and which were dead when it was
-/// written.
+/// The state of a due file: the settled entries, whose pairs are not needed any more; and the entries that were dead
+/// when it was written.
 #[derive(Clone, Debug)]
 pub(crate) struct GoneOf {
     pub(crate) settled: Settled,
@@ -42,7 +42,7 @@ pub(crate) struct GoneOf {
 pub(crate) struct Living(NumberSet);
 
 impl Living {
-    /// In rising order.
+    /// Adds a number. Numbers are added in rising order.
     pub(super) fn add(&mut self, number: u64, is_dead: bool) {
         self.0.add(2 * number + u64::from(is_dead));
     }
@@ -55,41 +55,42 @@ impl Living {
         self.0.has(2 * number.get() + 1)
     }
 
-    /// How many bytes it takes at most, of so many numbers between two.
+    /// The maximum memory of a set of `count` numbers in this range, in bytes.
     fn most_memory(count: u64, (low, high): (u64, u64)) -> u64 {
         NumberSet::most_memory(count, (2 * low, 2 * high + 1))
     }
 }
 
-/// A merge of some kind of runs, under way.
+/// A merge of one kind of runs, in progress.
 #[derive(Debug)]
 pub(crate) struct Merging<V: Kept> {
     /// The runs that it merges, newest first.
     inputs: Vec<Arc<Run<V>>>,
-    /// What it takes in memory beside the inputs: the filter that it makes, and the set of the living.
+    /// Its memory without the inputs, in bytes: the filter that it makes, and the set of the living.
     memory: u64,
     heals: bool,
     handle: Handle<Outcome<V>>,
 }
 
-/// The runs that take the place of those that were merged.
+/// The runs that replace those that were merged.
 type Outcome<V> = io::Result<Vec<Arc<Run<V>>>>;
 
-/// What is known of a value when it is merged.
+/// How a kind of values is merged.
 pub(crate) trait Kept: Value {
-    /// Whether somebody may look for it still, under this key of the run. `living` are the messages in due files, if they are known.
+    /// Whether a lookup may still need it, under this key of the run. `living` are the messages in due files, if they
+    /// are known.
     fn is_of_use(&self, key: u64, gone: &Gone, living: Option<&Living>) -> bool;
 
-    /// Whether the living are to be found out before a merge.
+    /// Whether the living have to be determined before a merge.
     fn asks_for_living(has_oldest: bool) -> bool;
 
-    /// How many pairs a filter is made for, where `merged` of the `runs` are; 0 for no filter.
+    /// The number of pairs that a filter is sized for, if the runs `merged` of `runs` are merged; 0 for no filter.
     fn filter_for(runs: &[Arc<Run<Self>>], merged: Range<usize>, filters: Filters) -> u64;
 
-    /// What a run says of a message in a due file, if it says anything.
+    /// The pair of a message in a due file, if a run of this kind has one.
     fn pair_of(entry: &Entry, home: Home, directory: u64) -> Option<(u64, Self)>;
 
-    /// Between which keys the pairs of a file lie, if that is known.
+    /// The range of the keys of a file's pairs, if it is known.
     fn keys_of(file: &File) -> Option<RangeInclusive<u64>>;
 }
 
@@ -120,7 +121,7 @@ impl Kept for Home {
 
 impl Kept for Number {
     fn is_of_use(&self, key: u64, _: &Gone, living: Option<&Living>) -> bool {
-        // A message that comes into a due file again brings its key along, as a live or as a dead one.
+        // A message that comes into a due file again gets a new pair for its key, as a live or as a dead one.
         living.is_none_or(|living| living.has_live(*self) || (may_be_of_dead(key) && living.has_dead(*self)))
     }
 
@@ -136,7 +137,7 @@ impl Kept for Number {
         Some((key_hash_of(directory, entry)?, entry.number))
     }
 
-    /// Hashes lie anywhere.
+    /// Hashes are in no order.
     fn keys_of(_: &File) -> Option<RangeInclusive<u64>> {
         None
     }
@@ -146,10 +147,12 @@ fn pairs<V: Value>(runs: &[Arc<Run<V>>]) -> u64 {
     runs.iter().map(|run| run.len()).sum()
 }
 
-/// For how many pairs a run of `total` numbers in this range has a filter, in front of these older ones.
+/// The number of pairs that the filter of a run of `total` numbers in this range is sized for, in front of these older
+/// runs.
 ///
-/// The oldest needs none: it is asked for what no other knows, and that is there. Nor does one that has most of the numbers
-/// of its range, as messages have that are retired in the order of their puts: what it is asked for, it has.
+/// The oldest run needs no filter: it is searched for numbers that no other run has, and it has them. Nor does a run
+/// that has most of the numbers of its range, as that of messages flushed in the order of their puts has: the numbers
+/// searched for are there.
 pub(super) fn numbers_room(
     total: u64,
     range: Option<(u64, u64)>,
@@ -161,18 +164,19 @@ pub(super) fn numbers_room(
         return 0;
     }
     let others = older.iter().filter(|run| run.has_filter()).map(|run| run.len()).sum::<u64>();
-    // As many bits as keys have: what lies in the oldest run is looked for in these first.
+    // As many bits as keys have: numbers in the oldest run are searched for in these first.
     let of_keys = |pairs: u64| pairs * Number::FILTER_BITS / Home::FILTER_BITS;
     room::<Home>(of_keys(total), of_keys(total + others), filters.numbers)
 }
 
-/// For how many pairs a filter has room that is for `total` of `all`. There are several short runs, which are asked before
-/// the long one that has what is looked for; they have room for twice as many, and let one in a thousand pass for nothing.
+/// The number of pairs that a filter for `total` of `all` pairs is sized for. There are several short runs, which are
+/// searched before the long one that has the pair; they are sized for twice as many, and have one false positive in a
+/// thousand.
 ///
-/// All filters of a kind together take twice `most` bytes at most, however many pairs there are. Where that is less than
-/// [all their bits](Value::FILTER_BITS), each pair has its share, and more pass for nothing. The share is larger in short
-/// runs, where it costs little and each run is asked as often as the longest (Dayan, Athanassoulis and Idreos, "Monkey:
-/// Optimal Navigable Key-Value Store", 2017).
+/// All filters of a kind together take at most twice `most` bytes, however many pairs there are. If that is less than
+/// [all their bits](Value::FILTER_BITS), each pair has its share, and there are more false positives. The share is
+/// larger in short runs, where it costs little and each run is searched as often as the longest (Dayan, Athanassoulis
+/// and Idreos, "Monkey: Optimal Navigable Key-Value Store", 2017).
 pub(super) fn room<V: Value>(total: u64, all: u64, most: u64) -> u64 {
     if total == 0 {
         return 0;
@@ -191,16 +195,16 @@ pub(super) fn room<V: Value>(total: u64, all: u64, most: u64) -> u64 {
     u64::try_from(share).map_or(pairs, |share| share.clamp(1, pairs))
 }
 
-/// What a merge has to know besides its runs: what the manifest says.
+/// What a merge needs to know beyond its runs: the contents of the manifest.
 pub(crate) struct Known<'a> {
     /// All runs of numbers, newest first.
     pub(crate) numbers: &'a [Arc<Run<Home>>],
-    /// How many entries of due files are not settled: runs need no more pairs.
+    /// The number of entries of due files that are not settled: runs need no more pairs.
     pub(crate) in_use: u64,
 }
 
 impl Known<'_> {
-    /// How many bytes the set of the messages in due files takes at most.
+    /// The maximum memory of the set of the messages in due files, in bytes.
     fn living_bytes(&self) -> u64 {
         let ranges = || self.numbers.iter().filter_map(|run| Some((run.len(), run.key_range()?)));
         let all =
@@ -211,8 +215,8 @@ impl Known<'_> {
 }
 
 impl<V: Kept> Merging<V> {
-    /// Begins to merge some of `runs`, if that is worth it. `gone` tells of all due files that the manifest names. What can
-    /// not be read is made anew, if it `may_heal`.
+    /// Begins to merge some of `runs`, if that is worth it. `gone` returns the state of all due files that the manifest
+    /// names. Unreadable runs are rebuilt if `may_heal`.
     pub(super) fn begin(
         runs: &[Arc<Run<V>>],
         desk: &Desk,
@@ -230,7 +234,7 @@ impl<V: Kept> Merging<V> {
         let filter_for = filter_of_each(filter_for, &inputs, desk.run_bytes);
         let order = Order { inputs: inputs.clone(), filter_for, unread, gone: gone(), heals };
         let (handle, submitted) = spawn(&desk.executor, Class::Compaction, Compaction::new(desk, order));
-        // Where no thread can be started it is given up, and tried again after a rest.
+        // If no thread can be started it is given up, and retried after a delay.
         submitted?;
         Ok(Some(Merging { inputs, memory, heals, handle }))
     }
@@ -240,7 +244,7 @@ impl<V: Kept> Merging<V> {
         self.handle.is_over()
     }
 
-    /// What came of it when it is done.
+    /// The outcome when it is done.
     pub(super) fn outcome(&mut self) -> Option<Outcome<V>> {
         match self.handle.try_take() {
             Ok(outcome) => outcome,
@@ -253,31 +257,31 @@ impl<V: Kept> Merging<V> {
         std::mem::take(&mut self.inputs)
     }
 
-    /// Its bytes in memory, but for a few blocks.
+    /// Its memory in bytes, without a few blocks.
     pub(super) fn memory(&self) -> u64 {
         self.memory
     }
 
-    /// Whether it makes anew what can not be read.
+    /// Whether it rebuilds unreadable runs.
     pub(super) fn heals(&self) -> bool {
         self.heals
     }
 }
 
-/// Which runs are merged.
+/// The runs that are merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Chosen {
     merged: Range<usize>,
     heals: bool,
 }
 
-/// Whether nothing is known that could not be read of them.
+/// Whether none of them is known to be unreadable.
 fn is_sound<V: Value>(runs: &[Arc<Run<V>>]) -> bool {
     runs.iter().all(|run| run.damage().is_none())
 }
 
-/// The runs that can not be read, and those between them; else the newest ones, if there are several of about one size, or
-/// all of them if they have twice the pairs that they need.
+/// The unreadable runs, and those between them; otherwise all runs if they have twice the pairs that they need, or else
+/// the newest ones, if there are several of about one size.
 fn choose<V: Kept>(runs: &[Arc<Run<V>>], desk: &Desk, known: &Known<'_>, may_heal: bool) -> Option<Chosen> {
     let is_bad = |run: &Arc<Run<V>>| run.damage().is_some();
     let first_bad = runs.iter().position(is_bad);
@@ -296,8 +300,8 @@ fn choose<V: Kept>(runs: &[Arc<Run<V>>], desk: &Desk, known: &Known<'_>, may_hea
     Some(Chosen { merged: 0..runs, heals: false })
 }
 
-/// Runs that were written one after the other as one, where it is longer than a run may be: how many of them, and their
-/// pairs. All but the last of such runs are full, and each has higher keys than the one before.
+/// Groups runs that were written as parts of one that was too long: the number of runs in each group, and their pairs.
+/// All but the last of such runs are full, and each has higher keys than the one before.
 fn units<V: Value>(runs: &[Arc<Run<V>>], run_bytes: u64) -> Vec<(usize, u64)> {
     let goes_on = |one: &Run<V>, other: &Run<V>| {
         let ranges = one.key_range().zip(other.key_range());
@@ -307,8 +311,8 @@ fn units<V: Value>(runs: &[Arc<Run<V>>], run_bytes: u64) -> Vec<(usize, u64)> {
     units.map(|unit| (unit.len(), pairs(unit))).collect()
 }
 
-/// For how many pairs each of the runs has a filter that come of `inputs`, if one that had all of them would have it for
-/// `filter_for`.
+/// The number of pairs that each filter is sized for, if the output of merging `inputs` is divided into several runs,
+/// and the filter of a single run would be sized for `filter_for`.
 fn filter_of_each<V: Value>(filter_for: u64, inputs: &[Arc<Run<V>>], run_bytes: u64) -> u64 {
     let bytes: u64 = inputs.iter().map(|run| run.block_bytes()).sum();
     if bytes <= run_bytes {
@@ -318,9 +322,9 @@ fn filter_of_each<V: Value>(filter_for: u64, inputs: &[Arc<Run<V>>], run_bytes: 
     u64::try_from(share).map_or(filter_for, |share| share.clamp(filter_for.min(1), filter_for))
 }
 
-/// How many of the newest runs are of about one size, if they are enough: each older one is at most twice as long as
-/// all before it. So the lengths of runs that stay rise by twos, and of `n` messages there are at most
-/// `ALIKE` + log2(n) runs, and those that came while a merge was under way.
+/// The number of newest runs that are of about one size, if they are enough: each older one is at most twice as long as
+/// all before it. So the lengths of the runs that stay at least double, and of `n` messages there are at most `ALIKE` +
+/// log2(n) runs, and those that came while a merge was in progress.
 fn alike(lengths: impl Iterator<Item = u64>) -> Option<usize> {
     let (mut total, mut count) = (0, 0);
     for len in lengths {

@@ -1,34 +1,34 @@
-//! Retirement: what has been in memory for long goes to due files, and the journal before it is needed no more.
+//! Flushes: messages are moved from memory to due files, and the journal before is no longer needed.
 //!
-//! A retirement is a checkpoint of one moment, at which a new segment of the journal is begun. Every message that has
-//! changed since the last checkpoint is [captured](dwell_store::core::Core::begin_capture) as it was at that moment, a
-//! few between one turn and the next. A [`Job`] then writes the captured messages into due files, makes runs to find them by, and puts a new manifest into the
-//! place of the old one: the [executor](crate::executor) runs it, while the shard goes on. After that each captured message is told
-//! where its copy lies, a few at a time.
+//! A flush ([`Retirement`]) is a checkpoint of one moment, at which a new segment of the journal is begun. Every
+//! message that has changed since the last checkpoint is [captured](dwell_store::core::Core::begin_capture) as it was
+//! at that moment, a few between one turn and the next. A [`Job`] then writes the captured messages into due files,
+//! makes runs to find them by, and replaces the manifest with a new one: the [executor](crate::executor) runs it, while
+//! the shard goes on. After that the place of its copy is set in each captured message, a few at a time.
 //!
 //! # Ground rules
-//! 1. The manifest is the state at the beginning of a segment, exactly: what happens later is in the journal from
-//!    there on, and nowhere else. So it does not matter how long the job takes, or whether it is ever done.
-//! 2. Nothing of the old state goes before the manifest that replaces it is durable: not a file, not a run, not
-//!    a segment.
-//! 3. New files are asked for messages only when every message in them has been told of its copy: until then each of
+//! 1. The manifest is the state at the beginning of a segment, exactly: what happens later is in the journal from there
+//!    on, and nowhere else. So it does not matter how long the job takes, or whether it ever completes.
+//! 2. Nothing of the old state is removed before the manifest that replaces it is durable: not a file, not a run, not a
+//!    segment.
+//! 3. New files are searched for messages only when every message in them has the place of its copy: until then each of
 //!    them is resident, or gone.
 //!
-//! Crash story, for rule 2: 1. the job renames the manifest and removes a due file whose messages were captured
-//! anew. 2. The power fails, and the old manifest is back. 3. It names a file that is gone, and with it the only copy
-//! of messages that were put in a segment before its start. Had the file gone after the directory was synced, the
+//! Crash story, for rule 2: 1. The job renames the manifest and removes a due file whose messages were captured anew.
+//! 2. The power fails, and the old manifest is back. 3. It names a file that is gone, and with it the only copy of
+//! messages that were put in a segment before its start. Had the file been removed after the directory was synced, the
 //! new manifest would be there.
 //!
 //! # Layout
-//! - this file: when to begin, what follows what, and whether puts have to wait for it
-//! - `budget`: what may be in memory
+//! - this file: when to begin, the order of the phases, and whether puts have to wait
+//! - `budget`: the memory budget
 //! - `job`: writing files, runs and manifest
 //! - `partition`: which messages share a file
 //! - `source`: which messages are moved out of older files
-//! - `merge`: making one run of several, beside all that; `compaction`: the work of it; `chore`: when to begin, `rest`: and how
-//!   long to wait where it failed
+//! - `merge`: merging runs in the background; `compaction`: the work of a merge; `chore`: when to begin one, `rest`:
+//!   the delay after a failure
 //! - `made`: files that nothing names yet
-//! - `progress`: how far a job is, told to puts that wait for it
+//! - `progress`: the progress of a job, for puts that wait for it
 
 pub(crate) mod budget;
 mod chore;
@@ -70,18 +70,19 @@ use self::progress::{Progress, WHOLE};
 pub(crate) use budget::Budget;
 pub(crate) use job::{Desk, FlushTask, Job, JobError, Moment, Written};
 
-/// How long a retirement that failed waits before it is tried again.
+/// The delay before a failed flush is retried, in ms.
 const RETRY_MS: u64 = 1_000;
-/// So many messages are looked at to be captured, or told of their copies, at a time: a millisecond or two. With fewer, more
-/// is put between the first and the last of them than has room while they are written.
+/// The number of messages that are looked at per step to be captured, or to have the places of their copies set: one or
+/// two milliseconds. With fewer, more is put during the capture than there is room for while it is written.
 const AT_A_TIME: usize = 8 * 1024;
-/// The same where turns are driven, so that much happens in between.
+/// The same if turns are driven by a test, so that much happens in between.
 const WHEN_DRIVEN: usize = 16;
-/// Of what may change while a retirement is under way this much may at once, in thousandths; the rest as it goes on.
+/// The part of the room for changes during a flush that is available at once, in thousandths; the rest becomes
+/// available as the flush progresses.
 const AT_ONCE: u32 = 250;
-/// So many places are looked at for messages to evict after a turn.
+/// The number of slots that are looked at for messages to evict after a turn.
 const LOOKED_AT: usize = 4 * 1024;
-/// At so many for each message that was made resident in the turn, if that is more.
+/// The same per message that was made resident in the turn, if that is more.
 const LOOKED_AT_FOR_ONE: usize = 4;
 
 enum Phase {
@@ -89,17 +90,17 @@ enum Phase {
     Capturing(Box<Moment>),
     Writing {
         handle: Handle<Result<Written, JobError>>,
-        /// When it is tried again to start a thread for it, if there was none, on the monotonic clock.
+        /// When starting a thread for it is retried, if that failed, on the monotonic clock.
         again_ms: Option<u64>,
         progress: Arc<Progress>,
-        /// How many messages it writes that are resident.
+        /// The number of resident messages that it writes.
         captured: usize,
     },
-    /// The new manifest is durable; so many messages know of their copies.
+    /// The new manifest is durable; `placed` messages have the places of their copies.
     Placing {
         written: Box<Written>,
         placed: usize,
-        /// How many of them are resident still.
+        /// The number of them that are still resident.
         captured: usize,
     },
 }
@@ -108,13 +109,13 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gate {
     Open,
-    /// Not now; when the retirement under way is further.
+    /// Not now; as soon as the flush in progress is further.
     Held,
-    /// There is no telling when.
+    /// Not now, and it is not known when.
     Shut,
 }
 
-/// How much of the room for messages somebody may fill.
+/// The part of the room for messages that a caller may fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     All,
@@ -122,7 +123,7 @@ pub(crate) enum Part {
     Half,
 }
 
-/// What the shard has to do after a step of the retirement.
+/// What the shard has to do after a step of the flush.
 #[derive(Debug)]
 pub(crate) enum Stepped {
     /// Nothing.
@@ -133,35 +134,35 @@ pub(crate) enum Stepped {
     Failed(std::io::Error),
 }
 
-/// The retirement of a shard.
+/// The flushes of a shard, and the merging of its runs.
 pub(crate) struct Retirement {
     pub(crate) budget: Budget,
     desk: Desk,
-    /// The manifest that is durable.
+    /// The durable manifest.
     manifest: Manifest,
     phase: Phase,
     numbers: Chore<Home>,
     keys: Chore<Number>,
-    /// Runs that have been merged. They go when a manifest is durable that was begun after that.
+    /// Runs that have been merged. They are removed when a manifest is durable that was begun after that.
     merged: Vec<PathBuf>,
     /// Bytes written to due files.
     pub(crate) due_bytes: u64,
-    /// How often a body has been written at most whose message has not changed.
+    /// The maximum number of times the body of an unchanged message has been written.
     pub(crate) body_writes: u64,
-    /// How many entries the last retirement has left settled.
+    /// The number of settled entries after the last flush.
     waste: u64,
-    /// How many messages there were when it was captured.
+    /// The number of messages when it was captured.
     captured_of: u64,
-    /// Whether files went with the last one.
+    /// Whether the last one removed files.
     has_freed: bool,
-    /// How often in a row the disk had no room for one. Each time half as much is moved besides, so that what room there is
-    /// brings more.
+    /// How often in a row the disk had no room for a flush. Each time half as much is moved, so that the available room
+    /// frees more.
     squeezed: u32,
-    /// How many entries of due files are not settled, as the manifest has it.
+    /// The number of entries of due files that are not settled, according to the manifest.
     in_use: u64,
-    /// When it was looked last whether messages in coarse files are due soon.
+    /// The last check whether messages in coarse files are due soon.
     looked_near: Cell<Option<Timestamp>>,
-    /// Not before this, on the monotonic clock.
+    /// The next flush may not begin before this, on the monotonic clock.
     not_before_ms: u64,
     /// Whether the last one has failed.
     has_failed: bool,
@@ -190,12 +191,12 @@ impl Retirement {
         }
     }
 
-    /// How many messages are looked at between one turn and the next.
+    /// The number of messages that are looked at between one turn and the next.
     fn at_a_time(&self) -> usize {
         if self.desk.executor.has_threads() { AT_A_TIME } else { WHEN_DRIVEN }
     }
 
-    /// The segment at whose beginning the manifest's state was so.
+    /// The segment at whose beginning the state was that of the manifest.
     pub(crate) fn start(&self) -> u64 {
         self.manifest.checkpoint.start
     }
@@ -205,34 +206,34 @@ impl Retirement {
         !self.manifest.checkpoint.files.is_empty()
     }
 
-    /// The manifest that is durable.
+    /// The durable manifest.
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// A file that the manifest names, open.
+    /// Opens a file that the manifest names.
     pub(crate) fn open(&self, name: Name) -> io::Result<(PathBuf, Arc<dyn DiskFile>)> {
         let path = self.desk.dir.join(name.file_name());
         let file = self.desk.disk.open(&path)?;
         Ok((path, file))
     }
 
-    /// How many bodies have failed their checksums when they were to be copied.
+    /// The number of bodies that failed their checksums when they were to be copied.
     pub(crate) fn damaged(&self) -> u64 {
         self.desk.damaged.load(Ordering::Relaxed)
     }
 
-    /// How many runs were made anew that could not be read.
+    /// The number of unreadable runs that were rebuilt.
     pub(crate) fn healed(&self) -> u64 {
         self.desk.healed.load(Ordering::Relaxed)
     }
 
-    /// What fails here, and is tried again.
+    /// Failures of flushes and merges that are being retried.
     pub(crate) fn troubles(&self) -> &Arc<Troubles> {
         &self.desk.troubles
     }
 
-    /// Whether the manifest names files that do not answer yet.
+    /// Whether the manifest names files that are not searched yet.
     pub(crate) fn is_placing(&self) -> bool {
         matches!(self.phase, Phase::Placing { .. })
     }
@@ -241,8 +242,8 @@ impl Retirement {
         matches!(self.phase, Phase::Idle)
     }
 
-    /// Whether one should begin.
-    /// On a disk where room is `scarce`, so many bytes of the journal are worth one.
+    /// Whether a flush should begin. If the disk is almost full, `scarce` is the number of bytes of the journal that
+    /// are worth one.
     pub(crate) fn is_due(&self, step: &Step, journal: Unretired, scarce: Option<u64>, now: Now) -> bool {
         if !self.is_idle() || now.mono_ms < self.not_before_ms {
             return false;
@@ -255,15 +256,15 @@ impl Retirement {
             || scarce.is_some_and(|worth| journal.bytes >= worth.max(1) || self.has_any_waste(step))
     }
 
-    /// Whether files hold more than twice what is in use, and the last retirement let go of some, or there is more of it
-    /// since.
+    /// Whether files have more than twice as many entries as are in use, and the last flush removed some, or there is
+    /// more waste since.
     fn has_any_waste(&self, step: &Step) -> bool {
         let (core, cold) = (step.core(), step.cold());
         let in_use = core.cold_len() + core.len() as u64;
         cold.entries() > 2 * in_use && (self.has_freed || cold.entries() - in_use > self.waste)
     }
 
-    /// Whether files hold more than twice what is in use, and more than when the last retirement was over.
+    /// Whether files have more than twice as many entries as are in use, and more than after the last flush.
     fn has_waste(&self, step: &Step) -> bool {
         let (core, cold) = (step.core(), step.cold());
         let spare = self.desk.spare(cold);
@@ -272,7 +273,7 @@ impl Retirement {
             && (cold.entries() - in_use) > self.waste.saturating_add(spare / 2)
     }
 
-    /// Whether many messages in coarse files are due soon. Looked at now and then.
+    /// Whether many messages in coarse files are due soon. Checked from time to time.
     fn is_near(&self, step: &Step) -> bool {
         let now = step.core().seen();
         let looked = self.looked_near.get();
@@ -289,20 +290,20 @@ impl Retirement {
         matches!(&self.phase, Phase::Writing { again_ms: None, .. })
     }
 
-    /// How much of the room for messages may be filled now, of [`WHOLE`].
+    /// The part of the room for messages that may be filled now, of [`WHOLE`].
     fn share(&self, part: Part) -> u32 {
         match &self.phase {
-            // Who leaves room to others leaves what they may have at once when the writing begins.
+            // A caller that leaves room to others leaves them what they may fill at once when the writing begins.
             Phase::Capturing(_) if part == Part::Half => AT_ONCE,
             Phase::Writing { progress, .. } => AT_ONCE + progress.done() * (WHOLE - AT_ONCE) / WHOLE,
-            // Nothing is let go of before all of them are placed.
+            // No message is evicted before all of them have the places of their copies.
             Phase::Idle | Phase::Capturing(_) | Phase::Placing { .. } => WHOLE,
         }
     }
 
-    /// Whether messages may be put now: as many as can be captured by the next retirement, and while one is under way
-    /// as many as it has got rid of. So puts go on at its pace, and none waits for all of it. `part` is how much of that
-    /// room who asks may fill.
+    /// Whether messages may be put now: as many as can be captured by the next flush, and while one is in progress as
+    /// many as it has written. So puts go on at its pace, and none waits for all of it. `part` is how much of that room
+    /// the caller may fill.
     pub(crate) fn gate(&self, step: &Step, now: Now, part: Part) -> Gate {
         let core = step.core();
         let most = self.budget.resident(core);
@@ -320,19 +321,21 @@ impl Retirement {
         if stands_still { Gate::Shut } else { Gate::Held }
     }
 
-    /// Whether twice as many messages wait in memory to be written as may be resident, and writing them fails. Puts are held
-    /// long before; but what is taken out of files and retried, or given back, waits there too, and in the end all would.
+    /// Whether twice as many messages wait in memory to be written as may be resident, and writing them fails. Puts are
+    /// held long before; but messages that are taken out of files and retried, or given back, wait there too, and in
+    /// the end all would.
     pub(crate) fn is_full(&self, step: &Step) -> bool {
         self.has_failed && self.is_tight(step)
     }
 
-    /// Whether twice as many messages wait in memory to be written as may be resident, whether that fails or not.
+    /// Whether twice as many messages wait in memory to be written as may be resident, even if writing them does not
+    /// fail.
     pub(crate) fn is_tight(&self, step: &Step) -> bool {
         pinned(step) >= self.budget.resident(step.core()).saturating_mul(2)
     }
 
-    /// Whether the shard may sleep until the job under way is further, if the gate for `part` is not open until then: it is
-    /// woken then.
+    /// Whether the shard may sleep until the job in progress is further, if the gate for `part` is not open before: it
+    /// is then woken.
     pub(crate) fn waits_for_job(&self, step: &Step, now: Now, part: Part) -> bool {
         let Phase::Writing { progress, .. } = &self.phase else { return false };
         let seen = progress.done();
@@ -343,7 +346,7 @@ impl Retirement {
         waits
     }
 
-    /// When the shard has to come back to it by itself.
+    /// When the shard has to continue without a command.
     pub(crate) fn next_wake(&self, step: &Step) -> Option<u64> {
         if step.core().has_ghosts() {
             return Some(0);
@@ -355,7 +358,7 @@ impl Retirement {
         }
     }
 
-    /// When one that is under way is to go on, if that is for turns to do.
+    /// When a flush in progress continues, if that is done by turns.
     pub(crate) fn next_step(&self) -> Option<u64> {
         match &self.phase {
             Phase::Idle => None,
@@ -365,13 +368,13 @@ impl Retirement {
         }
     }
 
-    /// It did not begin; it is tried again later.
+    /// Delays the next flush, which could not begin.
     pub(crate) fn put_off(&mut self, now: Now) {
         self.not_before_ms = now.mono_ms.saturating_add(RETRY_MS);
     }
 
-    /// Begins to capture everything that has changed. Segment `start` has just been begun, and holds nothing yet but
-    /// settings.
+    /// Begins to capture everything that has changed. Segment `start` has just been begun, and has only settings so
+    /// far.
     pub(crate) fn begin(&mut self, step: &mut Step, start: u64, next_number: u64) {
         let (core, cold) = step.both();
         cold.take_ripened();
@@ -395,7 +398,7 @@ impl Retirement {
             return;
         };
         for CopyAt { file, ordinal } in clean {
-            // It was resident at that moment or cold, and is settled by neither.
+            // It was resident or cold at that moment, and so not settled.
             if let Some((settled, _)) = moment.files.get_mut(&file.get()) {
                 settled.clear(ordinal);
             }
@@ -405,7 +408,7 @@ impl Retirement {
         let progress = Progress::new(self.desk.executor.notifier());
         let mut desk = self.desk.clone();
         desk.moved = desk.moved.checked_shr(self.squeezed).unwrap_or(0).max(1);
-        // What is made anew goes by the files that were there when that was begun: nothing is moved out of them meanwhile.
+        // A rebuild of runs uses the files that were there when it was begun: nothing is moved out of them meanwhile.
         let moves = !self.numbers.heals() && !self.keys.heals();
         let job = Job::new(desk, *moment, (changed, names), merged, cold, moves, progress);
         let progress = Arc::clone(&job.progress);
@@ -414,14 +417,14 @@ impl Retirement {
         self.phase = Phase::Writing { handle, again_ms, progress, captured };
     }
 
-    /// When it is to be tried again to start a thread, if that has failed.
+    /// When to retry starting a thread, if that has failed.
     fn started(&self, started: io::Result<()>, now: Now) -> Option<u64> {
         let error = started.err()?;
         self.desk.troubles.note(Work::Flush, format!("no thread can be started: {error}"), now.wall);
         Some(now.mono_ms.saturating_add(RETRY_MS))
     }
 
-    /// Goes on a little.
+    /// Does one step.
     pub(crate) fn step(&mut self, step: &mut Step, now: Now) -> Stepped {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Idle => {
@@ -449,7 +452,7 @@ impl Retirement {
             Phase::Placing { written, placed, captured } => {
                 self.place(written, placed, captured, step);
                 if self.is_idle() {
-                    // The next retirement may begin at once, and so it goes on while messages are put.
+                    // The next flush may begin at once, and so merges go on while messages are put.
                     self.merge(step, now);
                 }
                 Stepped::Quiet
@@ -492,14 +495,14 @@ impl Retirement {
         }
     }
 
-    /// Tells messages of their copies; when all know, the new files take the place of the old ones.
+    /// Sets the places of their copies in messages; when all have one, the new files replace the old ones.
     fn place(&mut self, mut written: Box<Written>, from: usize, captured: usize, step: &mut Step) {
         let to = (from + self.at_a_time()).min(written.copies.len());
         for copy in written.copies[from..to].iter().filter(|copy| copy.moved.is_none()) {
             let file = &written.files[copy.file];
             let body = Place { segment: Arc::clone(&file.segment), at: copy.body.at, len: copy.body.len };
             let at = CopyAt { file: file.number, ordinal: copy.ordinal };
-            // Where it is gone or has changed, the entry stays out: it is not cold.
+            // If the message is gone or has changed, the entry stays out: it is not cold.
             match step.core_mut().placed(copy.number, body, at) {
                 Placed::Clean | Placed::Changed | Placed::Gone => {}
             }
@@ -515,7 +518,7 @@ impl Retirement {
         for copy in &written.copies {
             let Some(old) = copy.moved else { continue };
             let file = &written.files[copy.file];
-            // A file that is not given up has other messages still.
+            // A file that is not given up still has other messages.
             if !cold.files()[&old.file.get()].is_cold(old.ordinal) {
                 let body = Place { segment: Arc::clone(&file.segment), at: copy.body.at, len: copy.body.len };
                 core.placed(copy.number, body, CopyAt { file: file.number, ordinal: copy.ordinal });
@@ -533,7 +536,7 @@ impl Retirement {
                 // It has expired since it was written.
                 (true, false) => overs[copy.file].push(copy.ordinal),
                 (false, true) if !cold.was_dead(old) => {
-                    // It had expired then, and nobody has come to it yet.
+                    // It had expired then, and its expiry was not processed yet.
                     core.died_cold(&lane.queue, 1);
                     outs[copy.file].clear(copy.ordinal);
                 }
@@ -566,7 +569,7 @@ impl Retirement {
             self.desk.deleter.remove(path);
         }
         cold.set_split(&written.split);
-        // What has gone since the capture was not known to it.
+        // The capture did not know what has been settled since.
         self.waste = cold.entries().saturating_sub(self.captured_of);
         if written.parted >= self.desk.least {
             // There may be more.
@@ -576,13 +579,13 @@ impl Retirement {
         self.count_files(cold as u64);
     }
 
-    /// What finds messages in files takes so much memory, and besides what merges take now.
+    /// Updates the memory of the structures that find messages in files, with that of merges in progress.
     fn count_files(&mut self, cold: u64) {
         self.budget.set_files(cold + self.numbers.memory() + self.keys.memory());
         self.desk.go_by(&self.budget);
     }
 
-    /// Goes on with merging runs, or begins with it.
+    /// Continues merging runs, or begins to.
     fn merge(&mut self, step: &mut Step, now: Now) {
         let files = &self.manifest.checkpoint.files;
         let (_, cold) = step.both();
@@ -603,8 +606,8 @@ impl Retirement {
         }
     }
 
-    /// Runs have taken the place of others, or of none. The files of those that answer no more go when the manifest does not
-    /// name them any more.
+    /// Records whether runs have been replaced. The files of the old ones are removed once the manifest no longer names
+    /// them.
     fn replaced<'a>(
         &mut self,
         is_done: bool,
@@ -618,50 +621,51 @@ impl Retirement {
         }
     }
 
-    /// Lets go of messages that are gone, and then of clean ones, if too many are resident.
+    /// Frees purged messages, and then evicts clean ones, if too many are resident.
     pub(crate) fn evict(&self, step: &mut Step) {
         if step.core().has_ghosts() {
             return step.core_mut().bury(self.at_a_time());
         }
-        // Some messages know of copies in files that are not asked yet.
+        // Some messages have copies in files that are not searched yet.
         if let Phase::Placing { .. } = self.phase {
             return;
         }
         let (core, cold) = step.both();
         let keep = self.budget.resident(core);
         if core.len() > keep && core.len() > core.changed_len() {
-            // At more where more has come, so that they leave as fast.
+            // At more if more messages came, so that they leave as fast.
             let most = LOOKED_AT.max(LOOKED_AT_FOR_ONE * cold.handed_over());
             core.evict(keep, most, cold);
         }
     }
 }
 
-/// Whether many messages in coarse files cannot have come near since it was looked at; a clock that stepped back says nothing.
+/// Whether the last check for messages in coarse files that are due soon is recent enough; after a step back of the
+/// clock it is not.
 fn was_lately(looked: Timestamp, now: Timestamp) -> bool {
     now >= looked && now.ms_since(looked) < source::AHEAD_MS / 16
 }
 
-/// How many messages can not be let go of before they are captured. Those that are leased can not even then: they have a
-/// cap of their own.
+/// The number of messages that cannot be evicted before they are captured. Leased ones cannot be evicted even then:
+/// they have a separate limit.
 fn pinned(step: &Step) -> usize {
     step.core().changed_len().saturating_sub(step.core().leased_len())
 }
 
-/// How many entries of due files are not settled.
+/// The number of entries of due files that are not settled.
 fn in_use(manifest: &Manifest) -> u64 {
     let live = |settled: &Settled| u64::from(settled.live(0..settled.len()));
     manifest.checkpoint.files.iter().map(|file| live(&file.settled)).sum()
 }
 
-/// A file that none of its messages is cold in.
+/// The bits of a file in which no message is cold.
 fn all_out(file: &File) -> Settled {
     let mut out = Settled::none(file.len());
     out.set_range(0..file.len());
     out
 }
 
-/// What runs need to know of a file.
+/// What merges of runs need to know of a file.
 fn gone_of(state: &FileState, cold: &ColdSet) -> (u32, GoneOf) {
     (state.number, GoneOf { settled: state.settled.clone(), dead: cold.dead_of(state.number) })
 }
@@ -765,7 +769,7 @@ mod tests {
             Runs { numbers, keys: (1..=4).map(|from| run(desk, of_key(from))).collect() }
         }
 
-        /// Each merge under way does a slice; then it is heard of, or another is begun.
+        /// Each merge in progress does a slice; then its outcome is processed, or another is begun.
         fn go_on(&self, executor: &Executor, retirement: &mut Retirement, mono_ms: u64) {
             executor.step_each();
             let (desk, now) = (retirement.desk.clone(), Now { wall: Timestamp::MIN, mono_ms });
@@ -791,8 +795,8 @@ mod tests {
         assert_eq!(retirement.budget.told().files, 1_000_000 + numbers + keys);
     }
 
-    /// Crash story: 1. due files can not be written, and that is tried again each second. 2. No merge is begun meanwhile,
-    /// and there are more and more runs to be looked through.
+    /// Crash story: 1. Due files cannot be written, and that is retried each second. 2. No merge is begun meanwhile,
+    /// and there are more and more runs to be searched.
     #[test]
     fn merges_are_begun_though_no_due_file_can_be_written() {
         let (_, executor, mut retirement) = retirement();
@@ -801,8 +805,8 @@ mod tests {
         assert!(retirement.numbers.is_under_way() && retirement.keys.is_under_way());
     }
 
-    /// Crash story: 1. a merge of one kind of runs fails each time. 2. Each time the writing of due files is put off by a
-    /// second, and puts are refused; and no run of the other kind is merged.
+    /// Crash story: 1. A merge of one kind of runs fails each time. 2. Each time the writing of due files is delayed by
+    /// a second, and puts are refused; and no run of the other kind is merged.
     #[test]
     fn a_merge_that_fails_rests_alone() {
         let (disk, executor, mut retirement) = retirement();

@@ -1,13 +1,13 @@
-//! Which retired messages share a file: those that will be wanted at about the same time.
+//! Which flushed messages share a file: those that will be wanted at about the same time.
 //!
-//! A file goes when all in it are settled, and is read while its time lasts. So what is due soon lies apart from what
-//! is due late, and the dead, which nobody may ever come for, lie by themselves. The bounds grow with the distance,
-//! from three days on by twos: a file lies there whole for about as long as it then takes to go, and so what is gone of
-//! all files is less than what is left. What is due in the far future is parted when its time comes near. Too few for a
-//! file of their own join the next later ones.
+//! A file is removed when all its messages are settled, and is read while they are due. So messages that are due soon
+//! are separate from those that are due late, and dead ones, which may stay forever, have separate files. The bounds
+//! grow with the distance, doubling from three days on: a file stays whole for about as long as it then takes to drain,
+//! and so the settled part of all files is smaller than the rest. Messages that are due in the far future are split
+//! when their time comes near. Messages that are too few for a file join the next later ones.
 //!
-//! What was captured does not share a file with what is moved out of older ones: bodies of the latter may not be written
-//! again.
+//! What was captured does not share a file with what is moved out of older ones: bodies of the latter may not be
+//! written again.
 
 use dwell_model::{State, Timestamp};
 use dwell_store::core::Captured;
@@ -18,7 +18,7 @@ const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// How far away a message is due that goes into the first, second, … file; what is further away shares one.
+/// The distance of the due at which the first, second, … file ends; messages beyond the last share one.
 const BOUNDS_MS: [u64; 13] = [
     10 * MINUTE_MS,
     HOUR_MS,
@@ -35,8 +35,8 @@ const BOUNDS_MS: [u64; 13] = [
     384 * DAY_MS,
 ];
 
-/// Cuts messages into parts, a file each or more, as places in `to_copy`. A part has at least `least` messages, or all of
-/// its kind.
+/// Divides messages into parts of one or more files each, as indexes in `to_copy`. A part has at least `least`
+/// messages, or all of its kind.
 pub(super) fn partition(to_copy: &[Captured<Place>], now: Timestamp, least: usize) -> Vec<Vec<u32>> {
     let is_dead = |one: &Captured<Place>| matches!(one.state(), State::Dead(_));
     let mut parts = Vec::new();
@@ -92,7 +92,7 @@ mod tests {
         Timestamp::from_ms(NOW_MS + ms).unwrap()
     }
 
-    /// Messages that are due so many milliseconds from now; whether they are dead, and whether they are moved.
+    /// Messages that are due this number of milliseconds from now; whether they are dead, and whether they are moved.
     fn captured(messages: &[(i64, bool, bool)]) -> Vec<Captured<Place>> {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/d"));
         disk.create_dir(dir).unwrap();
@@ -135,7 +135,7 @@ mod tests {
         partition(&captured(messages), at(0), least)
     }
 
-    /// As `docs/format.md` has them.
+    /// The values of `docs/format.md`.
     #[test]
     fn files_end_ten_minutes_to_384_days_ahead() {
         const MINUTE: i64 = 60_000;

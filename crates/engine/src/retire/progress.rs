@@ -1,20 +1,20 @@
-//! How far a job is, told to whoever holds puts back until it is further.
+//! The progress of a job, for a shard that holds puts back until the job is further.
 //!
-//! The job says how far it is after every few messages; a shard that has nothing else to do sleeps meanwhile,
-//! and says from where on it wants to be woken. Both write their own word and then read the other's, in one order of
-//! all four: so either the job sees what is wanted, or the shard sees that it is there.
+//! The job reports its progress after every few messages; a shard that has nothing else to do sleeps meanwhile, and
+//! sets the progress from which on it wants to be woken. Each writes its own word and then reads the other's, with all
+//! four in one order: so either the job sees what is wanted, or the shard sees that it is reached.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use dwell_time::Notifier;
 
-/// All of it.
+/// The progress of a finished job.
 pub(super) const WHOLE: u32 = 1_000;
-/// The shard is woken when it is so much further: often enough that no put waits long, seldom enough that waking costs
+/// The progress after which the shard is woken: often enough that no put waits long, rarely enough that waking costs
 /// little.
 const STEP: u32 = 10;
-/// Nobody wants to be woken.
+/// No thread wants to be woken.
 const NEVER: u32 = u32::MAX;
 
 /// See the module.
@@ -22,23 +22,23 @@ const NEVER: u32 = u32::MAX;
 pub(crate) struct Progress {
     /// In thousandths.
     done: AtomicU32,
-    /// From where on the shard wants to be woken.
+    /// The progress from which on the shard wants to be woken.
     wanted: AtomicU32,
     notifier: Option<Arc<dyn Notifier>>,
 }
 
 impl Progress {
-    /// Nothing is done. Without a notifier nobody sleeps.
+    /// No progress yet. Without a notifier no thread sleeps.
     pub(super) fn new(notifier: Option<Arc<dyn Notifier>>) -> Progress {
         Progress { done: AtomicU32::new(0), wanted: AtomicU32::new(NEVER), notifier }
     }
 
-    /// How much is done, in thousandths.
+    /// The progress in thousandths.
     pub(super) fn done(&self) -> u32 {
         self.done.load(Ordering::SeqCst)
     }
 
-    /// So many thousandths are done.
+    /// Sets the progress in thousandths, and wakes the shard if it waits for that.
     pub(super) fn set(&self, done: u32) {
         let done = done.min(WHOLE);
         self.done.store(done, Ordering::SeqCst);
@@ -50,7 +50,7 @@ impl Progress {
         }
     }
 
-    /// Notifies when it is further than `seen`; at once if it is by now.
+    /// Notifies when the progress is beyond `seen`; at once if it already is.
     pub(super) fn notify_beyond(&self, seen: u32) {
         let wanted = seen.saturating_add(STEP);
         self.wanted.store(wanted, Ordering::SeqCst);
@@ -94,8 +94,8 @@ mod tests {
         assert_eq!(told.try_iter().count(), 1, "it is further than what was seen");
     }
 
-    /// Crash story: 1. a put is held at 10 thousandths. 2. The job says 20 and sees that nobody waits. 3. The shard says
-    /// that it waits for 20, and sleeps though they are done.
+    /// Crash story: 1. A put is held at 10 thousandths. 2. The job sets 20 and sees that no thread waits. 3. The shard
+    /// sets that it waits for 20, and sleeps although they are done.
     #[test]
     fn nobody_waits_for_what_is_done() {
         let (tell, told) = mpsc::channel();

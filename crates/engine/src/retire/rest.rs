@@ -1,10 +1,11 @@
-//! What failed rests before it is tried again: longer each time it fails, and by itself, so that nothing else waits for it.
+//! The delay before failed work is retried: longer with each failure, and separate for each kind of work, so that
+//! nothing else waits for it.
 
-/// So long at first, and so long at most.
+/// The first delay and the maximum one, in ms.
 const FIRST_MS: u64 = 1_000;
 const LONGEST_MS: u64 = 600_000;
 
-/// Until when some kind of work rests.
+/// The end of the delay of one kind of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rest {
     /// On the monotonic clock.
@@ -17,8 +18,8 @@ impl Rest {
         mono_ms >= self.until_ms
     }
 
-    /// It failed, having been begun at `begun_ms`. What takes long rests longer, so that failing does not take most of the
-    /// disk's time.
+    /// Sets the delay after a failure of work that was begun at `begun_ms`. Work that takes longer has a longer delay,
+    /// so that failures do not take most of the disk's time.
     pub(super) fn failed(&mut self, begun_ms: u64, mono_ms: u64) {
         let took_ms = mono_ms.saturating_sub(begun_ms);
         let least = FIRST_MS.max(took_ms.saturating_mul(8)).min(LONGEST_MS);
@@ -26,7 +27,7 @@ impl Rest {
         self.until_ms = mono_ms.saturating_add(self.last_ms);
     }
 
-    /// It went well.
+    /// Resets the delay after a success.
     pub(super) fn end(&mut self) {
         *self = Rest::default();
     }

@@ -1,19 +1,19 @@
-//! Out of which files a retirement moves messages into new ones, besides writing what it has captured.
+//! Out of which files a flush moves messages into new ones, in addition to writing what it has captured.
 //!
-//! 1. **Sparse** files, of which less than half is left, while all files together have more than twice the entries that
-//!    are in use: those with the least left first. Each is given up, so that no more is copied than the space that comes
-//!    back.
-//! 2. **Small** files, if there are more than [`SMALL`]: those that were written with fewer messages than share a file, and
-//!    have few bytes. They are given up, and so become one.
-//! 3. **Coarse** files whose time comes near: those whose messages are due over more than three days. What is due within
-//!    [`AHEAD_MS`] is moved out of all of them together, and lies in few files when it is wanted.
+//! 1. **Sparse** files, of which less than half is in use, while all files together have more than twice the entries
+//!    that are in use: those with the smallest part in use first. Each is given up, so that no more is copied than the
+//!    space that is freed.
+//! 2. **Small** files, if there are more than [`SMALL`]: those that were written with fewer messages than share a file,
+//!    and have few bytes. They are given up, and so become one.
+//! 3. **Coarse** files whose time comes near: those whose messages are due over more than three days. What is due
+//!    within [`AHEAD_MS`] is moved out of all of them together, and is in few files when it is wanted.
 //!
-//! So a body is written at most [`MOST_WRITES`] times while its message does not change: to the journal, to its first file,
-//! and when it is moved out of that, once. Files whose bodies have been moved are *spent*: of those none is coarse, and none
-//! is given up but for the sake of what is bounded: a sparse one where no other is, a small one where there are more than
-//! [`SPENT`]. Then their bodies are written once more.
+//! So a body is written at most [`MOST_WRITES`] times while its message does not change: to the journal, to its first
+//! file, and when it is moved out of that, once. Files whose bodies have been moved are *spent*: none of these is
+//! coarse, and none is given up except to keep a bound: a sparse one if there is no other, a small one if there are
+//! more than [`SPENT`]. Then their bodies are written once more.
 //!
-//! How many messages one retirement moves is bounded; the rest is moved by the next one.
+//! The number of messages that one flush moves is bounded; the rest is moved by the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -30,13 +30,13 @@ use crate::due::{File, Found, LaneState, Settled};
 use crate::journal::segment::{Place, Segment};
 use crate::sealed;
 
-/// So many small files may stay.
+/// The maximum number of small files that stay.
 const SMALL: usize = 32;
-/// So many small files may stay whose bodies have been moved.
+/// The maximum number of small files that stay and whose bodies have been moved.
 const SPENT: usize = 8 * SMALL;
-/// A file is not small, however few messages it has, if it has so many bytes for each of those that share a file.
+/// A file with this number of bytes per message that shares a file is not small, however few messages it has.
 const SMALL_BYTES: u64 = 1024;
-/// What is due within this is moved out of coarse files; when half of it is over, the next is.
+/// Messages that are due within this time, in ms, are moved out of coarse files; the next ones when half of it is over.
 pub(crate) const AHEAD_MS: u64 = 2 * 24 * 3_600 * 1_000;
 
 /// A file out of which messages are moved, as it was at the moment of the capture.
@@ -45,14 +45,14 @@ pub(super) struct Source {
     segment: Arc<Segment>,
     pub(super) settled: Settled,
     ripe: Timestamp,
-    /// What expires by then is dead.
+    /// What expires by this instant is dead.
     over_by: Timestamp,
-    /// Only what is scheduled and due by then; else everything, and the file is given up.
+    /// If set, only what is scheduled and due by this instant is moved; otherwise everything, and the file is given up.
     pub(super) until: Option<Timestamp>,
 }
 
 impl Source {
-    /// The ordinals of what is moved, unless it is settled.
+    /// The ordinals of the entries to move, apart from settled ones.
     pub(super) fn ranges(&self) -> sealed::Result<Vec<Range<u32>>> {
         let Some(until) = self.until else { return Ok(std::iter::once(0..self.file.len()).collect()) };
         let scheduled = self.file.lanes().iter().filter(|lane| lane.state == LaneState::Scheduled);
@@ -63,13 +63,13 @@ impl Source {
         near.collect()
     }
 
-    /// The file as it stays if nothing is moved.
+    /// The state of the file if nothing is moved.
     pub(super) fn state(&self) -> FileState {
         FileState { number: self.file.name().number, ripe: self.ripe, settled: self.settled.clone() }
     }
 
-    /// An entry as a message that is to be copied. What has expired of a queue that `drops` it is gone as soon as somebody comes to it,
-    /// and is not dead until then, here neither. And whether it dies by that.
+    /// An entry as a message to be copied, and whether it dies by expiry. An expired message of a queue that `drops` it
+    /// is gone as soon as its expiry is processed, and is not dead before, so not here either.
     pub(super) fn captured(
         &self,
         found: Found,
@@ -99,7 +99,7 @@ struct Used {
     live: u32,
     len: u32,
     size: u64,
-    /// Its bodies have been written as often as they should be.
+    /// Whether its bodies have been written as often as they should be.
     is_spent: bool,
 }
 
@@ -108,7 +108,7 @@ impl Used {
         u64::from(self.live) * 2 < u64::from(self.len)
     }
 
-    /// Whether it was written with few messages, and not for their length.
+    /// Whether it was written with few messages, and not because these are long.
     fn is_small(&self, least: usize) -> bool {
         (self.len as usize) < least && self.size < least as u64 * SMALL_BYTES
     }
@@ -119,16 +119,16 @@ impl Used {
     }
 }
 
-/// Files that are given up.
+/// The choice of files that are given up.
 struct Giving {
-    /// So many more messages may be moved.
+    /// The number of messages that may still be moved.
     left: u64,
     given_up: BTreeSet<u32>,
 }
 
 impl Giving {
-    /// Gives a file up, if that many may be moved. One that alone is more than may be moved would never be, if it must not
-    /// be `alone`.
+    /// Gives a file up, if its messages may still be moved. A file with more messages than may be moved at all is given
+    /// up only if it is the first one and may be `alone`.
     fn take(&mut self, used: &Used, alone: bool) -> bool {
         let fits = u64::from(used.live) <= self.left || (self.given_up.is_empty() && alone);
         if fits && self.given_up.insert(used.number) {
@@ -138,8 +138,8 @@ impl Giving {
     }
 }
 
-/// Copies of leased messages in files of which less than half is in use, while all files have more than twice what is: `most`
-/// of them at most. The file of such a copy cannot be removed, so the message is written anew.
+/// Copies of leased messages in files of which less than half is in use, while all files have more than twice what is
+/// in use: at most `most`. The file of such a copy cannot be removed, so the message is written anew.
 pub(super) fn left_by_held(
     states: &BTreeMap<u32, (Settled, Timestamp)>,
     captured: &[Captured<Place>],
@@ -165,7 +165,7 @@ pub(super) fn left_by_held(
     sparse.iter().flat_map(|number| held[number].iter().copied()).take(most).collect()
 }
 
-/// A file, with how many of its entries leased messages hold, are in use, and are there.
+/// A file, with the number of its entries that leased messages hold, that are in use, and that it has in all.
 struct Holding {
     number: u32,
     held: u64,
@@ -173,8 +173,8 @@ struct Holding {
     len: u64,
 }
 
-/// The files less than half in use that leased messages keep, those with the least in use first; none while all files together
-/// are at least half in use.
+/// The files less than half in use that leased messages keep, those with the least in use first; none while all files
+/// together are at least half in use.
 fn sparse_holding(files: &[Holding]) -> Vec<u32> {
     let (used, len) = files.iter().fold((0, 0), |(used, len), file| (used + file.used, len + file.len));
     if len <= 2 * used {
@@ -186,8 +186,8 @@ fn sparse_holding(files: &[Holding]) -> Vec<u32> {
     sparse.into_iter().map(|(_, number)| number).collect()
 }
 
-/// Chooses the files, with about as many messages to be moved out of all of them together as `desk` says. A file that a held
-/// message needs stays, and so does one that cannot be read.
+/// Chooses the files, with about as many messages to be moved out of all of them together as `desk` allows. A file that
+/// a held message needs stays, and so does one that cannot be read.
 pub(super) fn choose(
     cold: &ColdSet,
     states: &BTreeMap<u32, (Settled, Timestamp)>,
@@ -253,8 +253,8 @@ pub(super) fn choose(
     sources
 }
 
-/// Until when messages are moved out of coarse files now, about `most` of them; nothing if few are due near enough, by
-/// what is known without reading: fewer than `least` would only come into another coarse file.
+/// The instant by which messages are moved out of coarse files now, about `most` of them; `None` if few are due soon,
+/// as far as is known without reading: fewer than `least` would only get into another coarse file.
 pub(super) fn near_end(
     cold: &ColdSet,
     unreadable: &BTreeSet<u32>,
@@ -271,8 +271,8 @@ pub(super) fn near_end(
     end_by_counts(from.max(now), least as u64, most, in_all)
 }
 
-/// The same, by how many are due until when. It is looked at half as far each time, until few enough are due by then if they
-/// are spread evenly.
+/// The same, from the number of messages that are due by an instant. The distance is halved each time, until few enough
+/// are due by then if they are spread evenly.
 fn end_by_counts(
     from: Timestamp,
     least: u64,
@@ -328,8 +328,9 @@ mod tests {
 
     const DAY_MS: i64 = 24 * 3_600 * 1_000;
 
-    /// Which files are given up, and which are parted, of files that have so many entries left, of ten each; of one that is
-    /// spent the bodies were written as often as they may be. `needed` are those that leased messages keep.
+    /// The files that are given up, and those that are split, out of files of ten entries each with the given number of
+    /// live entries; the bodies of a spent one were written as often as they may be. `needed` are those that leased
+    /// messages keep.
     fn chosen(files: &[(u32, bool)], needed: &[u32], moved: usize) -> (Vec<u32>, Vec<u32>) {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/d"));
         disk.create_dir(dir).unwrap();
@@ -365,7 +366,7 @@ mod tests {
             out.set_range(0..10 - live);
             cold.add(ColdFile::new(file, segment, out, Timestamp::MIN, at(now)));
         }
-        // The spare bytes come to fewer messages than are spare in any case.
+        // The spare bytes are fewer messages than are spare in any case.
         let (budget, executor) = (Budget::of(4_096, 4_096), Executor::without_threads());
         let mut desk = Desk::new(Arc::new(disk), dir.into(), 7, &budget, 100, executor);
         (desk.least, desk.moved) = (2, moved);
@@ -377,7 +378,7 @@ mod tests {
         (numbers(true), numbers(false))
     }
 
-    /// The first ground for moving messages.
+    /// The first reason for moving messages.
     #[test]
     fn sparse_files_are_given_up_while_all_have_more_than_twice_what_is_in_use() {
         let given_up = |files: &[(u32, bool)], needed: &[u32]| chosen(files, needed, 1_000).0;
@@ -386,7 +387,7 @@ mod tests {
         assert_eq!(given_up(&[(1, false), (4, false), (10, false)], &[]), none, "half is in use");
         assert_eq!(given_up(&[(1, false), (1, false), (4, false)], &[]), [1, 2]);
         assert_eq!(given_up(&[(3, false), (3, false), (3, false)], &[]), [1, 2]);
-        // What a leased message keeps counts, and stays.
+        // A file that a leased message keeps counts, and stays.
         assert_eq!(given_up(&[(1, false), (3, false), (10, false)], &[1]), [2]);
         assert_eq!(
             given_up(&[(0, false), (3, false), (10, false), (1, false)], &[]),
@@ -400,13 +401,13 @@ mod tests {
     fn files_whose_bodies_were_moved_before_are_given_up_last_and_leave_some_room() {
         let given_up = |files: &[(u32, bool)]| chosen(files, &[], 1_000).0;
         assert_eq!(given_up(&[(1, true), (4, false), (8, false)]), [2], "first those that were not moved");
-        // Eight that are gone are spare.
+        // Eight settled ones are spare.
         assert_eq!(given_up(&[(1, true), (1, true), (10, true)]), Vec::<u32>::new());
         assert_eq!(given_up(&[(1, true), (1, true), (8, true)]), [1]);
     }
 
-    /// The third one: what is due soon is moved out of all coarse files together, as far as there is room beside what is
-    /// given up.
+    /// The third one: what is due soon is moved out of all coarse files together, as far as there is room beside what
+    /// is given up.
     #[test]
     fn what_is_due_soon_is_moved_out_of_coarse_files_that_are_left() {
         let parted = |files: &[(u32, bool)], moved| chosen(files, &[], moved).1;
@@ -416,8 +417,8 @@ mod tests {
         assert_eq!(chosen(&[(10, false), (1, false), (3, false)], &[], 1), (vec![2], Vec::new()));
     }
 
-    /// What has expired is dead in its new file. Where its queue drops it, it is to be gone, and waits for that there too: unless it died
-    /// when its file was ripened.
+    /// An expired message is dead in its new file. If its queue drops it, it has to be gone, and waits for that in the
+    /// new file too, unless it died when its file was ripened.
     #[test]
     fn what_a_queue_drops_is_not_dead_for_being_moved() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/d"));
@@ -462,7 +463,7 @@ mod tests {
         );
     }
 
-    /// In pairs of how many are held and in use, of files of a hundred entries.
+    /// In pairs of the entries held and in use, of files of a hundred entries.
     fn sparse_of<const N: usize>(files: [(u64, u64); N]) -> Vec<u32> {
         let holding = |(number, (held, used))| Holding { number, held, used, len: 100 };
         sparse_holding(&(1..).zip(files).map(holding).collect::<Vec<_>>())
@@ -473,7 +474,7 @@ mod tests {
         assert_eq!(sparse_of([(1, 30), (2, 10), (0, 5), (1, 60)]), [2, 1], "the third has none to leave it");
         assert_eq!(sparse_of([(1, 49), (1, 50), (1, 50)]), [1], "half is not less than half");
         assert_eq!(sparse_of([(1, 20), (0, 79)]), [1]);
-        // Which empty list it is has to be said where crates compare numbers with values of their own.
+        // The type of the empty list has to be given if crates compare numbers with types they define.
         const NONE: [u32; 0] = [];
         assert_eq!(sparse_of([(1, 20), (0, 80)]), NONE, "half of all is in use");
         assert_eq!(sparse_of([(1, 20), (0, 100)]), NONE);
@@ -483,7 +484,7 @@ mod tests {
     #[test]
     fn messages_are_moved_for_as_long_ahead_as_there_is_room_for() {
         let now = Timestamp::MIN;
-        // A message a second.
+        // A message per second.
         let end = |least, most| {
             let a_second = |until: Timestamp| until.ms_since(now) / 1_000;
             end_by_counts(now, least, most, a_second).map(|end| end.ms_since(now))

@@ -4,10 +4,10 @@
 //! |---|---|
 //! | 0–3 | CRC-32 of the rest, salted |
 //! | 4–7 | number of pairs |
-//! | 8– | pairs: key (varint, less that of the pair before, the first from 0), value |
+//! | 8– | pairs: key (varint, less that of the previous pair, the first from 0), value |
 //!
 //! A block is closed when it has [`TARGET`] bytes, before the next key that differs; with [`HARD`] bytes it is closed
-//! though the next key may be the same. So the values of a key lie in one block unless they are very many.
+//! even if the next key is the same. So the values of a key are in one block unless there are very many.
 
 use std::ops::ControlFlow;
 
@@ -32,7 +32,7 @@ impl Builder {
         self.count == 0
     }
 
-    /// Bytes of its pairs.
+    /// The length of its pairs in bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -49,7 +49,7 @@ impl Builder {
         (self.count, self.last) = (self.count + 1, key);
     }
 
-    /// The block's bytes; begins the next.
+    /// Writes the block to `out`, and begins the next.
     pub(super) fn close(&mut self, salt: Salt, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
@@ -62,7 +62,7 @@ impl Builder {
     }
 }
 
-/// Reads a block that begins with the key `first`: all pairs, in order, or as many as `each` wants.
+/// Reads a block that begins with the key `first`: all pairs, in order, until `each` breaks off.
 pub(super) fn read<V: Value>(
     bytes: &[u8],
     salt: Salt,

@@ -1,4 +1,4 @@
-//! An open run: looking up, and reading through.
+//! An open run: lookups, and sequential reading.
 
 use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeInclusive};
@@ -19,19 +19,19 @@ use crate::sealed::{Name, Opened, ReadError, Result};
 /// An open run. It never changes, and may be read by several threads at once.
 ///
 /// In memory are 12 bytes for each 4 KiB of pairs (some 700 numbers, or some 250 keys), and the filter, if it has one:
-/// [so many](Value::FILTER_BITS) bits for each pair that its writer has made it for. A filter is read when the first key is looked for, so that opening a run
-/// takes as long whatever is in it.
+/// [`FILTER_BITS`](Value::FILTER_BITS) for each pair that its writer has sized it for. The filter is read by the first
+/// lookup, so that the time to open a run does not depend on its size.
 #[derive(Debug)]
 pub(crate) struct Run<V> {
     opened: Opened,
     pub(super) index: Index,
-    /// Words of the filter; 0 for none.
+    /// The number of words of the filter; 0 for no filter.
     words: u64,
-    /// Nothing in it if it can not be read: then blocks are read without asking it.
+    /// `None` if it cannot be read: then blocks are read without it.
     filter: OnceLock<Option<Filter>>,
-    /// What could not be read of it when that was first tried.
+    /// The first read error of a damaged place.
     damage: OnceLock<Box<str>>,
-    /// Held by who reads the filter, so that it is in memory once.
+    /// Held while the filter is read, so that it is in memory once.
     reading: Mutex<()>,
     values: PhantomData<V>,
 }
@@ -54,12 +54,12 @@ impl<V: Value> Run<V> {
     }
 
     /// Opens the run of that name in `dir`: two reads, or three if the index is long. Header, index and footer are
-    /// verified; blocks and the filter are when they are read.
+    /// verified; blocks and the filter are verified when they are read.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, name: Name) -> Result<Run<V>> {
         Run::of(Opened::open(disk, dir, name)?)
     }
 
-    /// Makes sense of the index of a run.
+    /// Decodes the index of a run.
     pub(crate) fn of(mut opened: Opened) -> Result<Run<V>> {
         let bytes = std::mem::take(&mut opened.index);
         let mut cursor = Cursor::new(&bytes);
@@ -70,14 +70,14 @@ impl<V: Value> Run<V> {
         Ok(Run::unread(opened, index, words))
     }
 
-    /// The filter, if the run has one that can be read. Reads it, if nobody has yet: a read for each 256 KiB.
+    /// The filter, if the run has one that is readable. The first call reads it: a read for each 256 KiB.
     fn filter(&self) -> Result<Option<&Filter>> {
         if self.words > 0 && self.filter.get().is_none() {
             let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
             if self.filter.get().is_none() {
                 let filter = match self.read_filter() {
                     Ok(filter) => Some(filter),
-                    // It says nothing that blocks do not say.
+                    // The filter has nothing that blocks do not have.
                     Err(error) if error.is_of_the_place() => None,
                     Err(error) => return Err(error),
                 };
@@ -109,22 +109,22 @@ impl<V: Value> Run<V> {
         &self.opened.path
     }
 
-    /// Its bytes on the disk.
+    /// Its size on disk in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.opened.size
     }
 
-    /// Bytes of its blocks.
+    /// The length of its blocks in bytes.
     pub(crate) fn block_bytes(&self) -> u64 {
         u64::from(self.index.end)
     }
 
-    /// What could not be read of it, if that was tried: file, place and reason.
+    /// The first damage found: file, place and reason.
     pub(crate) fn damage(&self) -> Option<&str> {
         self.damage.get().map(|damage| &**damage)
     }
 
-    /// Remembers why a read failed, if the place is bad.
+    /// Remembers a read error if the place is damaged.
     fn note<T>(&self, read: Result<T>) -> Result<T> {
         if let Err(error) = &read
             && error.is_of_the_place()
@@ -134,12 +134,12 @@ impl<V: Value> Run<V> {
         read
     }
 
-    /// Its bytes in memory, with the filter, whether it was read yet or not.
+    /// Its memory in bytes, with the filter, whether it was read yet or not.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Run<V>>() + self.index.memory() + self.words as usize * 8
     }
 
-    /// How many pairs it has.
+    /// The number of its pairs.
     pub(crate) fn len(&self) -> u64 {
         self.index.len
     }
@@ -160,8 +160,8 @@ impl<V: Value> Run<V> {
         Ok(in_range && self.filter()?.is_none_or(|filter| filter.may_hold(key)))
     }
 
-    /// All values of `key`, in order. One read where [`Run::may_hold`] says so, more only for a key with thousands of
-    /// values; else none.
+    /// All values of `key`, in order. If [`Run::may_hold`], one read, and more only for a key with thousands of values;
+    /// otherwise none.
     pub(crate) fn find(&self, key: u64) -> Result<Vec<V>> {
         let mut values = Vec::new();
         if self.may_hold(key)? {
@@ -177,8 +177,8 @@ impl<V: Value> Run<V> {
         Ok(values)
     }
 
-    /// The first `most` values of `key` behind `after`, in order. Of a key with thousands of values a few blocks are read to find
-    /// where they begin.
+    /// The first `most` values of `key` behind `after`, in order. For a key with thousands of values a few blocks are
+    /// read to find where they begin.
     pub(crate) fn find_after(&self, key: u64, after: Option<V>, most: usize) -> Result<Vec<V>> {
         let mut values = Vec::new();
         if !self.may_hold(key)? {
@@ -226,16 +226,16 @@ impl<V: Value> Run<V> {
         Iter { run: Arc::clone(self), next: 0, read: Vec::new().into_iter(), lost: None }
     }
 
-    /// The same, without the pairs of blocks that can not be read: the iterator says which those are.
+    /// The same, without the pairs of unreadable blocks: [`Iter::lost`] has the ranges of their keys.
     pub(crate) fn iter_readable(self: &Arc<Self>) -> Iter<V> {
         Iter { lost: Some(Vec::new()), ..self.iter() }
     }
 
-    /// Reads the whole run, and checks that index, filter and pairs say the same. `progress` is told how many bytes were
-    /// read since it was told last.
+    /// Reads the whole run, and checks that index, filter and pairs agree. `progress` receives the number of bytes read
+    /// since its last call.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error found.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let filter = if self.words > 0 { Some(self.read_filter()?) } else { None };
         let (mut count, mut last, mut next) = (0, None, 0);
@@ -265,8 +265,8 @@ impl<V: Value> Run<V> {
         Ok(())
     }
 
-    /// The values of all keys that are `wanted`. Blocks that have none of them are not read, others by 32 KiB where they
-    /// lie side by side.
+    /// The values of all `wanted` keys. Blocks that have none of them are not read; others are read up to 32 KiB at a
+    /// time if they are adjacent.
     pub(crate) fn find_all(&self, wanted: &NumberSet, mut each: impl FnMut(V)) -> Result<()> {
         let is_wanted = |block: usize| {
             let end = if block + 1 < self.index.blocks() { self.index.first(block + 1) } else { u64::MAX };
@@ -286,7 +286,7 @@ impl<V: Value> Run<V> {
         Ok(())
     }
 
-    /// The pairs of as many blocks from `block` on as are read at a time; and where that ended.
+    /// The pairs of the blocks from `block` on that are read at a time; and where they end.
     fn read_through(&self, block: usize) -> Result<(Vec<(u64, V)>, usize)> {
         self.read_while(block, |_| true)
     }
@@ -333,38 +333,38 @@ impl<V: Value> Run<V> {
 }
 
 impl Run<Home> {
-    /// Where the message of that number lies, if this run knows it. At most one read.
+    /// The place of the message with that number, if it is in this run. At most one read.
     pub(crate) fn home(&self, number: Number) -> Result<Option<Home>> {
         Ok(self.find(number.get())?.pop())
     }
 }
 
-/// So many bytes are read at a time where a run is read through.
+/// The number of bytes per read when a run is read sequentially.
 const READ_AHEAD: usize = 32 * 1024;
 
 /// The pairs of a run, in order, read ahead by 32 KiB. After an error it ends.
 #[derive(Debug)]
 pub(crate) struct Iter<V> {
     run: Arc<Run<V>>,
-    /// The block to be read next.
+    /// The next block to read.
     next: usize,
     read: std::vec::IntoIter<(u64, V)>,
-    /// The keys between which pairs are left out that can not be read; nothing if that is an error.
+    /// The ranges of keys of unreadable blocks that were left out; `None` if such a block is an error.
     lost: Option<Vec<RangeInclusive<u64>>>,
 }
 
 impl<V: Value> Iter<V> {
-    /// Between which keys pairs were left out so far.
+    /// The ranges of keys of the blocks that were left out so far.
     pub(super) fn lost(&self) -> &[RangeInclusive<u64>] {
         self.lost.as_deref().unwrap_or_default()
     }
 
-    /// Reads on; what is left out is noted.
+    /// Reads the next blocks; notes those that are left out.
     fn read_on(&mut self) -> Result<()> {
         let all = self.run.read_through(self.next);
         let (pairs, end) = match (all, &mut self.lost) {
             (Err(error), Some(_)) if error.is_of_the_place() => {
-                // Of several blocks that are read together one may be bad.
+                // Of several blocks that are read together one may be damaged.
                 match self.run.read_while(self.next, |_| false) {
                     Err(error) if error.is_of_the_place() => (Vec::new(), self.next + 1),
                     one => one?,

@@ -1,14 +1,14 @@
-//! A filter: says without I/O that a key is certainly not in a run.
+//! A filter: rules out, without I/O, that a key is in a run.
 //!
 //! A Bloom filter in blocks of a cache line (Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom
 //! Filters", 2007): a key chooses one group of 512 bits, and 6 bits in it.
 
 use crate::journal::format::{Salt, u32_at};
 
-/// Words of a group.
+/// The number of words in a group.
 const GROUP: usize = 8;
 const PROBES: u32 = 6;
-/// Words of a piece, each of which has a checksum of its own on the disk.
+/// The number of words in a piece, each of which has a separate checksum on disk.
 pub(super) const PIECE: usize = 32 * 1024;
 
 /// The filter of a run.
@@ -25,7 +25,7 @@ fn mix(key: u64) -> u64 {
 }
 
 impl Filter {
-    /// An empty filter for so many keys, with so many bits for each.
+    /// An empty filter for `count` keys, with `bits` bits for each.
     pub(super) fn for_keys(count: u64, bits: u64) -> Filter {
         let groups = count.saturating_mul(bits).div_ceil(GROUP as u64 * 64).max(1);
         Filter { words: vec![0; groups as usize * GROUP] }
@@ -60,12 +60,12 @@ impl Filter {
         self.words.len()
     }
 
-    /// The bytes of so many words on the disk, checksums and all.
+    /// The length of this number of words on disk, with checksums, in bytes.
     pub(super) fn size(words: u64) -> Option<u64> {
         words.checked_mul(8)?.checked_add(words.div_ceil(PIECE as u64) * 4)
     }
 
-    /// Writes piece after piece: words, then their CRC-32, salted with the piece's number too.
+    /// The pieces to be written: words, then their CRC-32, salted with the piece's number too.
     pub(super) fn pieces(&self, salt: Salt) -> impl Iterator<Item = Vec<u8>> {
         self.words.chunks(PIECE).zip(0..).map(move |(words, number)| {
             let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -74,12 +74,12 @@ impl Filter {
         })
     }
 
-    /// A filter of so many words, which the file has room for, of which nothing was read yet.
+    /// A filter of `words` words, of which nothing was read yet; the file is large enough for them.
     pub(super) fn unread(words: u64) -> Filter {
         Filter { words: Vec::with_capacity(words as usize) }
     }
 
-    /// Takes in the next piece; false if it is damaged.
+    /// Adds the next piece; false if it is damaged.
     pub(super) fn read_piece(&mut self, salt: Salt, bytes: &[u8]) -> bool {
         let number = self.words.len() / PIECE;
         let Some((words, checksum)) = bytes.split_last_chunk::<4>() else { return false };
@@ -90,7 +90,7 @@ impl Filter {
         true
     }
 
-    /// Whether so many words can be a filter.
+    /// Whether a filter can have this number of words.
     pub(super) fn is_length(words: u64) -> bool {
         words.is_multiple_of(GROUP as u64)
     }
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    /// Filters that were written by an earlier version are asked by this one: a key that it looks for elsewhere is not found.
+    /// Filters written by an earlier version are read by this one: a key whose bits have moved would not be found.
     #[test]
     fn keys_have_the_bits_that_docs_format_says() {
         // The finalizer of MurmurHash3 (fmix64), by its definition.
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// Each piece counts for its place: the words of another one would let through what they do not hold.
+    /// A piece is valid in its place only: the words of another one would give wrong answers.
     #[test]
     fn is_read_piece_by_piece_and_in_their_order_alone() {
         let salt = Salt::of(b"the name of a file");

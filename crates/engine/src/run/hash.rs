@@ -1,14 +1,15 @@
-//! The hash that messages with keys are found by: SipHash-2-4 (Aumasson and Bernstein, 2012), the same in every version.
+//! The hash by which messages with keys are found: SipHash-2-4 (Aumasson and Bernstein, 2012), the same in every
+//! version.
 
 use dwell_model::{Key, QueueName};
 use siphasher::sip::SipHasher24;
 
 use crate::due::Entry;
 
-/// The hash of a queue's name, a byte 255 (which no name has), and a key. Of messages that were dead when their file was written its
-/// highest byte is 255: who looks for the live owner of a key passes over no dead ones that had it.
+/// The hash of a queue's name, a byte 255 (which no name has), and a key. For messages that were dead when their file
+/// was written its highest byte is 255: so a lookup of a key's live owner skips the dead messages that had it.
 ///
-/// The secret is made of the directory's number, so that callers can not choose keys that collide.
+/// The secret is made of the directory's number, so that callers cannot choose keys that collide.
 pub(crate) fn key_hash(directory: u64, queue: &QueueName, key: &Key, is_dead: bool) -> u64 {
     let mut bytes = Vec::with_capacity(queue.as_str().len() + 1 + key.as_str().len());
     bytes.extend_from_slice(queue.as_str().as_bytes());
@@ -19,7 +20,7 @@ pub(crate) fn key_hash(directory: u64, queue: &QueueName, key: &Key, is_dead: bo
     if is_dead { hash | DEAD } else { hash }
 }
 
-/// What the hashes of dead messages have in common. One in 256 of the others has it by chance.
+/// The highest byte of the hashes of dead messages. One in 256 of the others has it by chance.
 const DEAD: u64 = 0xff << 56;
 
 /// Whether a dead message may be found under this hash.
@@ -27,7 +28,7 @@ pub(crate) fn may_be_of_dead(hash: u64) -> bool {
     hash & DEAD == DEAD
 }
 
-/// What a message that is in a due file is found under, if it has a key.
+/// The hash of a message in a due file, if it has a key.
 pub(crate) fn key_hash_of(directory: u64, entry: &Entry) -> Option<u64> {
     Some(key_hash(directory, &entry.queue, entry.own_key()?, entry.is_dead()))
 }
@@ -36,7 +37,7 @@ pub(crate) fn key_hash_of(directory: u64, entry: &Entry) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// What the authors' reference gives for the bytes 0, 1, 2 and so on: none of them, one, two, up to 19.
+    /// The results of the authors' reference for the bytes 0, 1, 2 and so on: none of them, one, two, up to 19.
     const REFERENCE: [u64; 20] = [
         0x726f_db47_dd0e_0e31,
         0x74f8_39c5_93dc_67fd,
@@ -69,7 +70,7 @@ mod tests {
         }
     }
 
-    /// Files that were written with other hashes would not find their keys.
+    /// In files that were written with other hashes no key would be found.
     #[test]
     fn a_keys_hash_is_what_it_always_was() {
         let hash =

@@ -1,8 +1,8 @@
-//! The index of a run: what of it is in memory while it is open, and the same as bytes.
+//! The index of a run: the part of it that is in memory while it is open, and its stored form.
 //!
-//! Varints, one after the other: how many pairs; how many blocks, then each: its length, its first key (less that of
-//! the block before, at first from 0); the last key of all; how many words the filter has, 0 for no filter; then tagged
-//! fields, of which there are none yet.
+//! Varints, one after the other: the number of pairs; the number of blocks, then for each: its length, its first key
+//! (less that of the previous block, at first from 0); the last key of all; the number of words of the filter, 0 for no
+//! filter; then tagged fields, of which there are none yet.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -13,7 +13,7 @@ use crate::sealed::HEADER_LEN;
 
 /// The highest number of a field at the end.
 const FIELDS: u64 = 0;
-/// A block takes so many bytes at least.
+/// The minimum length of a block's part of the index in bytes.
 const LEAST: u64 = 2;
 
 /// Blocks, 12 bytes each.
@@ -22,7 +22,7 @@ pub(super) struct Index {
     pub(super) len: u64,
     at: Vec<u32>,
     first: Vec<u64>,
-    /// Where the last block ends, and the filter begins.
+    /// The offset at which the last block ends, and the filter begins.
     pub(super) end: u32,
     pub(super) last: u64,
 }
@@ -45,7 +45,7 @@ impl Index {
         self.first.shrink_to_fit();
     }
 
-    /// Adds a block; false if it lies beyond what positions can say.
+    /// Adds a block; false if it exceeds the range of offsets.
     pub(super) fn push(&mut self, len: u32, first: u64) -> bool {
         let Some(end) = self.end.checked_add(len) else { return false };
         self.at.push(self.end);
@@ -63,13 +63,13 @@ impl Index {
         self.first[block]
     }
 
-    /// From which key to which a block may have pairs.
+    /// The range of the keys that a block may have pairs of.
     pub(super) fn keys(&self, block: usize) -> RangeInclusive<u64> {
         // The next one may begin with the key that this one ends with.
         self.first[block]..=self.first.get(block + 1).copied().unwrap_or(self.last)
     }
 
-    /// Where a block lies.
+    /// The range of a block's bytes in the file.
     pub(super) fn place(&self, block: usize) -> Range<u32> {
         self.at[block]..self.at.get(block + 1).copied().unwrap_or(self.end)
     }
@@ -78,7 +78,7 @@ impl Index {
     pub(super) fn holding(&self, key: u64) -> Range<usize> {
         let end = self.first.partition_point(|first| *first <= key);
         let mut start = self.first.partition_point(|first| *first < key).min(end.saturating_sub(1));
-        // The block before may end with the same key only if it was closed for its length.
+        // The previous block can end with the same key only if it was closed for its length.
         while start > 0 && self.first[start] == key && self.place(start - 1).len() >= HARD {
             start -= 1;
         }
@@ -101,7 +101,7 @@ impl Index {
         out
     }
 
-    /// Reads the index of a run whose blocks and filter end at `end`; and how many words the filter has.
+    /// Reads the index of a run whose blocks and filter end at `end`; and the number of words of the filter.
     pub(super) fn decode(cursor: &mut Cursor<'_>, end: u64) -> Read<(Index, u64)> {
         let malformed = Unreadable::Malformed;
         let mut index = Index::new();

@@ -1,16 +1,16 @@
-//! Keys about which a run can not be asked, since a block of it can not be read.
+//! Keys of unreadable blocks, for which a run gives no answer.
 
 use std::ops::RangeInclusive;
 
-/// Ranges of keys. Other runs may know some of them all the same.
+/// Ranges of keys. Other runs may have some of them all the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// In order, and apart.
+    /// In order, and disjoint.
     ranges: Vec<RangeInclusive<u64>>,
 }
 
 impl Lost {
-    /// All keys of these ranges, which may lie anyhow.
+    /// All keys of these ranges, which may overlap and be in any order.
     pub(crate) fn of(mut ranges: Vec<RangeInclusive<u64>>) -> Lost {
         ranges.sort_unstable_by_key(|range| *range.start());
         let mut apart: Vec<RangeInclusive<u64>> = Vec::with_capacity(ranges.len());

@@ -1,4 +1,4 @@
-//! Several runs as one, in order.
+//! Merges the pairs of several runs in order.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -8,7 +8,7 @@ use super::lost::Lost;
 use super::value::Value;
 use crate::sealed::Result;
 
-/// A pair, and the run that it comes from, as counted in what [`merge`] was given.
+/// A pair, and the index of its run in the argument of [`merge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Merged<V> {
     pub(crate) key: u64,
@@ -46,14 +46,14 @@ pub(crate) struct Merge<V> {
     last: Option<Merged<V>>,
 }
 
-/// Merges runs. Where a key has one value, that of the newest run comes out, else every value once.
+/// Merges runs. If keys are unique, the value of the newest run comes out, otherwise every value once.
 pub(crate) fn merge<V: Value>(newest_first: Vec<Iter<V>>) -> Merge<V> {
     let wanting = (0..newest_first.len()).collect();
     Merge { runs: newest_first, heads: BinaryHeap::new(), wanting, last: None }
 }
 
 impl<V: Value> Merge<V> {
-    /// The keys whose pairs may have been left out so far, since they could not be read.
+    /// The keys whose pairs may have been left out so far because they could not be read.
     pub(crate) fn lost(&self) -> Lost {
         Lost::of(self.runs.iter().flat_map(|run| run.lost().iter().cloned()).collect())
     }

@@ -1,22 +1,22 @@
-//! Runs: sorted from keys to values, to find a message that lies in a due file by its number or its key.
+//! Runs: sorted maps of keys to values, to find a message in a due file by its number or its key.
 //!
 //! A run is a [sealed](crate::sealed) file of (key, value) pairs in rising order, of one of two kinds:
 //!
-//! | kind | key | value | of a key |
+//! | kind | key | value | values per key |
 //! |---|---|---|---|
-//! | numbers | a message's number | [`Home`]: the due file and the ordinal where it lies | one value |
-//! | keys | [`key_hash`] of queue and key | the number of a message with such a key | any number of values |
+//! | numbers | a message's number | [`Home`]: its due file and ordinal | one |
+//! | keys | [`key_hash`] of queue and key | the number of a message with such a key | any number |
 //!
-//! A lookup asks the range of the run, its filter, its sparse index, all in memory, and then reads one block. What a
-//! run says may be outdated: of several runs the newest that knows a number is right, and whoever is found by a
-//! hash has to be looked at. Nothing is ever removed from a run; [`merge`] makes one out of several, and its caller
-//! leaves out what is of no use any more.
+//! A lookup checks the range of the run, its filter and its sparse index, all in memory, and then reads one block. What
+//! a run has may be outdated: of several runs the newest that has a number is right, and a message that is found by a
+//! hash has to be checked. Nothing is ever removed from a run; [`merge`] makes one out of several, and its caller
+//! leaves out what is no longer needed.
 //!
 //! # Layout
-//! - `value`, `hash`: what is in a run
-//! - `block`, `filter`, `index`: its parts, in memory and as bytes
-//! - `writer`, `parts`: writing one, and as many as it takes; `file`, `merge`: looking up and reading through, making one of
-//!   several; `number_set`: of which messages; `lost`: keys that damage hides
+//! - `value`, `hash`: the content of a run
+//! - `block`, `filter`, `index`: its parts, in memory and stored
+//! - `writer`, `parts`: writing one, and one after another; `file`, `merge`: lookups and sequential reading, making one
+//!   of several; `number_set`: sets of messages; `lost`: keys that damage hides
 
 mod block;
 mod file;

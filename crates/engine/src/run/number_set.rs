@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
 
-/// Words of a page.
+/// The number of words in a page.
 const WORDS: usize = 1024;
-/// Numbers of a page.
+/// The number of numbers in a page.
 const PAGE: u64 = WORDS as u64 * 64;
-/// A page with more numbers than this has a bit for each that it could have: a list of them would take as much.
+/// A page with more numbers than this is a bitmap: a list of them would be as large.
 const FEW: usize = 2_048;
-/// What a page takes beside its numbers, at most.
+/// The maximum memory of a page without its numbers, in bytes.
 const PAGE_BYTES: u64 = 128;
 
-/// A set of message numbers. Where they lie close together it takes a bit for each of those between the lowest and the
+/// A set of message numbers. Where they are close together it takes a bit for each number between the lowest and the
 /// highest, and where they are far apart a few bytes for each.
 #[derive(Debug, Default)]
 pub(crate) struct NumberSet {
@@ -76,7 +76,7 @@ fn set(bits: &mut [u64; WORDS], at: u16) {
     bits[usize::from(at / 64)] |= 1 << (at % 64);
 }
 
-/// The page that a number lies on, and where.
+/// The page that contains a number, and the position in it.
 fn place(number: u64) -> (u64, u16) {
     (number / PAGE, (number % PAGE) as u16)
 }
@@ -93,15 +93,15 @@ impl NumberSet {
         self.pages.is_empty()
     }
 
-    /// How many bytes a set of `count` numbers between these two takes at most.
+    /// The maximum memory in bytes of a set of `count` numbers between these two.
     pub(crate) fn most_memory(count: u64, (first, last): (u64, u64)) -> u64 {
         let pages = (last / PAGE - first / PAGE + 1).min(count);
-        // A list has up to twice the room that it needs.
+        // A list may have twice the capacity that it needs.
         let numbers = count.saturating_mul(4).min(pages.saturating_mul(WORDS as u64 * 8));
         numbers.saturating_add(pages.saturating_mul(PAGE_BYTES))
     }
 
-    /// Whether it has one of them; it may say so though it has none, of more numbers than it has room for.
+    /// Whether it has one of them; may be true although it has none, if the range spans more pages than the set has.
     pub(crate) fn may_have(&self, numbers: Range<u64>) -> bool {
         let Some(last) = numbers.end.checked_sub(1).filter(|last| *last >= numbers.start) else {
             return false;
@@ -122,7 +122,7 @@ impl NumberSet {
         self.look_up()(number)
     }
 
-    /// Whether it has a number, for who asks for one that is near the one before again and again.
+    /// A lookup for callers whose numbers are mostly close to the previous one.
     pub(crate) fn look_up(&self) -> impl FnMut(u64) -> bool {
         let mut last = None;
         move |number| {
@@ -143,19 +143,19 @@ mod tests {
 
     use super::*;
 
-    /// Its bytes in memory.
+    /// Its memory in bytes.
     fn memory(set: &NumberSet) -> u64 {
         let pages = set.pages.values().map(|page| match page {
             Page::Few(few) => few.capacity() * 2,
             Page::Many(_) => WORDS * 8,
         });
-        // A map has room for an eighth more than it says, and a byte for each.
+        // A map has an eighth more slots than its capacity, and a byte for each.
         let table = set.pages.capacity() * 8 / 7 * (size_of::<(u64, Page)>() + 1);
         (pages.sum::<usize>() + table) as u64
     }
 
-    /// Crash story: 1. some old messages are cancelled of each of many pages of numbers. 2. When the store is opened each
-    /// page takes 8 KiB: a gigabyte for 130,000 of them.
+    /// Crash story: 1. A few old messages of each of many pages of numbers are cancelled. 2. When the store is opened
+    /// each page takes 8 KiB: a gigabyte for 130,000 of them.
     #[test]
     fn numbers_that_are_far_apart_take_little() {
         let (mut far, mut near) = (NumberSet::default(), NumberSet::default());

@@ -10,8 +10,8 @@ use super::writer::Writer;
 use crate::disk::Disk;
 use crate::sealed::Name;
 
-/// Runs that are being written, from the lowest key of the first to the highest of the last. Each ends when it has so many
-/// bytes, so none comes to what [places](Writer::MOST) in a run can say.
+/// Runs that are being written, from the lowest key of the first to the highest of the last. Each ends at the bound, so
+/// none reaches the [maximum length](Writer::MOST) of a run.
 #[derive(Debug)]
 pub(crate) struct Parts<V> {
     disk: Arc<dyn Disk>,
@@ -23,15 +23,16 @@ pub(crate) struct Parts<V> {
 }
 
 impl<V: Value> Parts<V> {
-    /// Nothing is written yet. A run takes no more pairs when it has `most` bytes, and has a filter for `filter_for` pairs.
+    /// Nothing is written yet. A run takes no more pairs when it has `most` bytes, and has a filter for `filter_for`
+    /// pairs.
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: PathBuf, most: u64, filter_for: u64) -> Parts<V> {
         Parts { disk, dir, most, filter_for, open: None, done: Vec::new() }
     }
 
-    /// Adds a pair, which comes after the one before. `new_name` names the next run where one begins.
+    /// Adds a pair, which comes after the previous one. `new_name` names the next run when one begins.
     ///
     /// # Errors
-    /// The disk's, and those of `new_name`. After one the files are of no use.
+    /// Those of the disk, and of `new_name`. After one the files are unusable.
     pub(crate) fn push(
         &mut self,
         key: u64,

@@ -1,4 +1,4 @@
-//! Runs on a disk in memory: what is found, in how many calls, and what damage does.
+//! Tests of runs on a disk in memory: what is found, with how many calls, and the effects of damage.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -168,7 +168,7 @@ fn a_merge_keeps_the_newest_home_and_every_number_of_a_key() {
     assert!(merged.collect::<Result<Vec<_>>>().unwrap().into_iter().eq(right));
 }
 
-/// Whatever is asked of a run; `None` where it refuses.
+/// The answers of a run to all queries; `None` for an error.
 fn answers(run: &Arc<Run<Home>>) -> Vec<Option<String>> {
     let all = run.iter().collect::<Result<Vec<_>>>();
     let mut answers =
@@ -272,7 +272,7 @@ fn a_bad_place_that_can_not_be_read_by_itself_just_now_is_not_passed_over() {
     write(&disk, NUMBERS, 0, &homes(20_000));
     let run: Arc<Run<Home>> = Arc::new(Run::open(&disk, dir(), NUMBERS).unwrap());
     disk.rot_at(run.path(), u64::from(run.index.place(0).start) + 9);
-    // The first read brings several blocks, of which one is bad; the second one fails.
+    // The first read has several blocks, of which one is damaged; the second read fails.
     let error = std::io::ErrorKind::OutOfMemory;
     disk.fail(Fault { calls: Calls::Reads, after: 1, times: 1, error });
     assert!(run.iter_readable().next().unwrap().is_err());

@@ -1,4 +1,4 @@
-//! What a run says of a key.
+//! The values of runs.
 
 use std::fmt::Debug;
 
@@ -13,8 +13,9 @@ pub(crate) trait Value: Copy + Ord + Debug + Send + Sync + 'static {
     const KIND: Kind;
     /// Whether a key has one value.
     const IS_UNIQUE: bool;
-    /// Bits that a filter has for each pair that it is made for, which may be more or fewer than there are. Six of them are looked at, so 10 let one key in a hundred pass that is not
-    /// there, 16 one in seven hundred.
+    /// The number of bits of a filter per pair that it is sized for; it may be sized for more or fewer pairs than there
+    /// are. Six of them are tested, so that with 10 one in a hundred keys that are not there passes, with 16 one in
+    /// seven hundred.
     const FILTER_BITS: u64;
 
     /// Writes it as varints.
@@ -24,7 +25,7 @@ pub(crate) trait Value: Copy + Ord + Debug + Send + Sync + 'static {
     fn read(cursor: &mut Cursor<'_>) -> Read<Self>;
 }
 
-/// Where a message lies: the number of a due file of its shard, and an ordinal in it.
+/// The place of a message: the number of a due file of its shard, and an ordinal in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Home {
     pub(crate) file: u32,
@@ -34,7 +35,7 @@ pub(crate) struct Home {
 impl Value for Home {
     const KIND: Kind = Kind::Numbers;
     const IS_UNIQUE: bool = true;
-    // A run of messages that were moved asks for more.
+    // The writer of a run of moved messages requests a filter for more pairs.
     const FILTER_BITS: u64 = 10;
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -54,7 +55,7 @@ impl Value for Home {
 impl Value for Number {
     const KIND: Kind = Kind::Keys;
     const IS_UNIQUE: bool = false;
-    // A hash may be in any run: each run that lets it pass costs a read.
+    // A hash may be in any run: each run whose filter it passes costs a read.
     const FILTER_BITS: u64 = 16;
 
     fn put(&self, out: &mut Vec<u8>) {

@@ -26,14 +26,14 @@ pub(crate) struct Writer<V> {
 }
 
 impl<V: Value> Writer<V> {
-    /// A run that has reached so many bytes takes no more pairs: places in it are 32-bit numbers.
+    /// The length from which a run takes no more pairs: offsets in it are 32-bit numbers.
     pub(crate) const MOST: u64 = 3 * 1024 * 1024 * 1024;
 
-    /// Begins the run of that name in `dir`, in the place of one that may be there. If `filter_for` is not 0, it gets a
-    /// filter for so many pairs; with more than that the filter grows useless, not wrong.
+    /// Begins the run of that name in `dir`, and replaces one that may be there. If `filter_for` is not 0, it gets a
+    /// filter for this number of pairs; with more than that the filter becomes less effective, not wrong.
     ///
     /// # Errors
-    /// The disk's, here and in all that follows. After one the file is of no use.
+    /// Those of the disk, here and in all that follows. After one the file is unusable.
     pub(crate) fn create(disk: &dyn Disk, dir: &Path, name: Name, filter_for: u64) -> io::Result<Writer<V>> {
         assert_eq!(name.kind, V::KIND, "the kind of a run is that of its values");
         Ok(Writer {
@@ -50,10 +50,10 @@ impl<V: Value> Writer<V> {
     /// Adds a pair.
     ///
     /// # Errors
-    /// The disk's, and one if the file has [`Writer::MOST`] bytes.
+    /// Those of the disk, and one if the file has [`Writer::MOST`] bytes.
     ///
     /// # Panics
-    /// If it does not come after the one before.
+    /// If it does not come after the previous one.
     pub(crate) fn push(&mut self, key: u64, value: V) -> io::Result<()> {
         let is_next = match self.last {
             Some((last, _)) if V::IS_UNIQUE => last < key,
@@ -78,12 +78,12 @@ impl<V: Value> Writer<V> {
         Ok(())
     }
 
-    /// Bytes so far, without filter and index, and the block that is being filled.
+    /// The length so far, without filter and index, and without the block that is being filled.
     pub(crate) fn bytes(&self) -> u64 {
         self.out.position()
     }
 
-    /// Bytes of the pairs in the block that is being filled.
+    /// The length of the pairs in the block that is being filled.
     pub(super) fn pending(&self) -> u64 {
         self.block.len() as u64
     }
@@ -96,7 +96,8 @@ impl<V: Value> Writer<V> {
         if pushed { Ok(()) } else { Err(too_long()) }
     }
 
-    /// Adds filter and index, and syncs the file; its name is durable when the directory is synced. The run is open then.
+    /// Adds filter and index, and syncs the file; its name is durable when the directory is synced. Returns the open
+    /// run.
     pub(crate) fn finish(mut self) -> io::Result<Run<V>> {
         if !self.block.is_empty() {
             self.close_block()?;

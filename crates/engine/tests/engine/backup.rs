@@ -1,4 +1,4 @@
-//! Backups: of a directory in use, at any moment of a retirement, and of one that nobody has open.
+//! Backups: of a directory in use, at any moment of a flush, and of one that is not open.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use pollster::block_on;
 
 use crate::support::{Driven, TempDir, dir, options, queue, segment, start};
 
-/// Whether a turn closes the store while a backup waits for its moment, or takes both in.
+/// With `waits`, a turn closes the store while a backup waits for its moment; otherwise one turn receives both.
 #[test]
 fn a_backup_that_is_asked_for_before_a_close_hears_that_the_store_is_closed() {
     for waits in [false, true] {
@@ -25,7 +25,7 @@ fn a_backup_that_is_asked_for_before_a_close_hears_that_the_store_is_closed() {
         let options = Options { memory_limit: 256 * 1024, ..options(&disk, &clock) };
         let mut store = Driven::open(disk, clock, options).unwrap();
         let mut at = 0;
-        // While a retirement tells messages of their copies, a snapshot waits. Some turns later it is over.
+        // A snapshot waits while a flush sets the places of copies in messages. Some turns later that is over.
         while waits && store.engine.counters().checkpoints == 0 {
             at += 1;
             assert!(at < 1_000);
@@ -53,9 +53,9 @@ fn a_backup_that_is_asked_for_before_a_close_hears_that_the_store_is_closed() {
     }
 }
 
-/// Crash story: 1. a backup is opened for the first time by a process that is short of open files, or on a medium that fails to
-/// read just then. 2. What says that it is a backup could not be read, and so it counted as none: its ids and numbers were
-/// those of the original.
+/// Crash story: 1. A backup is opened for the first time by a process that is short of open files, or on a medium that
+/// fails to read just then. 2. The marker of a backup could not be read, and so it counted as none: its ids and numbers
+/// were those of the original.
 #[test]
 fn a_backup_whose_marker_can_not_be_read_is_not_opened_as_if_it_were_none() {
     let mut store = small();
@@ -88,7 +88,7 @@ fn a_file_that_cannot_be_read_is_the_one_that_a_failed_backup_names() {
     }
 }
 
-/// A store with so little memory that it retires messages all the time.
+/// A store with so little memory that it flushes messages all the time.
 fn small() -> Driven {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let memory_limit = Options::MIN_MEMORY_LIMIT;
@@ -101,7 +101,7 @@ fn backup(store: &mut Driven, to: &Path) -> Result<dwell_engine::BackupReport, B
     store.run(async move { engine.backup(to, now, false).await })
 }
 
-/// Opens what lies in a directory of a disk, on a disk of its own.
+/// Opens the contents of a directory of a disk, on a separate disk.
 fn restore(disk: &MemoryDisk, from: &Path, clock: &ManualClock) -> Driven {
     let moved = MemoryDisk::new();
     for name in disk.list(from).unwrap() {
@@ -216,8 +216,8 @@ fn a_directory_that_nobody_has_open_is_backed_up_alike() {
     assert_eq!(restore(&disk, to, &clock).dump(), there);
 }
 
-/// Everything that was put and answered before a backup began, and is not settled, is in it, though others put, take and
-/// ack meanwhile and retirements go on.
+/// Everything that was put and answered before a backup began, and is not settled, is in it, although others put, take
+/// and ack meanwhile and flushes go on.
 #[test]
 fn under_load_a_backup_holds_all_that_was_answered_before() {
     let home = TempDir::new("backup");
@@ -258,7 +258,7 @@ fn under_load_a_backup_holds_all_that_was_answered_before() {
             let made = block_on(engine.backup(&to, now, round == 1)).unwrap();
             assert_eq!(made.linked == 0, round == 1, "{made:?}");
             answered.push(kept.clone());
-            // Another moment of the retirements.
+            // At another moment of the flushes.
             let more = store.put(puts(200_000 + round * 1_000, 700)).into_iter();
             kept.extend(more.map(|put| put.unwrap().id));
         }

@@ -1,4 +1,4 @@
-//! Directories with a sector that cannot be read: what a repair saves beside it.
+//! Directories with a sector that cannot be read: what a repair saves of the rest.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use dwell_time::{Clock, ManualClock};
 
 use crate::support::{Driven, dir, options, queue, segment, start};
 
-/// So many messages are put before the last one.
+/// The number of messages that are put before the last one.
 const PUTS: usize = 100;
 
-/// A body that is longer than a sector, so that one can lie in it, and says which it is.
+/// A body that is longer than a sector, so that a sector can be within it, and identifies its message.
 fn body(i: usize) -> String {
     format!("body {i:03} ").repeat(200)
 }
 
-/// A segment in which each message has a batch of its own.
+/// A segment in which each message has a separate batch.
 fn journal() -> Driven {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let options = Options { segment_bytes: 1 << 20, ..options(&disk, &clock) };
@@ -30,13 +30,13 @@ fn journal() -> Driven {
     store
 }
 
-/// Where the body begins in the segment.
+/// The offset of the body in the segment.
 fn place(disk: &MemoryDisk, i: usize) -> u64 {
     let (bytes, body) = (disk.read_file(&segment(1)).unwrap(), body(i));
     bytes.windows(body.len()).position(|window| window == body.as_bytes()).unwrap() as u64
 }
 
-/// What a repair says, and which messages are in what it has made.
+/// The report of a repair, and the messages in its output.
 fn repaired(disk: &(impl Disk + Clone), clock: &ManualClock) -> (RepairReport, Vec<usize>) {
     let (new, new_dir) = (MemoryDisk::new(), Path::new("/new"));
     let to: Arc<dyn Disk> = Arc::new(new.clone());
@@ -58,7 +58,7 @@ fn repaired(disk: &(impl Disk + Clone), clock: &ManualClock) -> (RepairReport, V
 fn a_sector_of_the_journal_that_cannot_be_read_costs_what_lies_in_it_alone() {
     let (disk, clock) = journal().close();
     let at = place(&disk, 50);
-    // In a body; where a batch has its header, behind the end of a body; where the segment has its own.
+    // In a body; in the header of a batch, after the end of a body; in the header of the segment.
     for (bad, lost) in [(at + 1_000, &[50][..]), (at - 30, &[49, 50]), (0, &[0])] {
         let disk = disk.copied();
         disk.unreadable_at(&segment(1), bad, 1);
@@ -75,7 +75,7 @@ fn a_sector_of_the_journal_that_cannot_be_read_costs_what_lies_in_it_alone() {
     }
 }
 
-/// A batch that was torn can be read as far as it was written: what cannot be read may have been answered.
+/// A torn batch can be read as far as it was written: an unreadable one may have been answered.
 #[test]
 fn a_last_batch_that_cannot_be_read_is_said_to_be_lost_and_not_to_be_torn() {
     let (disk, clock) = journal().kill();
@@ -104,7 +104,7 @@ fn a_sector_of_a_due_file_that_cannot_be_read_costs_what_lies_in_it_alone() {
     let bodies = found.map(|(at, _)| at as u64).collect::<Vec<_>>();
     assert!(bodies.len() > 20 * 200, "{}: several blocks, and many bodies of 200 words each", bodies.len());
     let middle = bodies[bodies.len() / 2 / 200 * 200] + 700;
-    // The last sector has what finds the messages, and may have an end of the last body.
+    // The last sector has the index, and may have the end of the last body.
     for (bad, least) in [(bytes.len() as u64 - 10, 0), (middle, 1)] {
         let disk = disk.copied();
         disk.unreadable_at(&due, bad, 1);
@@ -118,7 +118,7 @@ fn a_sector_of_a_due_file_that_cannot_be_read_costs_what_lies_in_it_alone() {
     }
 }
 
-/// The run of numbers tells which messages a due file has lost, so that they are looked for in the journal.
+/// The run of numbers has the messages that a due file has lost, so that they are searched for in the journal.
 #[test]
 fn a_bad_block_of_a_run_hides_no_message_of_another_block_that_the_journal_has() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));

@@ -1,4 +1,4 @@
-//! What a call costs in reads and in memory is bounded, however many files, messages and leases a queue has.
+//! The cost of a call in reads and in memory is bounded, however many files, messages and leases a queue has.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -17,7 +17,7 @@ use crate::support::{Driven, options, queue, start};
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// Memory for a hundred messages or so.
+/// Memory for about a hundred messages.
 const LIMIT: u64 = 64 * 1024;
 
 fn small(disk: &MemoryDisk, clock: &ManualClock) -> Options {
@@ -40,15 +40,15 @@ fn reads(store: &Driven) -> u64 {
     store.engine.counters().disk.reads
 }
 
-/// Puts so many messages into a queue that are due a day and more from now.
+/// Puts this number of messages into a queue, due a day and more from now.
 fn put_far(store: &mut Driven, name: &str, count: u64) {
     for number in 0..count {
         store.put(Put::new(queue(name), format!("{number:0100}")).after_ms(DAY_MS + number)).unwrap();
     }
 }
 
-/// Crash story: a key was used again and again, and the messages that had it are dead. 1. Each of them stood under the key
-/// in a run. 2. A put of the key looked at each, one read or two for each dead message, in one turn.
+/// Crash story: a key was used again and again, and the messages that had it are dead. 1. Each of them had a pair with
+/// the key in a run. 2. A put of the key looked at each, with one or two reads for each dead message, in one turn.
 #[test]
 fn dead_messages_that_had_a_key_cost_its_next_owner_nothing() {
     let mut store = open();
@@ -67,7 +67,8 @@ fn dead_messages_that_had_a_key_cost_its_next_owner_nothing() {
     let found = store.run(engine.get(queue("q"), vec![target.clone()], false)).pop().unwrap();
     assert_eq!(found.unwrap_err().code(), "message_not_found");
     let spent = reads(&store) - before;
-    // Runs that were not merged with the oldest one know those that died since as live: they are looked up together.
+    // In runs that were not merged with the oldest one the messages that died since are live: they are looked up
+    // together.
     assert!(spent <= 16, "{spent} reads for a key that 300 dead messages had");
     let put = store.put(Put::new(queue("q"), "next").key("key".parse().unwrap())).unwrap();
     let found = store.run(engine.get(queue("q"), vec![target.clone()], false)).pop().unwrap().unwrap();
@@ -99,7 +100,7 @@ fn stats_of_a_queue_in_many_files_read_next_to_nothing() {
     assert!(reads(&store) - before <= 3, "{} reads for {files} files", reads(&store) - before);
 }
 
-/// In each file some messages are ready and some are not: how many is read once, and not again by each call.
+/// In each file some messages are ready and some are not: their number is read once, and not again by each call.
 #[test]
 fn stats_that_are_asked_for_again_and_again_do_not_read_again() {
     let mut store = open();
@@ -150,8 +151,8 @@ fn all<T>(store: &mut Driven, calls: Vec<impl Future<Output = T>>) -> Vec<T> {
     panic!("a call waits");
 }
 
-/// Crash story: forty callers list a queue each at once. 1. One turn answered all of them, and made twenty thousand messages
-/// resident. 2. What a turn lets go of is bounded: they stayed.
+/// Crash story: forty callers list a queue each at once. 1. One turn answered all of them, and made twenty thousand
+/// messages resident. 2. The number of evictions per turn is bounded: they stayed.
 #[test]
 fn what_many_calls_of_one_turn_read_does_not_stay_in_memory() {
     let mut store = open();
@@ -166,13 +167,13 @@ fn what_many_calls_of_one_turn_read_does_not_stay_in_memory() {
     });
     let pages = all(&mut store, lists.collect());
     assert!(pages.into_iter().all(|page| page.unwrap().messages.len() == 500));
-    // Those of the last call or two: while messages are told of their copies nothing is let go of.
+    // Those of the last call or two: nothing is evicted while the places of copies are set.
     let Counters { resident, .. } = store.engine.counters();
     assert!(resident <= 2 * 500 + LIMIT / 224, "{resident} messages");
 }
 
-/// Crash story: messages in files are moved to another instant faster than they are written. 1. Each is resident from then
-/// on, until it is written. 2. Puts had to wait for that, and this had not.
+/// Crash story: messages in files are rescheduled faster than they are written. 1. Each is resident from then on, until
+/// it is written. 2. Puts had to wait for that, and reschedules had not.
 #[test]
 fn messages_that_are_rescheduled_wait_for_memory_as_puts_do() {
     let mut store = open();
@@ -201,9 +202,9 @@ fn messages_that_are_rescheduled_wait_for_memory_as_puts_do() {
     assert_eq!(store.run(engine.stats(queue("q"))).unwrap().counts.scheduled, 5_000);
 }
 
-/// A store with 3,000 messages in `q` that are due, most of them in due files, and one message in `other` that is in memory.
-/// Nothing can be written to due files any more, and retries have filled memory: what a take of `q` is refused with is
-/// returned too.
+/// A store with 3,000 messages in `q` that are due, most of them in due files, and one message in `other` that is in
+/// memory. Nothing can be written to due files any more, and retries have filled memory. The error with which a take of
+/// `q` is refused is returned too.
 fn crammed() -> (DoorDisk, Driven, Error) {
     let (disk, clock) = (DoorDisk::new(MemoryDisk::new()), ManualClock::new(start()));
     let opened = || Options { disk: Arc::new(disk.clone()), ..small(&MemoryDisk::new(), &clock) };
@@ -269,8 +270,8 @@ fn a_take_over_several_queues_passes_over_those_whose_next_message_has_no_room_i
     assert_eq!(refused.code(), "overloaded", "nothing else is due");
 }
 
-/// Crash story: 1. A take waits on two queues, of which one has its next message in a file. 2. Both come to hand out at once. 3. The
-/// one in the file was looked at first, had no room in memory, and the take was refused.
+/// Crash story: 1. A take waits on two queues, of which one has its next message in a file. 2. Both get something to
+/// hand out at once. 3. The one in the file was looked at first, had no room in memory, and the take was refused.
 #[test]
 fn a_take_that_waits_passes_over_queues_whose_next_message_has_no_room_in_memory() {
     let (_disk, mut store, _) = crammed();
@@ -294,8 +295,8 @@ fn a_take_that_waits_passes_over_queues_whose_next_message_has_no_room_in_memory
     assert_eq!(bodies, [b"in memory"]);
 }
 
-/// Crash story: of each file one message is leased for long, and all others are gone. 1. A checkpoint keeps the file of a
-/// leased message, since it has its body. 2. So all files stayed, whole.
+/// Crash story: of each file one message is leased for long, and all others are gone. 1. A checkpoint keeps the file of
+/// a leased message, since it has its body. 2. So all files stayed, whole.
 #[test]
 fn a_few_leased_messages_do_not_keep_all_files() {
     let mut store = open();
@@ -316,7 +317,7 @@ fn a_few_leased_messages_do_not_keep_all_files() {
         }
         store.advance(1);
     }
-    // Others come and go, so that messages are written now and then.
+    // Others come and go, so that messages are written from time to time.
     for _ in 0..20 {
         put_far(&mut store, "far", 100);
         let engine = store.engine.clone();
@@ -331,8 +332,8 @@ fn a_few_leased_messages_do_not_keep_all_files() {
     }
 }
 
-/// Crash story: bodies are so large that few messages make a file. 1. Files of few messages counted as small, however long they
-/// are, and many of them were written anew together. 2. What came of it had few messages too.
+/// Crash story: bodies are so large that few messages make a file. 1. Files of few messages counted as small, however
+/// long they are, and many of them were rewritten together. 2. The resulting files had few messages too.
 #[test]
 fn files_of_few_large_messages_are_not_small() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -351,8 +352,8 @@ fn files_of_few_large_messages_are_not_small() {
     assert!(due_bytes <= bytes + bytes / 10, "{due_bytes} bytes were written of {bytes}");
 }
 
-/// Crash story: messages with large bodies are cancelled. 1. What is gone of files counted by messages, and a generation of
-/// them may stay. 2. That is as much as it is for small ones, and a thousand times the bytes.
+/// Crash story: messages with large bodies are cancelled. 1. The settled part of files was counted in messages, and a
+/// generation of them may stay. 2. That is the same number as for small ones, and a thousand times the bytes.
 #[test]
 fn the_room_of_a_few_large_messages_comes_back() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -373,7 +374,8 @@ fn the_room_of_a_few_large_messages_comes_back() {
     assert!(used <= 3 * (4 << 20), "{used} bytes are used, and nothing is there: {:?}", engine.counters());
 }
 
-/// A body is written to the journal, to the file to which its message is retired, and to another when most beside it is gone.
+/// A body is written to the journal, to the file to which its message is flushed, and to another when most of that file
+/// is gone.
 #[test]
 fn a_body_that_is_moved_has_been_written_once_more() {
     let mut store = open();

@@ -8,8 +8,8 @@ use dwell_time::ManualClock;
 
 use crate::support::{Driven, options, queue, start};
 
-/// Buries messages in another order than that of their ids, all at one instant and others a millisecond later; the ids in
-/// the order of deaths.
+/// Buries messages in another order than that of their ids, all at one instant and others a millisecond later; returns
+/// the ids in the order of deaths.
 fn bury(store: &mut Driven) -> Vec<MessageId> {
     for at in 0..12 {
         store.put(Put::new(queue("q"), format!("body {at}"))).unwrap();

@@ -1,5 +1,5 @@
-//! The engine keeps the contract: on a disk in memory, on real files, and with next to no memory, so that most
-//! messages lie in due files most of the time.
+//! The engine keeps the contract: on a disk in memory, on real files, and with almost no memory, so that most messages
+//! are in due files most of the time.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use dwell_time::{Clock, ManualClock};
 use crate::mortal::MortalDisk;
 use crate::support::start;
 
-/// Where an engine lives, and how its process dies.
+/// The place of an engine, and the way its process dies.
 trait Home: Send {
     fn dir(&self) -> PathBuf;
 
-    /// The disk of the next life.
+    /// The disk of the next process.
     fn disk(&mut self) -> Arc<dyn Disk>;
 
-    /// From now on nothing of this life reaches the disk.
+    /// From now on nothing of this process reaches the disk.
     fn kill(&mut self);
 }
 
@@ -49,7 +49,7 @@ impl<H: Home> EngineHarness<H> {
 fn open(home: &mut impl Home, clock: &ManualClock, limits: Limits, memory_limit: u64) -> Engine {
     let options = Options {
         limits,
-        // Short, so that segments come and go within a test.
+        // Short, so that segments are begun and removed within a test.
         segment_bytes: 8 * 1024,
         low_water_bytes: Some(0),
         memory_limit,
@@ -80,7 +80,7 @@ impl<H: Home> Harness for EngineHarness<H> {
         true
     }
 
-    /// Messages that died in tables are read for it, some of them in a turn.
+    /// False with little memory: messages that died in tables are then read for it, a few per turn.
     fn shows_retention_at_once(&self) -> bool {
         self.memory_limit > Options::MIN_MEMORY_LIMIT
     }
@@ -191,7 +191,7 @@ mod on_files {
     }
 }
 
-/// Eight messages in memory, and a retirement after each four that change.
+/// Eight messages in memory, and a flush after each four that change.
 mod tiny {
     use super::*;
 

@@ -1,11 +1,11 @@
-//! The crash matrix: a mixed run, crashed at each change of the disk, with what was not synced dropped, torn or
-//! kept. What was answered holds; nothing is early; no message has two receipts.
+//! The crash matrix: a mixed run, crashed at each change of the disk, with unsynced data dropped, torn or kept. What
+//! was answered holds; nothing is early; no message has two receipts.
 //!
-//! The same run is made without a crash first, and what it shows after each step is written down. After a
-//! crash in step *f*, all messages and settings must stand as they stood together after one step since the last sync
-//! that was answered, with the time that has passed; after the death of the process alone, as they stood after the
-//! last step that was answered, or after *f*. Together, since a batch is kept whole or not at all: of a message that
-//! replaces another, never one half.
+//! The same run is made without a crash first, and its state after each step is recorded. After a crash in step *f*,
+//! all messages and settings must be together in the state after one step since the last sync that was answered, with
+//! the time that has passed; after the death of the process alone, in the state after the last step that was answered,
+//! or after *f*. Together, since a batch is kept whole or not at all: of a message that replaces another, never one
+//! half.
 
 mod retention;
 mod workload;
@@ -26,7 +26,7 @@ use dwell_time::{Clock, ManualClock};
 use self::workload::Workload;
 use crate::support::{Driven, options, queue, start};
 
-/// What a store shows at some moment: its messages, and the settings that queues have of their own.
+/// The state of a store at some moment: its messages, and the settings that queues have.
 #[derive(Clone, Default, PartialEq)]
 struct Shown {
     messages: BTreeMap<Number, Message>,
@@ -45,10 +45,10 @@ fn show(store: &mut Driven) -> Shown {
 /// A run without a crash.
 struct Reference {
     shown: Vec<Shown>,
-    /// Whether a step changed something and was answered with the promise that it is durable. What came before it
-    /// is durable then as well.
+    /// Whether a step changed something and was answered with the promise that it is durable. Everything before it is
+    /// then durable as well.
     promised: Vec<bool>,
-    /// Messages that replaced another: in which step, the other, and the new one.
+    /// Messages that replaced another: the step, the other, and the new one.
     replaced: Vec<(usize, MessageId, Number)>,
     /// Changes of the disk up to the end.
     changes: u64,
@@ -57,17 +57,17 @@ struct Reference {
 
 const STEPS: usize = 120;
 
-/// What is wrong on purpose, for the checks to find.
+/// A deliberate fault, for the checks to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Nothing,
-    /// The disk says that it has synced, and has not.
+    /// The disk reports that it has synced, and has not.
     SyncsLie,
     /// Of a message that replaced another, one half is kept.
     TornReplace(Torn),
 }
 
-/// Which half.
+/// The half that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Torn {
     /// The old message is gone and the new one is not there.
@@ -76,11 +76,11 @@ enum Torn {
     Both,
 }
 
-/// So much memory that nothing is retired, and so little that most of it is.
+/// So much memory that nothing is flushed, and so little that most of it is.
 const AMPLE: u64 = u64::MAX;
 const TINY: u64 = Options::MIN_MEMORY_LIMIT;
 
-/// A store with short segments and so much memory.
+/// Options for a store with short segments and this memory limit.
 fn small(disk: &MemoryDisk, clock: &ManualClock, memory_limit: u64) -> Options {
     Options { segment_bytes: 4 * 1024, memory_limit, ..options(disk, clock) }
 }
@@ -112,7 +112,7 @@ fn reference(seed: u64, memory_limit: u64) -> Reference {
     Reference { shown, promised, replaced: work.replaced, changes: disk.changes(), memory_limit }
 }
 
-/// Runs until the power fails at a change of the disk, and looks at what is there afterwards.
+/// Runs until the power fails at a change of the disk, and checks the state afterwards.
 fn crash_at(
     reference: &Reference,
     seed: u64,
@@ -167,8 +167,8 @@ fn crash_at(
     check_service(&work, &found, &mut store)
 }
 
-/// Tears what was found at a message that replaced another in one of the steps that may have been lost; false if there
-/// is none.
+/// Tears the state at a message that replaced another in one of the steps that may have been lost; false if there is
+/// none.
 fn tear(reference: &Reference, steps: RangeInclusive<usize>, found: &mut Shown, torn: Torn) -> bool {
     let lost = reference.replaced.iter().find(|(step, ..)| steps.contains(step) && step > steps.start());
     let Some((step, old, new)) = lost else { return false };
@@ -188,12 +188,12 @@ fn tear(reference: &Reference, steps: RangeInclusive<usize>, found: &mut Shown, 
     }
 }
 
-/// What was there after a step, from 0 for the beginning.
+/// The state after a step, counted from 1; the initial state for 0.
 fn after(reference: &Reference, step: usize) -> Option<&Shown> {
     Some(&reference.shown[step.checked_sub(1)?])
 }
 
-/// Whether all that was found is what was shown after one and the same of `steps`.
+/// Checks that the state is that after a single one of `steps`.
 fn check_shown(
     reference: &Reference,
     steps: RangeInclusive<usize>,
@@ -228,14 +228,14 @@ fn check_shown(
     Err(format!("each by itself, but not together, as after one of the steps {steps:?}: {torn:#?}"))
 }
 
-/// What a store shows that has been opened `now` on what was shown before.
+/// The state of a store that is opened at `now` on a recorded state.
 fn opened(shown: Option<&Shown>, now: Now) -> Shown {
     let Some(Shown { messages, settings }) = shown else { return Shown::default() };
     let reopened = messages.iter().map(|(number, message)| (*number, reopened(message, now)));
     as_of(&Shown { messages: reopened.collect(), settings: settings.clone() }, now)
 }
 
-/// What was shown, without what a restart changes, and without pauses that have ended.
+/// The state without what a restart changes, and without pauses that have ended.
 fn as_of(shown: &Shown, now: Now) -> Shown {
     let messages = shown.messages.iter().map(|(number, message)| (*number, normal(message, now)));
     let settings = shown.settings.iter().map(|(name, own)| {
@@ -248,7 +248,7 @@ fn as_of(shown: &Shown, now: Now) -> Shown {
     Shown { messages: messages.collect(), settings: settings.filter(|(_, own)| !own.is_empty()).collect() }
 }
 
-/// A message as it stands once the process that it was bound to is gone, and time has passed.
+/// A message after the process that it was bound to has ended, and time has passed.
 fn reopened(message: &Message, now: Now) -> Message {
     let settings = Settings::default();
     let rules = Rules::of(message.id, message.max_attempts, &settings);
@@ -256,7 +256,7 @@ fn reopened(message: &Message, now: Now) -> Message {
     Message { standing: unbound, ..message.clone() }
 }
 
-/// Without what a restart changes: the monotonic deadline, and when time was seen to act.
+/// Without what a restart changes: the monotonic deadline, and the time of a death, which may be noticed later.
 fn normal(message: &Message, now: Now) -> Message {
     let mut message = message.clone();
     match &mut message.standing.state {
@@ -277,7 +277,7 @@ fn check_tokens(work: &Workload, safe: usize, store: &mut Driven) -> Result<(), 
     Ok(())
 }
 
-/// Nothing is early, no message has two receipts, no lease token and no number comes again.
+/// Nothing is early, no message has two receipts, no lease token and no number is reused.
 fn check_service(work: &Workload, found: &Shown, store: &mut Driven) -> Result<(), String> {
     let mut valid: BTreeMap<_, u32> = BTreeMap::new();
     for receipt in &work.receipts {
@@ -323,7 +323,7 @@ fn what_was_answered_survives_a_crash_at_many_changes_of_the_disk_with_little_me
     crash_everywhere(TINY, 4, stride(23));
 }
 
-/// With little memory there are many more changes, and each takes longer: so many are passed over, unless
+/// With little memory there are many more changes, and each takes longer: only every `changes`th one is tested, unless
 /// `DWELL_EVERY_CHANGE` is set.
 fn stride(changes: u64) -> u64 {
     if std::env::var_os("DWELL_EVERY_CHANGE").is_some() { 1 } else { changes }

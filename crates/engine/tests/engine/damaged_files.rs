@@ -1,4 +1,4 @@
-//! Due files that can not be read: what is moved out of others goes on.
+//! Due files that cannot be read: moving messages out of other files continues.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -28,8 +28,8 @@ fn files(disk: &MemoryDisk) -> BTreeSet<String> {
     disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("due-")).collect()
 }
 
-/// Crash story: 1. the files with the least in use can not be read. 2. Each retirement chooses them to be given up, moves
-/// nothing out of them, and has come to no others: the room of what is gone never comes back.
+/// Crash story: 1. The files with the least in use cannot be read. 2. Each flush chooses them to be given up, moves
+/// nothing out of them, and reaches no others: the space of settled messages is never freed.
 #[test]
 fn files_that_can_not_be_read_keep_no_others_from_being_given_up() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -69,7 +69,7 @@ fn a_queue_that_can_not_be_counted_is_nothing_to_the_listing_of_the_others() {
     store.rest();
     store.advance(610_000);
     store.disk.fail(Fault { calls: Calls::Reads, after: 0, times: u64::MAX, error: ErrorKind::Other });
-    // Where a block ends, or where one is at hand, nothing is read.
+    // At the end of a block, and in a cached block, nothing is read.
     let is_counted =
         |store: &mut Driven| ["bad", "worse"].iter().any(|name| store.run(engine.stats(queue(name))).is_ok());
     for seconds in 0.. {

@@ -1,4 +1,4 @@
-//! Runs that can not be read: they are made anew from due files, and meanwhile everybody else goes on.
+//! Runs that cannot be read: they are rebuilt from due files, while all other calls continue.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::support::{Driven, dir, options, queue, start};
 
 const DAY_MS: u64 = 86_400_000;
 
-/// About sixty messages are in memory.
+/// A store that keeps about sixty messages in memory.
 fn tiny() -> Driven {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let options = Options { memory_limit: 16 * 1024, ..options(&disk, &clock) };
@@ -36,7 +36,7 @@ fn put_all(store: &mut Driven, numbers: Range<usize>) {
     }
 }
 
-/// The longest file whose name begins so.
+/// The longest file whose name begins with `kind`.
 fn longest(disk: &MemoryDisk, kind: &str) -> PathBuf {
     let files = disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with(kind));
     let files = files.map(|name| dir().join(name));
@@ -48,7 +48,7 @@ fn by_key(store: &mut Driven, number: usize) -> dwell_store::Result<Message> {
     store.run(engine.get(queue("far"), vec![Target::Key(key(number))], false)).pop().unwrap()
 }
 
-/// All messages are found by key, by number and by id, and nobody gets the key of another.
+/// Checks that all messages are found by key, by number and by id, and that no message gets the key of another.
 fn assert_all_there(store: &mut Driven, count: usize) {
     let engine = store.engine.clone();
     for number in 0..count {
@@ -86,8 +86,8 @@ fn a_run_with_a_bad_block_is_made_anew_from_due_files_and_puts_go_on() {
     }
 }
 
-/// Crash story: a block of a run of keys can not be read, nor a block of a due file with messages whose keys it has. 1. The
-/// run is merged without the block. 2. Somebody puts a message with one of these keys, and now two have it.
+/// Crash story: a block of a run of keys cannot be read, nor a block of a due file with messages whose keys it has. 1.
+/// The run is merged without the block. 2. A caller puts a message with one of these keys, and now two have it.
 #[test]
 fn a_run_that_can_not_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on() {
     for kind in ["numbers-", "keys-"] {
@@ -96,7 +96,7 @@ fn a_run_that_can_not_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on
         let path = longest(&store.disk, kind);
         let file = path.file_name().unwrap().to_str().unwrap().to_owned();
         store.disk.rot_at(&path, 60);
-        // One of them in each due file: what is hidden may be of any.
+        // One in each due file: the hidden pairs may be of any file.
         for name in store.disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("due-")) {
             store.disk.rot_at(&dir().join(name), 100);
         }
@@ -120,7 +120,7 @@ fn a_run_that_can_not_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on
         }
         assert!((2..12).contains(&told.times), "it rests longer and longer: {told:?}");
         for number in 0..400 {
-            // Whoever has a key keeps it.
+            // Every message keeps its key.
             let refused = store.put(put(number)).unwrap_err();
             assert!(["key_taken", "unavailable"].contains(&refused.code()), "{kind}: {number}: {refused}");
         }
@@ -137,7 +137,7 @@ fn a_run_that_can_not_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on
     }
 }
 
-/// A call that meets damage is refused, and the next one is not: what it met was made anew meanwhile.
+/// A call that finds damage is refused, and the next one is not: the damaged run was rebuilt meanwhile.
 #[test]
 fn a_lookup_that_meets_a_bad_block_has_it_made_anew() {
     for kind in ["numbers-", "keys-"] {

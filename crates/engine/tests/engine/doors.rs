@@ -1,4 +1,4 @@
-//! A disk on which files can not be begun while a door is shut, or are refused.
+//! A disk on which files cannot be created while a door is shut, or are refused.
 
 use std::io;
 use std::path::Path;
@@ -9,13 +9,13 @@ use dwell_engine::disk::{Disk, DiskFile, DiskLock, MemoryDisk};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
     Open,
-    /// Who comes waits.
+    /// A thread that creates a file waits.
     Shut,
-    /// One goes through, and shuts it.
+    /// One thread passes, and shuts the door.
     OnceOpen,
-    /// Who comes is refused.
+    /// A thread that creates a file gets an error.
     Barred,
-    /// Who comes is lost, once: a thread panics, and leaves what it has begun.
+    /// Once, a thread that creates a file panics, and leaves the file that it has begun.
     Trapped,
 }
 

@@ -1,4 +1,4 @@
-//! Messages that expire while they lie in due files alone: many at one instant, and where some of it can not be read.
+//! Messages that expire while they are in due files alone: many at one instant, and with unreadable parts.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::support::{Driven, dir, options, queue, start};
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
 const MANY: u64 = 5_000;
-/// So few expiries are looked at in a turn that more come to their time at once.
+/// A number of expiries per turn that is smaller than the number that expire at once.
 const FEW: usize = 100;
 
 /// A store that keeps about sixty messages in memory and looks at `expired_a_turn` expiries a turn.
@@ -73,7 +73,7 @@ fn poll<F: Future + ?Sized>(call: Pin<&mut F>) -> Option<F::Output> {
     }
 }
 
-/// Writes its name down when it is woken.
+/// Records its name when it is woken.
 struct Woken {
     name: &'static str,
     order: Arc<Mutex<Vec<&'static str>>>,
@@ -85,7 +85,7 @@ impl Wake for Woken {
     }
 }
 
-/// How many there are in a state, by the pages of a list.
+/// The number of messages in a state, by the pages of a list.
 fn listed(store: &mut Driven, name: &str, state: StateKind, page: usize) -> usize {
     let (engine, mut after, mut count): (_, Option<Cursor>, _) = (store.engine.clone(), None, 0);
     loop {
@@ -98,15 +98,15 @@ fn listed(store: &mut Driven, name: &str, state: StateKind, page: usize) -> usiz
     }
 }
 
-/// Crash story: 1. Many messages expire in a queue that drops what does, which takes many turns. 2. Stats, lists and purges of all other
-/// queues waited for the last of them.
+/// Crash story: 1. Many messages expire in a queue that drops expired messages, which takes many turns. 2. Stats, lists
+/// and purges of all other queues waited for the last of them.
 #[test]
 fn what_one_queue_drops_holds_up_no_calls_of_others() {
     let mut store = fresh(Options::default().expired_a_turn);
     let engine = store.engine.clone();
     let drops = vec![SettingChange::Set(Setting::OnExpiry(OnExpiry::Drop))];
     store.run(engine.configure(queue("drops"), drops)).unwrap();
-    // In turns, so that they lie in the same files.
+    // Alternately, so that they are in the same files.
     for _ in 0..20 {
         put_expiring(&mut store, "drops", MANY / 20);
         put_expiring(&mut store, "other", 5);
@@ -160,7 +160,7 @@ fn a_purge_after_an_opening_leaves_what_has_expired_and_nothing_else() {
     let engine = store.engine.clone();
     assert_eq!(store.run(engine.purge(queue("q"))), Ok(pending));
     assert_eq!(counts(&mut store, "q"), (0, over));
-    // And it stays so, whoever opens it next.
+    // The same holds after a restart.
     let mut store = reopened(store, 1_000);
     assert_eq!(counts(&mut store, "q"), (0, over));
 }
@@ -214,7 +214,7 @@ fn a_delete_as_the_first_call_takes_all_that_has_expired_and_nothing_of_other_qu
         let (disk, clock) = store.kill();
         disk.power_on(Crash::Drop);
         let mut store = small(disk, clock, FEW);
-        // Nor does anything of it come back when there is such a queue again.
+        // A new queue of that name brings none of them back.
         store.put(Put::new(queue("q"), "anew").after_ms(DAY_MS)).unwrap();
         assert_eq!((counts(&mut store, "q"), counts(&mut store, "other")), ((1, 0), (10, MANY)));
         let mut store = reopened(store, FEW);
@@ -267,7 +267,7 @@ fn a_list_says_that_more_follows_behind_what_has_expired() {
 fn a_peek_finds_what_is_scheduled_behind_what_has_expired() {
     let mut store = fresh(FEW);
     let over = start().after(2 * HOUR_MS).unwrap();
-    // By a clock that stood further on they were put to be due later than they expire by it.
+    // They are due a millisecond before they expire.
     let early =
         |i| Put { expires: Some(over), ..Put::new(queue("q"), format!("{i}")).after_ms(2 * HOUR_MS - 1) };
     put_all(&mut store, (0..MANY).map(early).collect());
@@ -304,7 +304,7 @@ fn a_clock_that_steps_back_brings_nothing_to_life_that_had_expired() {
         put_expiring(&mut store, "q", MANY);
         put_lasting(&mut store, "q", 5);
         store.clock.advance(2 * HOUR_MS);
-        // Any call has seen how late it is.
+        // Any call records the latest time.
         let engine = store.engine.clone();
         store.run(engine.stats(queue("none"))).unwrap_err();
         if reopens {
@@ -317,7 +317,7 @@ fn a_clock_that_steps_back_brings_nothing_to_life_that_had_expired() {
         let mut store = reopened(store, FEW);
         let (_, dead) = counts(&mut store, "q");
         assert_eq!(dead, MANY, "nor does an opening");
-        // What was put after the step expires by the clock as it is now.
+        // What was put after the step expires by the present clock.
         let expires = start().after(HOUR_MS + 60_000).unwrap();
         let late = Put { expires: Some(expires), ..Put::new(queue("late"), "late") };
         store.put(late).unwrap();
@@ -345,7 +345,7 @@ fn what_has_died_by_its_expiry_leaves_memory() {
     let counters = store.engine.counters();
     assert!(counters.resident <= LIMIT / 224, "{counters:?}");
     assert_eq!(counters.resident + counters.cold, 2_000);
-    // Nor do those that were in memory when they died, again and again.
+    // Nor do those stay in memory that were there when they died, round after round.
     for round in 1..=8 {
         let expires = store.now().after(HOUR_MS).unwrap();
         let puts = (0..150).map(|i| Put {
@@ -363,13 +363,13 @@ fn what_has_died_by_its_expiry_leaves_memory() {
         let counters = store.engine.counters();
         assert!(counters.resident <= LIMIT / 224, "round {round}: {counters:?}");
     }
-    // Those that expired while they were in memory have left it too, in a queue that nobody asks for.
+    // Those that expired while they were in memory have left it too, in a queue that no call names.
     put_lasting(&mut store, "far", 2_000);
     let counters = store.engine.counters();
     assert!(counters.resident <= LIMIT / 224, "{counters:?}");
 }
 
-/// A take over many times what memory holds: nothing of what has expired comes into memory, and the batches stay small.
+/// A take over many times what memory holds: no expired message becomes resident, and the batches stay small.
 #[test]
 fn a_take_over_many_that_have_expired_hands_out_the_first_that_lives() {
     let mut store = fresh(64);
@@ -426,7 +426,7 @@ fn a_kill_in_the_middle_changes_nothing() {
     assert_eq!(counts(&mut store, "q"), (0, MANY));
 }
 
-/// Dead ones that stay, many more than a turn looks at, hide nothing that expires after them.
+/// Dead messages that stay, many more than a turn looks at, hide nothing that expires after them.
 #[test]
 fn what_expires_is_found_behind_many_that_have_died_long_ago() {
     let mut store = fresh(16);
@@ -466,12 +466,12 @@ fn what_has_expired_is_found_by_its_id_and_its_key_is_free() {
     assert_eq!(counts(&mut store, "q"), (1, 1));
 }
 
-/// So many of a queue expire.
+/// The number of expiring messages per queue.
 const COUNT: u64 = 60;
 const KEY: &str = "a key like no other";
 
-/// A store that keeps about sixty messages in memory. In `q` and in `other` some expire after two hours, one of those in
-/// `q` has a key; they lie in due files alone.
+/// A store that keeps about sixty messages in memory. In `q` and in `other` some expire after two hours, one of those
+/// in `q` has a key; they are in due files alone.
 fn filled() -> Driven {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let options = Options { memory_limit: 16 * 1024, ..options(&disk, &clock) };
@@ -504,7 +504,7 @@ fn keyed(disk: &MemoryDisk) -> PathBuf {
     found.next().expect("the message was retired")
 }
 
-/// Where its chunk of expiries lies: behind its checksum and its length it begins with the first of them, a varint.
+/// The place of its chunk of expiries: behind checksum and length it begins with the first expiry, a varint.
 fn chunk(disk: &MemoryDisk) -> (PathBuf, u64) {
     let path = keyed(disk);
     let (mut left, mut varint) = (start().after(2 * HOUR_MS).unwrap().as_ms(), Vec::new());
@@ -518,7 +518,7 @@ fn chunk(disk: &MemoryDisk) -> (PathBuf, u64) {
     (path, at.expect("some of it expires") as u64)
 }
 
-/// The codes of what all calls say that sweep `q`.
+/// The error codes of all calls that sweep `q`.
 fn sweeps(store: &mut Driven) -> Vec<&'static str> {
     let engine = store.engine.clone();
     let mut said = vec![store.run(engine.purge(queue("q"))).map(drop)];
@@ -543,7 +543,7 @@ fn a_rotten_place_keeps_nothing_else_from_expiring_and_is_not_read_by_each_call(
         store.run(engine.stats(queue("none"))).unwrap_err();
         store.engine.counters().disk.reads
     };
-    // What has expired is retired again meanwhile.
+    // The expired messages are flushed again meanwhile.
     (0..200).for_each(|_| _ = call(&mut store));
     let before = call(&mut store);
     (0..50).for_each(|_| _ = call(&mut store));
@@ -601,7 +601,7 @@ fn a_queue_that_can_not_be_swept_can_be_deleted() {
     assert_eq!(store.run(engine.purge(queue("q"))), Ok(0));
 }
 
-/// Each byte of a file in turn, or nearly: blocks, expiries, and what is in memory while the file is open.
+/// Damage to each byte of a file in turn, or nearly: blocks, expiries, and what is in memory while the file is open.
 #[test]
 fn wherever_a_file_is_rotten_all_expire_or_the_queue_is_not_swept() {
     let mut refused = 0;
@@ -630,7 +630,7 @@ fn wherever_a_file_is_rotten_all_expire_or_the_queue_is_not_swept() {
     assert!(refused > 5, "{refused}");
 }
 
-/// Its messages are dead, whether anybody can read them or not.
+/// Its messages are dead, whether they can be read or not.
 #[test]
 fn a_rotten_block_is_no_reason_to_live() {
     let mut store = filled();
@@ -645,7 +645,7 @@ fn a_rotten_block_is_no_reason_to_live() {
     assert_eq!(store.run(engine.discard(queue("q"), Selection::All)).unwrap().done, COUNT);
 }
 
-/// What a caller asks for.
+/// A caller's request.
 type Ask = fn(Engine) -> Pin<Box<dyn Future<Output = Result<usize, Error>>>>;
 
 const ASKS: [(&str, Ask); 4] = [
@@ -668,9 +668,9 @@ const ASKS: [(&str, Ask); 4] = [
     }),
 ];
 
-/// Crash story: a million messages expire at one instant. 1. Sixteen reads fail, since the process has too many files open, and
-/// all that has expired is set aside. 2. Reads work again, and somebody takes. 3. He makes each one resident, and each is
-/// recorded to be dead: all in one turn.
+/// Crash story: a million messages expire at one instant. 1. Sixteen reads fail, since the process has too many files
+/// open, and all that has expired is set aside. 2. Reads work again, and a caller takes. 3. The take makes each message
+/// resident, and each is recorded to be dead: all in one turn.
 #[test]
 fn who_asks_after_reads_that_failed_lets_few_expire_in_a_turn() {
     for (what, ask) in ASKS {
@@ -714,8 +714,9 @@ fn who_asks_after_reads_that_failed_lets_few_expire_in_a_turn() {
     }
 }
 
-/// Crash story: 1. Thousands have expired of a queue that drops what does. 2. Before they are come to, another queue changes what
-/// becomes of its own, and all files are ripened. 3. What has expired by a file's ripeness dies: the thousands are dead, for good.
+/// Crash story: 1. Thousands have expired in a queue that drops expired messages. 2. Before they are processed, another
+/// queue changes its setting for expired messages, and all files are ripened. 3. What has expired by a file's ripeness
+/// dies: the thousands are dead, for good.
 #[test]
 fn what_a_queue_drops_is_gone_though_another_changes_what_becomes_of_its_own() {
     let mut store = fresh(FEW);
@@ -732,8 +733,8 @@ fn what_a_queue_drops_is_gone_though_another_changes_what_becomes_of_its_own() {
     assert_eq!(counts(&mut store, "other"), (0, 0));
 }
 
-/// Crash story: 1. messages that are dead go into due files, and a run says which had which key. 2. Runs of keys are merged, and those of
-/// the dead are left out. 3. Support asks for an order by its number, and no dead message had it.
+/// Crash story: 1. Dead messages go into due files, and a run has the keys that they had. 2. Runs of keys are merged,
+/// and the pairs of the dead are left out. 3. Support searches for an order by its number, and no dead message had it.
 #[test]
 fn dead_messages_are_found_by_key_when_runs_were_merged() {
     const BATCHES: u64 = 60;
@@ -746,7 +747,7 @@ fn dead_messages_are_found_by_key_when_runs_were_merged() {
             |i| Put { expires: Some(expires), ..Put::new(queue("q"), format!("{i}")).key(key(batch, i)) };
         put_all(&mut store, (0..40).map(put).collect());
         store.clock.advance(1_000);
-        // They die in memory, and are written as what they are then.
+        // They die in memory, and are written as dead.
         assert_eq!(counts(&mut store, "q"), (0, 40 * (batch + 1)));
         put_lasting(&mut store, "other", 40);
     }

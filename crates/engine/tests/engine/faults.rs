@@ -1,4 +1,4 @@
-//! Disks that break and run full.
+//! Disks that fail and become full.
 
 use std::io::ErrorKind;
 
@@ -22,7 +22,7 @@ fn a_failed_sync_or_write_is_never_repeated_and_only_reopening_helps() {
         let error = store.put(Put::new(queue("q"), "unknown")).unwrap_err();
         assert_eq!(error.code(), "outcome_unknown");
         assert!(!error.is_retryable() && error.needs_reopen());
-        // The disk is well again, but what it holds is not known.
+        // The disk works again, but what it holds is not known.
         let engine = store.engine.clone();
         let refused = store.put(Put::new(queue("q"), "refused")).unwrap_err();
         assert!(refused.code() == "unavailable" && refused.needs_reopen(), "{refused}");
@@ -86,7 +86,7 @@ fn a_write_that_finds_no_room_loses_nothing_and_goes_on_when_there_is_some() {
         let mut store = store.reopen();
         assert_eq!(bodies(&mut store), expected, "no room at write {after}");
     }
-    // All but those that began a new segment, which the old one stood in for.
+    // All but those that began a new segment, for which the old one was used further.
     assert!((50..writes).contains(&waits), "{waits} of {writes}");
 }
 
@@ -173,7 +173,7 @@ fn a_disk_that_fails_while_opening_is_an_error_and_changes_no_message() {
             let copy = disk.copied();
             fail(&copy, Calls::Changes, after, error);
             match Driven::open(copy.clone(), clock.clone(), options(&copy, &clock)) {
-                // Room could not be set aside or given back: no reason not to open.
+                // Space could not be reserved or released: no reason not to open.
                 Ok(_) => assert!(error == ErrorKind::StorageFull || after + 2 >= opens, "{after} of {opens}"),
                 Err(OpenError::DiskFull { .. }) => assert_eq!(error, ErrorKind::StorageFull),
                 Err(OpenError::Unwritable { .. }) => assert_eq!(error, ErrorKind::PermissionDenied),
@@ -199,7 +199,7 @@ fn what_a_failed_sync_left_in_memory_is_answered_only_when_it_is_on_the_disk() {
     store.disk.lose_syncs(0, 1, None);
     assert_eq!(store.put(repeatable("unknown")).unwrap_err().code(), "outcome_unknown");
     let (disk, clock) = store.kill();
-    // The process ends, and the machine goes on with what it has in memory.
+    // The process ends, and the machine keeps what it has in memory.
     disk.power_on(Crash::Keep);
     let mut store = Driven::on(disk, clock);
     let answer = store.put(repeatable("unknown")).unwrap();
@@ -242,12 +242,12 @@ fn whichever_sync_fails_and_leaves_its_pages_clean_nothing_answered_is_lost() {
             if answered.len() == puts.len() && refused.is_none() {
                 break;
             }
-            // Had the sync been that of a batch, nobody would know what became of it.
+            // Had the sync been that of a batch, its outcome would be unknown.
             begun += u64::from(
                 answered.len() == puts.len() && refused.is_some_and(|error| error.code() == "unavailable"),
             );
         }
-        // A life in which nothing is written but what an opening writes.
+        // A process that writes only what an opening writes.
         disk.heal();
         drop(open().unwrap().kill());
         disk.power_on(Crash::Drop);
@@ -278,7 +278,7 @@ fn where_no_file_can_be_made_the_journal_grows_and_what_reaches_its_limit_is_ref
     assert_eq!(error.code(), "disk_full");
     assert!(error.is_retryable() && answers.len() > 10, "{error}, {} answered", answers.len());
     assert!(store.put(Put::new(queue("q"), "short")).is_ok(), "what has room is taken");
-    // All else goes on, also behind the limit.
+    // All other calls continue, also beyond the limit.
     for round in 0..3 {
         let engine = store.engine.clone();
         let taken = store.take(Take::from(queue("q")).max(100)).unwrap();
@@ -329,7 +329,7 @@ fn settings_as_long_as_a_segment_begin_none_each_turn() {
     assert_eq!(store.numbers().len(), 51);
 }
 
-/// Drops a call of somebody else when it is woken.
+/// Drops a call of another caller when it is woken.
 #[derive(Default)]
 struct Drops(std::sync::Mutex<Option<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>>>);
 
@@ -345,7 +345,7 @@ fn what_nobody_received_in_the_turn_that_closes_goes_back_without_an_attempt() {
     let mut store = Driven::new();
     let engine = store.engine.clone();
     let put = store.put(Put::new(queue("q"), "body")).unwrap();
-    // The take is answered and its caller is gone by then: it goes when the put before it is answered.
+    // The take is answered and its caller is gone by then: it is dropped when the put before it is answered.
     let drops = std::sync::Arc::new(Drops::default());
     let waker = std::task::Waker::from(std::sync::Arc::clone(&drops));
     let mut other = Box::pin({
@@ -389,7 +389,7 @@ fn a_half_made_segment_that_can_not_be_removed_yet_is_removed_before_anything_is
     for (removes, syncs) in [(3, 0), (0, 2), (2, 2)] {
         let mut store = Driven::new();
         let mut stored = Vec::new();
-        // As file systems that copy on write do: without room, nothing can be removed either.
+        // As on file systems that copy on write: without space, nothing can be removed either.
         let full = |calls, after, times| Fault { calls, after, times, error: ErrorKind::StorageFull };
         for i in 0..40 {
             if i == 18 {
@@ -470,7 +470,7 @@ fn no_call_has_so_many_items_that_its_batch_would_be_too_long() {
     let Err(refused) = open(Options::MAX_CALL_ITEMS + 1) else { panic!("it opens") };
     assert!(matches!(refused, OpenError::InvalidOption { option: "limits.batch", .. }), "{refused}");
     drop(open(Options::MAX_CALL_ITEMS).unwrap().close());
-    // Below it a call with more is refused before anything is written, and the store goes on.
+    // Below it, a call with more is refused before anything is written, and the store goes on.
     let mut store = open(100).unwrap();
     let engine = store.engine.clone();
     for _ in 0..150 {
@@ -490,7 +490,7 @@ fn no_call_has_so_many_items_that_its_batch_would_be_too_long() {
     }
 }
 
-/// No call comes to it where the limit is not made small: see the test above.
+/// No call reaches the limit unless it is made small: see the test above.
 #[test]
 fn a_batch_that_is_longer_than_one_can_be_is_refused_and_nothing_panics() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -511,8 +511,9 @@ fn a_batch_that_is_longer_than_one_can_be_is_refused_and_nothing_panics() {
     assert_eq!(Driven::on(disk, clock).numbers().len(), 150);
 }
 
-/// Crash story: 1. so many files may be open, and others are used more than the segment that is written: it is closed. 2. It can
-/// not be opened again just then. 3. The write that needed it is taken for one that failed, and the store serves no more.
+/// Crash story: 1. The number of open files is bounded, and others are used more than the segment being written: it is
+/// closed. 2. It cannot be opened again just then. 3. The write that needed it counts as failed, and the store accepts
+/// nothing more.
 #[test]
 fn the_segment_that_is_written_needs_no_opening() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -544,8 +545,9 @@ fn due_files(disk: &MemoryDisk) -> Vec<String> {
     names.into_iter().filter(|name| name.starts_with("due-")).collect()
 }
 
-/// Crash story: 1. a retirement has written anew what is left of some due files, and these are to go. 2. The disk is full just
-/// then, and an ack waits for room. 3. Nothing else is done while it waits: the files stay, and with them the full disk.
+/// Crash story: 1. A flush has rewritten what is left of some due files, and these are to be removed. 2. The disk is
+/// full just then, and an ack waits for room. 3. Nothing else is done while it waits: the files stay, and with them the
+/// full disk.
 #[test]
 fn the_files_that_a_retirement_has_made_needless_go_while_a_batch_waits_for_room() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -556,7 +558,7 @@ fn the_files_that_a_retirement_has_made_needless_go_while_a_batch_waits_for_room
     let ids: Vec<_> = (0..2_000).map(|i| store.put(far(i)).unwrap().id).collect();
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let (mut checkpoints, mut was_freed) = (engine.counters().checkpoints, false);
-    // What is left of each file is written anew when most of it is gone.
+    // What is left of each file is rewritten when most of it is gone.
     for (i, id) in ids.into_iter().enumerate().filter(|(i, _)| i % 10 > 0) {
         let mut cancel = std::pin::pin!(engine.cancel(queue("q"), vec![dwell_store::Target::Id(id)]));
         while cancel.as_mut().poll(&mut context).is_pending() {
@@ -591,9 +593,9 @@ fn long_setting() -> dwell_model::SettingChange {
     ))
 }
 
-/// Crash story: 1. queues have more settings than the low-water mark has bytes, and the disk has little room. 2. Retirements begin
-/// early then, for so many bytes of the journal. 3. Each begins a segment that has as many at once, its settings, and so the
-/// next is due when it is over, though nothing is left to be retired.
+/// Crash story: 1. Queues have more settings than the low-water mark has bytes, and the disk has little room. 2.
+/// Flushes then begin early, after a smaller number of bytes of the journal. 3. Each begins a segment whose settings
+/// alone reach that number, and so the next is due when it is over, although nothing is left to be flushed.
 #[test]
 fn settings_alone_are_worth_no_retirement_however_little_room_there_is() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -616,7 +618,7 @@ fn settings_alone_are_worth_no_retirement_however_little_room_there_is() {
             }
             let engine = store.engine.clone();
             store.disk.set_capacity(Some(store.disk.used() + 40 * 1024));
-            // It is looked how much room there is.
+            // The free space is checked.
             drop(store.put(Put::new(queue("q"), vec![7; 1_000]).after_ms(86_400_000)));
             for _ in 0..100 {
                 store.run(engine.queues(None, 1)).unwrap();
@@ -632,8 +634,8 @@ fn settings_alone_are_worth_no_retirement_however_little_room_there_is() {
     }
 }
 
-/// Crash story: 1. a put is refused for want of room, and each segment that can go is worth a new one. 2. There is room again,
-/// and nothing is put: that was never noticed.
+/// Crash story: 1. A put is refused for lack of space, and each segment that can be removed is worth a new one. 2.
+/// There is space again, and nothing is put: that was never noticed.
 #[test]
 fn room_that_came_back_is_noticed_though_nothing_is_put() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -649,7 +651,7 @@ fn room_that_came_back_is_noticed_though_nothing_is_put() {
     assert_eq!(refused.code(), "disk_full");
     store.disk.set_capacity(None);
     store.run(engine.stats(queue("q"))).unwrap();
-    // Now the first segment can go, which alone is worth no new one.
+    // Now the first segment can be removed, which alone is worth no new one.
     let taken = store.take(Take::from(queue("q")).max(100)).unwrap();
     let acks =
         taken.into_iter().map(|taken| Settle { receipt: taken.receipt, action: Action::Ack }).collect();

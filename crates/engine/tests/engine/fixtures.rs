@@ -1,9 +1,9 @@
-//! Data directories that released versions wrote are read, for ever.
+//! Data directories that released versions wrote stay readable forever.
 //!
-//! When a format is released, or a record is written with new fields, its name goes into `FIXTURES`, and
+//! When a format is released, or a record is written with new fields, its name is added to `FIXTURES`, and
 //! `DWELL_WRITE_FIXTURE=1 cargo test -p dwell-engine --test engine -- --ignored fixtures::write` writes
-//! `tests/fixtures/<name>`; it never writes over one. `expected.txt` is what this test prints: it changes when messages get
-//! a new attribute, the data beside it never.
+//! `tests/fixtures/<name>`; it never overwrites one. `expected.txt` is the output of this test: it changes when
+//! messages get a new attribute, the data beside it never.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,14 +17,14 @@ use dwell_time::ManualClock;
 
 use crate::support::{Driven, dir, options, queue, start};
 
-/// Each format, and what came into it without a new version, the newest last.
+/// Each format, and each addition to it without a new version, the newest last.
 const FIXTURES: [&str; 3] = ["v1", "v2", "v2-short-leases"];
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
-/// Everything that a directory holds, as text.
+/// The contents of a directory, as text.
 fn describe(store: &mut Driven) -> String {
     let engine = store.engine.clone();
     let mut text = String::new();
@@ -43,11 +43,11 @@ fn describe(store: &mut Driven) -> String {
     text
 }
 
-/// Something of every kind that a journal may hold, over several segments and two incarnations.
+/// Records of every kind that a journal may have, over several segments and two incarnations.
 fn write_all_kinds() -> (MemoryDisk, ManualClock) {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let open = |disk: &MemoryDisk| {
-        // So little memory that much of it lies in due files.
+        // So little memory that much of it is in due files.
         let memory_limit = Options::MIN_MEMORY_LIMIT;
         let options = Options { segment_bytes: 4096, memory_limit, ..options(disk, &clock) };
         Driven::open(disk.clone(), clock.clone(), options).unwrap()
@@ -116,7 +116,7 @@ fn write_all_kinds() -> (MemoryDisk, ManualClock) {
     (disk, clock)
 }
 
-/// A clock that reads what it read when the fixture was written.
+/// A clock with the time at which the fixture was written.
 fn clock() -> ManualClock {
     ManualClock::new(start().after(2_000).unwrap())
 }
@@ -157,7 +157,7 @@ fn every_format_that_was_released_is_read_as_it_was_meant() {
         assert!(store.engine.report().was_closed && store.engine.report().cuts.is_empty());
         let expected = fs::read_to_string(from.join("expected.txt")).unwrap();
         assert_eq!(describe(&mut store), expected, "{name}");
-        // What is remembered besides: tokens, and which numbers were given.
+        // Other state: tokens, and which numbers were given.
         let put = Put::new(queue("orders"), "all attributes, ünïcode").key("заказ 7".parse().unwrap());
         let put = put.token("token-1".parse().unwrap());
         let highest = store.numbers().into_iter().max().unwrap();

@@ -1,4 +1,5 @@
-//! Leases that run out together, messages that expire together, and leases that end with the process: their records come in batches that are no longer than usual.
+//! Leases that run out together, messages that expire together, and leases that end with the process: their records
+//! come in batches that are no longer than usual.
 
 use std::future::Future;
 use std::io;
@@ -15,10 +16,10 @@ use dwell_time::ManualClock;
 use crate::support::{Driven, options, queue, start};
 
 const LEASED: usize = 3_000;
-/// What all those records take, in batches of a slice of leases each and one besides.
+/// The number of batches of all those records, a slice of leases each, and one more.
 const BATCHES: u64 = 11;
 
-/// Settings of a store that holds them all.
+/// Options of a store that holds them all.
 fn roomy(disk: &MemoryDisk, clock: &ManualClock) -> Options {
     Options { segment_bytes: 64 * 1024 * 1024, ..options(disk, clock) }
 }
@@ -40,7 +41,7 @@ fn with_errors(queues: &[QueueName], put: impl Fn(QueueName) -> Put) -> Driven {
     store
 }
 
-/// The same, and all messages are leased for so long.
+/// The same, with all messages leased for `lease_ms`.
 fn with_leased(queues: &[QueueName], lease_ms: u64) -> Driven {
     let mut store = with_errors(queues, |queue| Put::new(queue, "x"));
     let all = Take::from_all(queues.iter().cloned()).max(LEASED).lease_ms(lease_ms);
@@ -155,7 +156,7 @@ fn thousands_of_messages_that_expire_together_are_many_batches_and_not_one() {
     assert!(store.take(Take::from(queue("q"))).unwrap().is_empty());
 }
 
-/// How many of [`LEASED`] messages are ready, and how many attempts and takes each has behind it.
+/// The number of [`LEASED`] messages that are ready, and the attempts and takes that each has spent.
 fn freed(store: &mut Driven) -> (usize, Vec<(u32, u32)>) {
     let mut all = store.dump();
     all.retain(|message| message.queue != queue("other"));
@@ -180,7 +181,7 @@ fn leases_that_end_with_the_process_are_freed_in_batches_no_longer_than_usual() 
     assert_eq!(freed(&mut store), (LEASED, vec![(1, 2)]), "a close spends no attempt");
 
     assert_eq!(store.take(bound()).unwrap().len(), LEASED);
-    // An opening writes the tail anew that is not known to be synced: it is to be short.
+    // An opening rewrites the part of the tail that is not known to be synced: it has to be short.
     for _ in 0..2 {
         store.put(Put::new(queue("other"), "x").after_ms(1)).unwrap();
     }
@@ -208,7 +209,7 @@ fn a_disk_that_fails_while_leases_are_freed_does_not_keep_the_store_open() {
 
 type Taking = Pin<Box<dyn Future<Output = dwell_store::Result<Vec<Delivery>>> + Send>>;
 
-/// Lets a take go when it is woken.
+/// Drops a take when it is woken.
 struct Drops(Mutex<Option<Taking>>);
 
 impl Wake for Drops {
@@ -237,7 +238,7 @@ fn a_take_that_is_dropped_while_leases_run_out_waits_no_more() {
     assert_eq!((stats.counts.ready, stats.waiting), (LEASED as u64, 0));
 }
 
-/// A store in which the leases of `b`, which is paused, have run out, and nobody has come to them.
+/// A store in which the leases of `b`, which is paused, have run out, and were not processed yet.
 fn with_lapsed() -> Driven {
     let mut store = with_leased(&[queue("b")], 60_000);
     let engine = store.engine.clone();

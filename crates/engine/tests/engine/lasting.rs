@@ -1,5 +1,5 @@
-//! What was answered lasts, and what was handed out is never handed out again: where one call is several batches, where a
-//! process that does not sync dies, where a backup is taken of a damaged store, where no file can be opened.
+//! What was answered lasts, and what was handed out is never handed out again: if one call is several batches, if a
+//! process that does not sync dies, if a backup is made of a damaged store, if no file can be opened.
 
 use std::future::Future as _;
 use std::io::ErrorKind;
@@ -15,7 +15,7 @@ use dwell_time::{Clock as _, ManualClock};
 
 use crate::support::{Driven, dir, options, queue, segment, start};
 
-/// More than one batch has bodies: the first sixteen are in a batch of their own.
+/// More than one batch has bodies: the first sixteen are in a separate batch.
 fn long_put() -> Vec<Put> {
     (0..20).map(|i| Put::new(queue("q"), vec![i; 1024 * 1024])).collect()
 }
@@ -35,8 +35,9 @@ fn has_all(store: &mut Driven, answers: &[dwell_store::Result<dwell_store::PutAn
     store.run(engine.locate(numbers)).into_iter().all(|found| found.unwrap().is_some())
 }
 
-/// Crash story: 1. a call puts 20 MiB, which are two batches. 2. The first finds no room, and waits for it. 3. The second is
-/// refused, and with it the call is answered: sixteen messages are put. 4. The process dies, and none of them is there.
+/// Crash story: 1. A call puts 20 MiB, which are two batches. 2. The first finds no room, and waits for it. 3. The
+/// second is refused, and with it the call is answered: sixteen messages are put. 4. The process dies, and none of them
+/// is there.
 #[test]
 fn a_put_of_several_batches_waits_with_the_first_that_finds_no_room() {
     let mut store = Driven::new();
@@ -60,7 +61,7 @@ fn a_put_of_several_batches_waits_with_the_first_that_finds_no_room() {
     assert!(has_all(&mut Driven::on(disk, clock), &answers));
 }
 
-/// The same where the sync of the first batch, or of the second, fails.
+/// The same if the sync of the first batch, or of the second, fails.
 #[test]
 fn a_put_of_several_batches_does_not_say_of_one_that_failed_that_it_was_put() {
     for fails in [0, 1] {
@@ -70,7 +71,7 @@ fn a_put_of_several_batches_does_not_say_of_one_that_failed_that_it_was_put() {
         let mut put = pin!(engine.put(long_put()));
         let mut context = Context::from_waker(Waker::noop());
         assert!(put.as_mut().poll(&mut context).is_pending());
-        // The first batch is long enough for a segment, so that the second begins another: which syncs two files.
+        // The first batch is long enough for a segment, so that the second begins another, which syncs two files.
         let after = if fails == 0 { 0 } else { 2 };
         store.disk.fail(Fault { calls: Calls::FileSyncs, after, times: 1, error: ErrorKind::Other });
         let answers = store.run(put);
@@ -85,9 +86,9 @@ fn a_put_of_several_batches_does_not_say_of_one_that_failed_that_it_was_put() {
     }
 }
 
-/// Crash story: 1. a store that does not sync is closed, and opened again. 2. It hands out number 2, and the power fails before
-/// anything of this life was written. 3. The last batch that is found says that the store was closed, and so number 2 is given
-/// to another message.
+/// Crash story: 1. A store that does not sync is closed, and opened again. 2. It hands out number 2, and the power
+/// fails before anything of this process was written. 3. The last batch that is found records that the store was
+/// closed, and so number 2 is given to another message.
 #[test]
 fn a_number_that_was_answered_is_not_given_again_though_nothing_is_left_of_the_life_that_gave_it() {
     for durability in [Durability::Os, Durability::IntervalMs(60_000)] {
@@ -112,7 +113,7 @@ fn a_number_that_was_answered_is_not_given_again_though_nothing_is_left_of_the_l
     }
 }
 
-/// A store whose segments from 1 on stay for tokens, though all that was put lies in due files.
+/// A store whose segments from 1 on stay for tokens, although all messages are in due files.
 fn with_old_segments(small: impl Fn(&MemoryDisk) -> Options) -> Driven {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let mut store = Driven::open(disk.clone(), clock, small(&disk)).unwrap();
@@ -128,8 +129,8 @@ fn with_old_segments(small: impl Fn(&MemoryDisk) -> Options) -> Driven {
     store
 }
 
-/// Crash story: 1. the header of an old segment rots, which only put tokens are needed of, and the store opens without it. 2. A
-/// backup of the open store lacks that segment. 3. The backup is opened, and refused: a segment is missing.
+/// Crash story: 1. The header of an old segment rots, which is needed only for put tokens, and the store opens without
+/// it. 2. A backup of the open store lacks that segment. 3. The backup is opened, and refused: a segment is missing.
 #[test]
 fn a_backup_of_a_store_that_does_without_an_old_segment_can_be_opened() {
     let clock = ManualClock::new(start());
@@ -156,8 +157,8 @@ fn a_backup_of_a_store_that_does_without_an_old_segment_can_be_opened() {
     assert!(forgotten.iter().any(|cut| cut.file == segment(2)), "it is told: {forgotten:?}");
 }
 
-/// Crash story: 1. a checkpoint is written while a backup, or a server's clients, have as many files open as there may be. 2. The
-/// directory cannot be opened to be synced, once. 3. The store accepts nothing any more.
+/// Crash story: 1. A checkpoint is written while a backup, or a server's clients, have as many files open as are
+/// allowed. 2. The directory cannot be opened to be synced, once. 3. The store accepts nothing any more.
 #[test]
 fn no_file_that_can_not_be_opened_ends_the_store() {
     let small = |disk: &MemoryDisk, clock: &ManualClock| Options {
@@ -172,7 +173,7 @@ fn no_file_that_can_not_be_opened_ends_the_store() {
             let put = Put::new(queue("far"), vec![1; 200]).after_ms(86_400_000);
             match store.run_patiently(engine.put(vec![put])).pop().unwrap() {
                 Ok(answer) => numbers.push(answer.number),
-                // Memory is full before the checkpoint is tried again.
+                // Memory is full before the checkpoint is retried.
                 Err(error) if error.code() == "overloaded" => store.clock.advance(1_000),
                 Err(error) => panic!("{error}"),
             }
@@ -201,8 +202,8 @@ fn no_file_that_can_not_be_opened_ends_the_store() {
     assert!(after > 20, "{after} files are opened or made");
 }
 
-/// The first of the two syncs of the directory at a checkpoint may find no room, as on a file system that copies what it
-/// writes: nothing names the new files yet. After the second the disk may hold either manifest.
+/// The first of the two syncs of the directory at a checkpoint may find no room, as on a copy-on-write file system:
+/// nothing names the new files yet. After the second the disk may hold either manifest.
 #[test]
 fn a_directory_that_can_not_be_synced_for_want_of_room_ends_the_store_only_where_a_manifest_was_renamed() {
     let mut ended = Vec::new();
@@ -234,8 +235,8 @@ fn a_directory_that_can_not_be_synced_for_want_of_room_ends_the_store_only_where
     assert!(ended.contains(&true) && !ended.windows(2).any(|two| two == [true, true]), "{ended:?}");
 }
 
-/// Crash story: 1. a flush on a full disk is killed, and leaves a large file that no manifest names. 2. Nothing can be opened:
-/// the next manifest finds no room, and the file would go only after it.
+/// Crash story: 1. A flush on a full disk is killed, and leaves a large file that no manifest names. 2. The store
+/// cannot be opened: the next manifest finds no room, and the file would be removed only after it.
 #[test]
 fn files_that_nothing_needs_make_room_for_an_opening() {
     let mut store = Driven::new();
@@ -248,7 +249,7 @@ fn files_that_nothing_needs_make_room_for_an_opening() {
     store.put(Put::new(queue("q"), "more")).unwrap();
 }
 
-/// A message was handed to a take that nobody waits for any more, while the store closes.
+/// A message was handed to a take whose caller is gone, while the store closes.
 #[test]
 fn what_comes_back_while_the_store_closes_is_given_back() {
     let mut store = Driven::new();
@@ -268,7 +269,7 @@ fn what_comes_back_while_the_store_closes_is_given_back() {
     assert_eq!(taken[0].message.standing.attempts, 0);
 }
 
-/// Room that was not set aside is not there when acks need it.
+/// Space that was not reserved is not there when acks need it.
 #[test]
 fn where_a_file_system_can_set_nothing_aside_puts_are_refused_in_time() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -292,8 +293,8 @@ fn where_a_file_system_can_set_nothing_aside_puts_are_refused_in_time() {
     }
 }
 
-/// Crash story: 1. a segment is begun where less room is left than it would set aside. 2. The file system sets aside what there
-/// is, and says that it is full. 3. Nothing else finds any room, though the segment was to do without.
+/// Crash story: 1. A segment is begun while less space is left than it would reserve. 2. The file system reserves what
+/// there is, and reports that it is full. 3. No other write finds any space, although the segment was to do without.
 #[test]
 fn a_segment_that_finds_less_room_than_it_would_set_aside_leaves_it_to_others() {
     let mut store = Driven::new();
@@ -310,8 +311,9 @@ fn a_segment_that_finds_less_room_than_it_would_set_aside_leaves_it_to_others() 
     }
 }
 
-/// Crash story: 1. room gets scarce, and a flush begins: with a new segment, which sets aside what the flush was to have. 2. It
-/// finds no room, and so does each after it. 3. Puts are refused for good, though most of the disk's room is only set aside.
+/// Crash story: 1. Space becomes scarce, and a flush begins: with a new segment, which reserves the space that was
+/// meant for the flush. 2. The flush finds no space, and so does each after it. 3. Puts are refused for good, although
+/// most of the disk's space is only reserved.
 #[test]
 fn where_room_is_scarce_a_flush_has_it_before_the_next_segment() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -339,6 +341,6 @@ fn where_room_is_scarce_a_flush_has_it_before_the_next_segment() {
             }
         }
     }
-    // Of 200 KiB a quarter of a segment is kept, and as much is worth a flush.
+    // Of 200 KiB a quarter of a segment is kept free, and as much is worth a flush.
     assert!(stored > 145, "{stored} of 200");
 }

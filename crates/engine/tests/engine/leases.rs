@@ -1,4 +1,5 @@
-//! Leased messages: however often a lease is extended the journal is as long as it may be, and what has run out is over.
+//! Leased messages: however often a lease is extended the journal stays within its bound, and what has run out stays
+//! so.
 
 use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Counters, Options};
@@ -34,7 +35,7 @@ fn a_storm_of_extensions_does_not_lengthen_the_journal() {
     assert!(disk.written_bytes > 40 * SEGMENT, "{} bytes were written", disk.written_bytes);
     assert!(checkpoints > 10 && segments <= 6, "{checkpoints} checkpoints, {segments} segments");
     assert!(most <= 8 * SEGMENT, "{most} bytes");
-    // The leases are in force still, also after a crash.
+    // The leases are still in force, also after a crash.
     let (disk, clock) = store.kill();
     disk.power_on(dwell_engine::disk::Crash::Keep);
     drop(engine);
@@ -46,8 +47,8 @@ fn a_storm_of_extensions_does_not_lengthen_the_journal() {
     assert_eq!(store.dump(), []);
 }
 
-/// Crash story: 1. a lease runs out, and no call touches its queue. 2. The wall clock steps back by a day. 3. The store is closed
-/// and opened: an opening uses the wall clock, by which the lease would last for a day more.
+/// Crash story: 1. A lease runs out, and no call touches its queue. 2. The wall clock steps back by a day. 3. The store
+/// is closed and opened: an opening uses the wall clock, by which the lease would last for a day more.
 #[test]
 fn a_lease_that_ran_out_before_a_close_is_over_though_the_clock_stepped_back() {
     let mut store = Driven::new();

@@ -1,4 +1,4 @@
-//! Runs that grow longer than one file may be: with a small bound, what else only very large stores meet.
+//! Runs that grow longer than one file may be: with a small bound, so that it happens in a small store.
 
 use dwell_engine::disk::{Disk as _, MemoryDisk};
 use dwell_engine::{OpenError, Options, offline};
@@ -78,8 +78,8 @@ fn runs_are_split_where_they_grow_too_long_and_merged_as_one() {
     assert_all_there(&mut store);
 }
 
-/// Crash story: 1. Messages with keys are dead and lie in due files. 2. Runs of keys are merged, the oldest among them. 3. The merge
-/// leaves out what no live message has, and nobody finds the dead by their keys any more.
+/// Crash story: 1. Messages with keys are dead and in due files. 2. Runs of keys are merged, the oldest among them. 3.
+/// The merge leaves out pairs that no live message has, and the dead can no longer be found by their keys.
 #[test]
 fn the_dead_are_found_by_their_keys_after_runs_of_keys_were_merged() {
     const DEAD: usize = 50;

@@ -1,4 +1,4 @@
-//! The engine from outside: one file for each thing that it must survive.
+//! The engine from outside: one file per kind of failure or load that it must survive.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 

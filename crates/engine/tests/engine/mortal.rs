@@ -1,4 +1,4 @@
-//! A disk whose process can die: from one moment on, nothing more gets through to it.
+//! A disk whose process can die: from one moment on, nothing more reaches it.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Directories that nobody has open: checked, measured, dumped, and repaired whatever byte of them is damaged.
+//! Directories that are not open: checked, measured, dumped, and repaired whatever byte of them is damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,11 +20,11 @@ fn new_dir() -> &'static Path {
     Path::new("/new")
 }
 
-/// Every message that ever was, by its id.
+/// Every message that ever existed, by its id.
 type History = BTreeMap<MessageId, Message>;
 
-/// A small directory with something of everything: due files, some of their messages settled, moved, leased; runs of
-/// numbers and keys; and a journal behind them. Each body says which it is, so that it can be found in a file.
+/// A small directory with all kinds of contents: due files, some of their messages settled, moved, leased; runs of
+/// numbers and keys; and a journal behind them. Each body identifies its message, so that it can be found in a file.
 fn directory() -> (MemoryDisk, ManualClock, History) {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let memory_limit = Options::MIN_MEMORY_LIMIT;
@@ -91,7 +91,7 @@ fn directory() -> (MemoryDisk, ManualClock, History) {
     assert!(store.engine.counters().due_files >= 3, "{:?}", store.engine.counters());
     drop(engine);
     let (disk, clock) = store.close();
-    // A merged run that no manifest has come to name goes at the next opening.
+    // A merged run that no manifest names yet is removed at the next opening.
     for name in check(&disk, dir()).unwrap().leftovers {
         disk.remove(&dir().join(name)).unwrap();
     }
@@ -121,7 +121,7 @@ fn mend(disk: &MemoryDisk, clock: &ManualClock, seed: u64) -> Result<(RepairRepo
     Ok((report, new))
 }
 
-/// What leases look like to another process: their monotonic deadline is its own.
+/// Leases as seen by another process: the monotonic deadline is local to a process.
 fn comparable(mut message: Message) -> Message {
     if let State::Leased(lease) = &mut message.standing.state {
         lease.deadline_mono_ms = 0;
@@ -196,7 +196,7 @@ fn a_sound_directory_is_repaired_to_the_same_messages_settings_and_tokens() {
     assert_eq!(files(&disk), before);
     let old = check(&disk, dir()).unwrap().messages;
     assert_eq!(Some(report.messages), old);
-    // What is remembered besides; and ids, numbers and receipts are new ones.
+    // Other state; ids, numbers and receipts are new ones.
     let from = new.list(new_dir()).unwrap();
     let moved = MemoryDisk::new();
     for name in from {
@@ -221,7 +221,7 @@ fn a_sound_directory_is_repaired_to_the_same_messages_settings_and_tokens() {
     assert!(put.id.incarnation() > incarnations.max().unwrap() + 1_000);
 }
 
-/// Where bodies lie in files.
+/// The places of bodies in files.
 struct Places(Vec<(MessageId, String, usize, usize)>);
 
 impl Places {
@@ -240,7 +240,7 @@ impl Places {
     }
 }
 
-/// Repairs a damaged directory, and holds what comes out against what was there.
+/// Repairs a damaged directory, and compares the output with the original contents.
 fn expect_saved(
     disk: &MemoryDisk,
     clock: &ManualClock,
@@ -351,11 +351,11 @@ fn what_due_files_have_lost_comes_out_of_the_journal_as_it_stood() {
         }
     }
     assert!(found > 100, "{found}");
-    // What was settled does not come again though its put is there.
+    // Settled messages do not come back although their puts are there.
     assert!(live.len() < 120 && due.iter().all(|name| files(&disk).contains_key(name)));
 }
 
-/// So many places of a file are damaged, unless `DWELL_EVERY_BYTE` is set: then each.
+/// The number of places of a file that are damaged, unless `DWELL_EVERY_BYTE` is set: then each.
 const SAMPLES: usize = 20;
 
 fn samples(len: usize, chance: &mut Random) -> Vec<usize> {
@@ -393,7 +393,7 @@ fn whatever_byte_is_damaged_every_message_beside_it_is_saved() {
     assert!(damaged > 300 && losses > damaged / 2, "{damaged} {losses}");
 }
 
-/// The last batch of the journal says that the store was closed; damage in it looks like a torn tail.
+/// The last batch of the journal records that the store was closed; damage in it looks like a torn tail.
 fn is_torn(name: &str, files: &BTreeMap<String, Vec<u8>>) -> bool {
     files.keys().rfind(|name| name.starts_with("journal-")).is_some_and(|last| last == name)
 }
@@ -409,7 +409,7 @@ fn whatever_is_cut_off_or_gone_the_rest_is_saved() {
             let how = format!("{name} cut at {at}");
             let damaged = disk.copied();
             damaged.put_file(&dir().join(name), bytes[..at].to_vec());
-            // What is missing at the end is in no range.
+            // Bytes that are missing at the end are in no range of the report.
             let cut = Places(
                 places
                     .0
@@ -471,10 +471,10 @@ fn a_damaged_body_costs_its_message_alone() {
     assert_eq!((report.lost[0].messages, report.lost[0].range), (Some(1), Some((at as u64, at as u64 + 81))));
 }
 
-/// The machine's answer to who has as many files open as it may.
+/// The error number of the system for too many open files.
 const TOO_MANY_FILES: i32 = 24;
 
-/// A disk that opens so many files, and then no more for as long as the process lives.
+/// A disk that opens a number of files, and then no more for the life of the process.
 #[derive(Clone, Debug)]
 struct Starved {
     disk: MemoryDisk,
@@ -579,12 +579,12 @@ fn that_no_file_can_be_opened_is_never_taken_for_damage() {
     }
 }
 
-/// A message that died of its expiry where it lay, and what became of it then.
+/// What happened to a message that had expired in place.
 #[derive(Clone, Copy, Debug)]
 enum Then {
     /// Its queue was purged: it was dead by then.
     Purged,
-    /// And it was brought back, and is there.
+    /// And it was revived, and is there.
     Revived,
     /// And acked.
     Acked,
@@ -611,7 +611,7 @@ fn what_expired_in_due_files_is_repaired_to_what_became_of_it_then() {
             store.put(Put::new(queue("far"), format!("{i}")).after_ms(100 * HOUR_MS)).unwrap();
         }
         store.clock.advance(HOUR_MS + 1);
-        // A call that says how late it is, and does nothing else.
+        // A call that records the latest time, and does nothing else.
         assert_eq!(store.run(engine.stats(queue("q"))).unwrap().counts.dead, 1, "{then:?}");
         let back = || async {
             let swept = engine.revive(queue("q"), Selection::Ids(vec![mortal.id]), When::Now).await;

@@ -1,4 +1,4 @@
-//! Directories that can not be opened: each a typed error that says what to do, and nothing in them changed.
+//! Directories that cannot be opened: each a typed error that says what to do, and nothing in them changed.
 
 use std::path::Path;
 
@@ -61,7 +61,7 @@ fn a_path_that_is_a_file_or_lies_below_one_is_no_directory() {
     assert_eq!(code(Engine::open(file.join("below"), small())), "not_a_directory");
 }
 
-/// How the directory is named to a process that may not write it.
+/// Names the directory to a process that may not write it.
 const UNWRITABLE: &str = "DWELL_TEST_UNWRITABLE";
 
 #[cfg(unix)]
@@ -81,7 +81,8 @@ fn an_unwritable_directory_is_refused() {
     if !is_root {
         return refused_as_unwritable(&closed);
     }
-    // No permission binds root: the same is tried as nobody, by a copy of this program where nobody finds it.
+    // No permission binds root: the same is tried as user `nobody`, with a copy of this program where that user can run
+    // it.
     let program = place.path().join("program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let ran = Command::new("setpriv")
@@ -170,8 +171,8 @@ fn an_opening_that_was_cut_short_before_its_manifest_is_begun_anew() {
     assert!(store.run(engine.queues(None, 10)).unwrap().is_empty());
 }
 
-/// Crash story: 1. a program opens `data` where it stands, and changes to another directory, as daemons do. 2. The next segment
-/// is begun there, where there is no `data`.
+/// Crash story: 1. A program opens `data` in its working directory, and changes to another directory, as daemons do. 2.
+/// The next segment is begun there, where there is no `data`.
 #[test]
 fn a_directory_is_where_it_was_when_it_was_opened_though_the_program_goes_elsewhere() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));

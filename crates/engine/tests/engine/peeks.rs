@@ -1,5 +1,5 @@
-//! Peeks at the oldest of many dead messages that lie in due files, a piece of the files a turn; and gets of the youngest one that had a
-//! key, a few messages a turn.
+//! Peeks at the oldest of many dead messages in due files, a piece of the files a turn; and gets of the youngest one
+//! that had a key, a few messages a turn.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, mpsc};
@@ -19,8 +19,8 @@ const HOUR_MS: u64 = 3_600_000;
 /// With their headers they take three megabytes of due files, and a turn reads half of one.
 const MANY: u64 = 3_000;
 
-/// A store with so many dead messages in each of these queues, which died of their expiry where they lie. The oldest is the
-/// one that was put last.
+/// A store with `MANY` dead messages in each of these queues, which died by expiry in place. The oldest is the one that
+/// was put last.
 fn with_dead(names: &[&str]) -> Driven {
     with_so_many_dead(names, MANY)
 }
@@ -42,7 +42,7 @@ fn with_so_many_dead(names: &[&str], count: u64) -> Driven {
             assert!(answers.iter().all(Result::is_ok), "{answers:?}");
         }
     }
-    // Nothing is held back for a flush, and nothing else is read meanwhile.
+    // Nothing waits for a flush, and nothing else is read meanwhile.
     store.rest();
     store.clock.advance(2 * HOUR_MS);
     for name in names {
@@ -67,7 +67,7 @@ fn answer(call: &mut Peek) -> Option<Message> {
     }
 }
 
-/// Writes its name down when it is woken.
+/// Records its name when it is woken.
 struct Woken {
     name: &'static str,
     order: Arc<Mutex<Vec<&'static str>>>,
@@ -106,7 +106,7 @@ fn peeks_of_more_queues_than_are_walked_at_a_time_all_end() {
     }
 }
 
-/// In a thread of its own: a shard that never comes to rest would hold up the test for ever.
+/// Runs the test in a separate thread: a shard that never comes to rest would block it forever.
 fn comes_to_an_end(test: fn()) {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
@@ -144,9 +144,9 @@ fn peek_while_sweeping() {
     assert_eq!(swept, Some(200), "it comes to an end");
 }
 
-/// Crash story: 1. A sweep reads files for several turns before it comes to its first message. 2. In each of them others begin, and
-/// read from the first message on: of the same queue, or of more than are walked at a time. 3. What the first one had read was let
-/// go of each time, and it never ended.
+/// Crash story: 1. A sweep reads files for several turns before it comes to its first message. 2. In each of them
+/// others begin, and read from the first message on: of the same queue, or of more queues than there are windows. 3.
+/// What the first one had read was dropped each time, and it never ended.
 #[test]
 fn sweeps_of_one_queue_that_begin_in_each_turn_keep_none_from_its_end() {
     comes_to_an_end(|| sweep_beside(&["q"]));
@@ -178,7 +178,7 @@ fn sweep_beside(names: &[&str]) {
     panic!("it does not end");
 }
 
-/// Notes how often the disk had been read when it is woken.
+/// Records the number of reads of the disk when it is woken.
 struct Reads {
     engine: Engine,
     reads: Mutex<Option<u64>>,
@@ -191,8 +191,8 @@ impl Wake for Reads {
     }
 }
 
-/// Crash story: 1. Many discards of the oldest few come at once, each in a queue of its own whose dead lie in files. 2. Each read as
-/// much as a turn may, all of them in one turn. 3. Everybody else waited for that.
+/// Crash story: 1. Many discards of the oldest few come at once, each in a different queue whose dead are in files. 2.
+/// Each read as much as a turn may, all of them in one turn. 3. All other callers waited for that.
 #[test]
 fn of_many_sweeps_that_begin_at_once_one_reads_files_in_a_turn() {
     let names: Vec<String> = (0..32).map(|number| format!("q{number}")).collect();
@@ -227,7 +227,7 @@ fn of_many_sweeps_that_begin_at_once_one_reads_files_in_a_turn() {
     assert!(meanwhile <= all / 8, "{meanwhile} of {all} reads before it was put");
 }
 
-/// Lets a peek go when it is woken.
+/// Drops a peek when it is woken.
 struct LetsGo(Mutex<Option<Peek>>);
 
 impl Wake for LetsGo {
@@ -239,7 +239,7 @@ impl Wake for LetsGo {
 #[test]
 fn a_peek_whose_caller_has_gone_reads_no_more() {
     let mut store = with_dead(&["a", "b"]);
-    // Those of work in the background are not counted.
+    // Reads of background work are not counted.
     let reads = |store: &Driven| store.engine.counters().disk.reads;
     let before = reads(&store);
     let mut call = peek(&store, "a");
@@ -248,14 +248,14 @@ fn a_peek_whose_caller_has_gone_reads_no_more() {
     assert!(answer(&mut call).is_some());
     let whole = reads(&store) - before;
     assert!(whole > 6, "{whole} reads");
-    // One goes before its turn.
+    // One is dropped before its turn.
     let before = reads(&store);
     let mut call = peek(&store, "b");
     assert!(answer(&mut call).is_none());
     drop(call);
     store.driver.turn_alone();
     assert_eq!(reads(&store), before);
-    // And one when its first piece was read: who came with it is answered then.
+    // And one when its first piece was read: the call that came with it is answered then.
     let mut call = peek(&store, "b");
     assert!(answer(&mut call).is_none());
     let waker = Waker::from(Arc::new(LetsGo(Mutex::new(Some(call)))));
@@ -267,7 +267,7 @@ fn a_peek_whose_caller_has_gone_reads_no_more() {
     assert!(0 < read && read < whole / 2, "{read} of {whole} reads");
 }
 
-/// A store in which so many messages had one key and have died, one after the other; and one that had another.
+/// A store in which `count` messages had one key and have died, one after the other; and one that had another.
 fn with_dead_of_one_key(count: u64) -> Driven {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let small = Options { memory_limit: 16 * 1024, ..options(&disk, &clock) };
@@ -286,8 +286,8 @@ fn with_dead_of_one_key(count: u64) -> Driven {
     store
 }
 
-/// Crash story: 1. A key is used again and again, and each message that had it dies. 2. Support asks for the youngest. 3. A block was
-/// read for each of them, in one turn.
+/// Crash story: 1. A key is used again and again, and each message that had it dies. 2. Support asks for the youngest.
+/// 3. A block was read for each of them, in one turn.
 #[test]
 fn a_get_of_the_youngest_of_many_dead_leaves_turns_to_others() {
     let count = 600;

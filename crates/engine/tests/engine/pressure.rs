@@ -1,4 +1,4 @@
-//! Puts that come faster than they are retired: they wait, then they are refused; all else goes on.
+//! Puts that come faster than they are flushed: they wait, then they are refused; all other calls continue.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -15,7 +15,7 @@ use crate::support::{Driven, dir, options, queue, start};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A hundred messages or so.
+/// About a hundred messages.
 const LIMIT: u64 = 64 * 1024;
 
 struct Pressed {
@@ -86,7 +86,7 @@ fn puts_wait_for_a_slow_retirement_and_all_else_does_not() {
     pressed.door.set(Door::Shut);
     let answers = put_until_held(&engine);
     let put = answers.try_iter().count();
-    // None of these waits for the thread that stands at the door.
+    // None of these waits for the thread that is blocked at the door.
     let taken = store.take(Take::from(queue("soon")).max(10)).unwrap();
     assert_eq!(taken.len(), 10);
     let acks = taken.into_iter().map(|taken| Settle { receipt: taken.receipt, action: Action::Ack });
@@ -104,20 +104,20 @@ fn puts_wait_for_a_slow_retirement_and_all_else_does_not() {
     engine.close().unwrap();
 }
 
-/// Crash story: a put waits for a retirement. 1. It was looked again every two milliseconds whether it may go on. 2. The
+/// Crash story: a put waits for a flush. 1. Every two milliseconds it was checked whether the put may go on. 2. The
 /// clock stood still, as a test's does, and as one does that the machine steps: the put waited for the end of the whole
-/// retirement, though most of it was over.
+/// flush, although most of it was over.
 #[test]
 fn puts_go_on_as_the_retirement_does_though_no_time_passes() {
     let pressed = Pressed::new();
-    // Thousands of messages, of which the job says now and then how many it has written.
+    // Thousands of messages, since the job reports its progress only from time to time.
     let engine = Engine::open(dir(), Options { memory_limit: 4 << 20, ..pressed.options() }).unwrap();
     pressed.door.set(Door::Shut);
     let (say, answers) = mpsc::channel();
     let putting = thread::spawn({
         let store = engine.blocking();
         move || {
-            // Half of them go to a file of their own, which is written first.
+            // Half of them go to a separate file, which is written first.
             for after_ms in [60_000, 86_400_000].into_iter().cycle() {
                 let puts = (0..50).map(|_| Put::new(queue("far"), "x").after_ms(after_ms)).collect();
                 let put = store.put(puts).into_iter().all(|answer| answer.is_ok());
@@ -196,9 +196,9 @@ fn where_nothing_can_be_retired_puts_are_refused_at_once_until_it_can() {
     }
 }
 
-/// Crash story: a disk had room for what was put, and a little more. 1. Messages were put until it was full. 2. Nine in ten
-/// were cancelled. 3. To give their room back what was left had to be written once more, for which there was none: puts were
-/// refused for good.
+/// Crash story: a disk had room for what was put, and a little more. 1. Messages were put until it was full. 2. Nine in
+/// ten were cancelled. 3. To free their space what was left had to be written once more, for which there was no room:
+/// puts were refused for good.
 #[test]
 fn on_a_full_disk_the_room_of_cancelled_messages_comes_back() {
     for capacity in [300_000, 1_000_000] {
@@ -219,7 +219,7 @@ fn on_a_full_disk_the_room_of_cancelled_messages_comes_back() {
                 Put::new(queue("far"), vec![7; 1_000]).after_ms(86_400_000 * (1 + ids.len() as u64 % 100));
             match store.put(far) {
                 Ok(put) => ids.push(put.id),
-                // What is retired early makes room.
+                // Early flushes make room.
                 Err(error) if store.engine.counters().checkpoints < 3 => {
                     assert_eq!((error.code(), error.is_retryable()), ("disk_full", true));
                     waited += 1;

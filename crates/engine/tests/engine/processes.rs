@@ -1,6 +1,6 @@
-//! Real processes that share a directory one after the other, and die.
+//! Real processes that use a directory one after the other, and die.
 //!
-//! A test runs this binary again for one ignored test, which finds its orders in the environment.
+//! A test runs this binary again for one ignored test, which gets its parameters from the environment.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What it costs to find messages in due files: reads, and how many files there are to ask.
+//! The cost of finding messages in due files: reads, and the number of files to search.
 
 use dwell_engine::Options;
 use dwell_engine::disk::{Crash, MemoryDisk};
@@ -11,7 +11,7 @@ use crate::support::{Driven, dir, options, queue, start};
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// Memory for a hundred messages or so.
+/// Memory for about a hundred messages.
 fn small(disk: &MemoryDisk, clock: &ManualClock) -> Options {
     Options { memory_limit: 64 * 1024, segment_bytes: 64 * 1024, ..options(disk, clock) }
 }
@@ -21,7 +21,7 @@ fn open(disk: MemoryDisk, clock: ManualClock) -> Driven {
     Driven::open(disk, clock, options).unwrap()
 }
 
-/// Message `number` is due at some time of two hours.
+/// Message `number` is due at some time within two hours.
 fn nth(number: u64) -> Put {
     let put = Put::new(queue("q"), format!("{number:0100}"));
     put.after_ms(1 + number * 7_919 % (2 * HOUR_MS)).key(format!("key {number}").parse().unwrap())
@@ -69,9 +69,10 @@ fn a_message_as_it_was_put_is_found_by_its_id_without_the_runs() {
         let found = store.run(engine.get(queue("q"), vec![Target::Id(*id)], false)).pop().unwrap().unwrap();
         assert_eq!(found.body, format!("{number:0100}"));
     }
-    // Their blocks are few. Only what was moved to a file of many others is looked up, with a read of its own.
+    // They are in few blocks. Only messages that were moved into a file with many others are looked up, with a read
+    // each.
     assert!(reads(&store) - before < ids.len() as u64 / 2, "{} reads", reads(&store) - before);
-    // One that was moved is found too, and one that is gone is not.
+    // A message that was moved is found too, and one that is gone is not.
     let when = dwell_store::When::At(start().saturating_after(5 * HOUR_MS));
     let moved = store.run(engine.reschedule(queue("q"), vec![(Target::Id(ids[3]), when)]));
     assert!(moved.iter().all(Result::is_ok));
@@ -129,7 +130,7 @@ fn the_journal_has_few_records_to_read_back_however_many_messages_in_due_files_a
         let (disk, clock) = store.kill();
         disk.power_on(Crash::Keep);
         store = open(disk, clock);
-        // Besides what is allowed there is what came while the retirement was under way.
+        // In addition to what is allowed, there is what came during the flush.
         let records = store.engine.report().records;
         assert!(checkpoints > 0 && records < 3 * allowed, "{records} records, {checkpoints} checkpoints");
     }
@@ -148,7 +149,7 @@ fn runs_are_merged_while_messages_are_put_and_lose_what_is_gone() {
     for _ in 0..2_000 {
         store.advance(1);
     }
-    // The manifest names merged runs when the next retirement is done.
+    // The manifest names merged runs when the next flush is done.
     for number in 0..300 {
         store.put(nth(4_000 + number)).unwrap();
     }

@@ -9,18 +9,18 @@ use dwell_model::{Number, Pause, Setting, SettingChange, SettingName};
 use dwell_store::{Action, Put, Settle, Store, Take};
 use dwell_time::ManualClock;
 
-/// Where each batch of a small journal ends, and the messages that are there then.
+/// The ends of the batches of a small journal, and the messages that are there then.
 struct Journal {
     disk: MemoryDisk,
     /// (end in the segment, numbers there)
     ends: Vec<(usize, Vec<Number>)>,
 }
 
-/// A journal of one segment, a batch a command; the process was killed behind the last one.
+/// A journal of one segment, a batch per command; the process was killed after the last one.
 fn journal() -> Journal {
     let mut store = Driven::new();
     let mut ends = Vec::new();
-    // Before the first batch: all that was written so far but the manifest.
+    // Before the first batch: all that was written so far except the manifest.
     let manifest = store.disk.read_file(&dir().join("MANIFEST")).unwrap().len();
     let header = store.engine.counters().disk.written_bytes as usize - manifest;
     let end = |store: &Driven| end_of_batches(&store.disk.read_file(&segment(1)).unwrap(), header);
@@ -46,7 +46,8 @@ fn journal() -> Journal {
     Journal { disk, ends }
 }
 
-/// Where the batches end that begin at `at`: each is a header of 48 bytes and as many more as it says.
+/// The ends of the batches that begin at `at`: each is a header of 48 bytes followed by as many bytes as the header
+/// gives.
 fn end_of_batches(segment: &[u8], mut at: usize) -> usize {
     while segment[at..].starts_with(b"DWLB") {
         let len = u32::from_le_bytes(segment[at + 4..at + 8].try_into().unwrap());
@@ -94,7 +95,7 @@ fn a_journal_cut_at_any_byte_recovers_the_whole_batches_before_the_cut() {
 #[test]
 fn a_byte_flipped_below_the_synced_mark_is_refused_and_above_it_cut() {
     let journal = journal();
-    // The last batch says that the one before it was synced; nobody says so of the last.
+    // The last batch records that the one before it was synced; no record says so of the last.
     let mark = journal.ends[journal.ends.len() - 2].0;
     let written = journal.ends.last().unwrap().0;
     for at in 0..written {
@@ -156,7 +157,7 @@ fn a_tail_that_was_cut_is_not_reported_again_and_never_comes_back() {
     assert!(store.engine.report().cuts.is_empty());
     assert!(store.engine.report().was_closed);
     let numbers = store.numbers();
-    // The tail stands in the first segment again, as if cutting it had not lasted.
+    // The tail is in the first segment again, as if cutting it had not lasted.
     let (disk, _) = store.close();
     let mut bytes = journal.disk.read_file(&segment(1)).unwrap();
     bytes.truncate(written);
@@ -183,8 +184,8 @@ fn a_segment_that_should_be_there_and_is_not_is_damage() {
         copy.remove(&dir().join(missing)).unwrap();
         let opened = open(&copy).map(drop);
         if missing.ends_with('3') {
-            // The last one: nothing tells that it was there. Its name was durable before anything in it was
-            // answered, so only a hand can have taken it away.
+            // The last one: nothing records that it was there. Its name was durable before anything in it was answered,
+            // so it can only have been removed by hand.
             assert!(opened.is_ok());
         } else {
             assert_eq!(opened.unwrap_err().code(), "damaged", "{missing}");
@@ -267,7 +268,7 @@ fn damage_where_nothing_but_tokens_is_needed_forgets_those_that_it_hits_and_refu
             (0..count).map(|i| store.put(token(i)).unwrap().number == answers[i]).collect();
         answered.push(again.iter().filter(|known| **known).count());
     }
-    // One batch of one put, or the rest of the segment, or all of it where its header is damaged.
+    // One batch of one put, or the rest of the segment, or all of it if its header is damaged.
     assert_eq!(answered.iter().max(), Some(&(count - 1)), "{answered:?}");
 }
 
@@ -299,18 +300,18 @@ fn each_segment_that_is_missing_where_nothing_but_tokens_is_needed_is_told_of_on
     assert_eq!(store.numbers(), numbers);
 }
 
-/// What ends a setting where nothing but tokens is needed.
+/// What ends a setting in a segment that is needed only for tokens.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Reset,
     Deleted,
-    /// In a segment of its own, whose header is damaged.
+    /// In a separate segment, whose header is damaged.
     ResetInTheNextSegment,
 }
 
-/// Crash story: 1. a queue is paused, and not any more, in a segment that stays for a token alone. 2. A bit rots where the pause
-/// was reset. 3. The store is opened: no queue is paused. But the new segment begins with the settings that all
-/// segments tell of, the damaged one too. 4. It is opened once more, and the queue is paused for good.
+/// Crash story: 1. A queue is paused and resumed in a segment that stays for a token alone. 2. A bit rots where the
+/// pause was reset. 3. The store is opened: no queue is paused. But the new segment begins with the settings of all
+/// segments, the damaged one included. 4. It is opened once more, and the queue is paused for good.
 #[test]
 fn damage_where_nothing_but_tokens_is_needed_brings_back_no_setting() {
     for end in [End::Reset, End::Deleted, End::ResetInTheNextSegment] {
@@ -364,8 +365,8 @@ fn damage_where_nothing_but_tokens_is_needed_brings_back_no_setting() {
     }
 }
 
-/// A store with many messages in due files alone, and behind them a journal that acks some; before each ack a queue comes and
-/// is deleted, or none. Says how many reads the next opening took.
+/// A store with many messages in due files alone, and behind them a journal that acks some; if `deletes`, a queue is
+/// created and deleted before each ack. Returns the number of reads of the next opening.
 fn reads_of_an_opening(deletes: bool) -> u64 {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let small = Options { memory_limit: 16 * 1024, segment_bytes: 64 * 1024, ..options(&disk, &clock) };

@@ -1,4 +1,4 @@
-//! What a restart keeps, and what the journal lets go.
+//! What a restart keeps, and what the journal drops.
 
 use dwell_engine::disk::{Crash, Disk, MemoryDisk};
 use dwell_engine::{Durability, Options};
@@ -58,8 +58,9 @@ fn every_state_is_the_same_after_a_restart() {
     store.settle(Settle { receipt: taken[1].receipt.clone(), action: Action::Ack }).unwrap();
 }
 
-/// Crash story: 1. a queue with a spread of its own and a leased message is deleted; the spread stays while the message does.
-/// 2. A segment begins with the settings of all queues. 3. The segments before it go: it has to have that spread.
+/// Crash story: 1. A queue with its own spread and a leased message is deleted; the spread stays while the message
+/// does. 2. A segment begins with the settings of all queues. 3. The segments before it are removed: it has to have
+/// that spread.
 #[test]
 fn a_deleted_queue_keeps_the_spread_of_its_leased_messages_in_later_segments() {
     let mut store = Driven::new();
@@ -164,7 +165,7 @@ fn a_retirement_that_is_due_at_the_opening_begins_no_segment_of_its_own() {
     }
     assert_eq!(store.engine.counters().checkpoints, 1, "what there was is retired at once");
     assert_eq!(newest(&store.disk), begun, "the segment that the opening began will do");
-    // What is written behind it counts as ever.
+    // What is written behind it counts as always.
     store.put(Put::new(queue("q"), "later").after_ms(86_400_000)).unwrap();
     let (disk, clock) = store.kill();
     disk.power_on(Crash::Keep);
@@ -367,8 +368,8 @@ fn a_damaged_body_is_handed_to_nobody() {
     assert!(error.to_string().contains("journal-000-000000000001 is damaged at byte"), "{error}");
 }
 
-/// Messages that are leased when all else is retired are read again when the store is opened: each block of their files once,
-/// whatever the order in which they came into memory.
+/// Messages that are leased while all others are flushed are read again when the store is opened: each block of their
+/// files once, whatever the order in which they came into memory.
 #[test]
 fn messages_that_are_leased_are_read_block_by_block() {
     const COUNT: u64 = 1_000;
@@ -377,7 +378,7 @@ fn messages_that_are_leased_are_read_block_by_block() {
     let mut store = Driven::open(disk, clock, opened.clone()).unwrap();
     let engine = store.engine.clone();
     let long = "x".repeat(1_000);
-    // What came side by side into memory is due far apart, and lies in blocks of a few messages.
+    // What came side by side into memory is due far apart, and is in blocks of a few messages.
     for i in 0..COUNT {
         let mut put = Put::new(queue("q"), "body").after_ms(1 + i * 7_919 % COUNT);
         put.headers = Headers::new([("long", long.as_str())]).unwrap();
@@ -394,7 +395,7 @@ fn messages_that_are_leased_are_read_block_by_block() {
     }
     drop(engine);
     let (disk, clock) = store.close();
-    // Few blocks are kept.
+    // Few blocks are cached.
     let store = Driven::open(disk, clock, Options { memory_limit: 16 * 1024, ..opened }).unwrap();
     let reads = store.engine.counters().disk.reads;
     assert!(reads < COUNT / 2, "{reads} reads for {COUNT} messages");

@@ -1,4 +1,4 @@
-//! Threads that can not be started, or that panic: what they should have done is done later, and everybody else goes on.
+//! Threads that cannot be started, or that panic: their work is done later, and all other calls continue.
 
 use std::io;
 use std::pin::pin;
@@ -19,7 +19,7 @@ use crate::support::{Driven, dir, options, queue, start};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Some threads can not be started: EAGAIN.
+/// Some threads cannot be started: EAGAIN.
 #[derive(Debug, Default)]
 struct Few {
     refused: Mutex<&'static [&'static str]>,
@@ -120,7 +120,7 @@ fn one_thread_is_enough_for_all_work_in_the_background() {
     engine.close().unwrap();
 }
 
-/// Takes a turn, and does all work in the background but merges.
+/// Takes a turn, and does all background work except merges.
 fn turn_without_merges(driver: &mut Driver) {
     driver.turn_alone();
     while let Some(nth) = driver.pending().iter().position(|class| *class != Class::Compaction) {
@@ -180,7 +180,7 @@ fn a_merge_that_finds_no_thread_is_made_later_and_nothing_waits_for_it() {
     engine.close().unwrap();
 }
 
-/// Crash story: 1. a flush panics: the file that it has begun stays, and the next one begins another.
+/// Crash story: 1. A flush panics: the file that it has begun stays, and the next one begins another.
 #[test]
 fn a_flush_that_panics_leaves_no_file_and_does_not_end_the_store() {
     let (clock, disk) = (ManualClock::new(start()), MemoryDisk::new());
@@ -195,7 +195,7 @@ fn a_flush_that_panics_leaves_no_file_and_does_not_end_the_store() {
         assert!(number < 10_000);
     }
     wait_until("it is reported", || {
-        // The next turn hears of it.
+        // The next turn gets the result.
         number += u64::from(store.put_one(far(number)).is_ok());
         !engine.troubles().is_empty()
     });
@@ -217,12 +217,13 @@ fn a_flush_that_panics_leaves_no_file_and_does_not_end_the_store() {
     assert_eq!(store.numbers().len() as u64, number);
 }
 
-/// Crash story: 1. a caller's turn holds its put back until the flush under way is further. 2. The thread sleeps until the next
-/// sync is due, within three seconds, and so it is not woken for the put. 3. The flush is further, and nobody comes to see.
+/// Crash story: 1. A caller's turn holds its put back until the flush in progress is further. 2. The thread sleeps
+/// until the next sync is due, within three seconds, and so it is not woken for the put. 3. The flush is further, and
+/// no thread continues the put.
 #[test]
 fn a_put_held_back_in_a_turn_of_its_caller_goes_on_as_soon_as_there_is_room() {
     let (clock, door) = (ManualClock::new(start()), DoorDisk::new(MemoryDisk::new()));
-    // A flush says how far it is after every few hundred messages.
+    // A flush reports its progress after every few hundred messages.
     let options = Options {
         disk: Arc::new(door.clone()),
         memory_limit: 4 * 1024 * 1024,

@@ -1,4 +1,4 @@
-//! An engine that has nothing to do says so: the tests' own [`Driven::advance`] finds one that does not.
+//! An engine that has nothing to do reports that: the tests' own [`Driven::advance`] finds one that does not.
 
 use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Durability, Options};
@@ -13,7 +13,8 @@ const HOUR_MS: u64 = 3_600_000;
 fn what_has_expired_in_files_and_is_all_gone_is_nothing_to_do() {
     for is_purged in [true, false] {
         let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
-        // Too many for memory; or few enough, with copies in files all the same, since the journal has many segments.
+        // Too many for memory; or few enough, but with copies in files all the same, since the journal has many
+        // segments.
         let (count, len, memory_limit) =
             if is_purged { (400, 10, 64 * 1024) } else { (200, 4_000, 512 * 1024) };
         let segment_bytes = 4096;

@@ -1,4 +1,4 @@
-//! An engine on a disk in memory, with a clock that stands still, whose every turn the test decides.
+//! An engine on a disk in memory, with a clock that stands still, and turns that are taken by the test.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ use dwell_time::{Clock, ManualClock};
 
 pub(crate) const DIR: &str = "/data";
 
-/// So many turns in a row may do nothing that is counted: what is captured, and told of its copy, is not, a few at a time.
+/// The maximum number of turns in a row without progress that is counted: capturing messages, and setting the places of
+/// their copies, a few at a time, is not.
 const IDLE_TURNS: usize = 10_000;
 
 pub(crate) fn dir() -> &'static Path {
@@ -81,7 +82,7 @@ impl Driven {
     pub(crate) fn run<T>(&mut self, call: impl Future<Output = T>) -> T {
         let mut call = pin!(call);
         let mut context = Context::from_waker(Waker::noop());
-        // A put may wait for a flush, which goes on by a file a turn.
+        // A put may wait for a flush, which writes a file a turn.
         for _ in 0..1_000 {
             if let Poll::Ready(answer) = call.as_mut().poll(&mut context) {
                 return answer;
@@ -115,18 +116,18 @@ impl Driven {
         panic!("the call waits");
     }
 
-    /// Whether something is to be done now.
+    /// Whether there is work now.
     fn has_work(&self) -> bool {
         self.driver.next_wake().is_reached(self.clock.now())
     }
 
-    /// Lets all work in the background come to its end, and what that brings about.
+    /// Runs all background work to its end, and processes its results.
     pub(crate) fn rest(&mut self) {
         let mut idle = 0;
         for _ in 0..IDLE_TURNS {
             self.driver.turn();
             idle = if self.has_work() { 0 } else { idle + 1 };
-            // In the first of them it may hear that something is done, and begin with the next one in the second.
+            // In the first of them it may get a result, and begin the next work in the second.
             if idle == 2 {
                 return;
             }
@@ -168,7 +169,7 @@ impl Driven {
         self.dump().into_iter().map(|message| message.number).collect()
     }
 
-    /// Looks at everything, though the disk may fail meanwhile.
+    /// Reads everything; errors of the disk are ignored.
     pub(crate) fn look(&mut self) {
         let store = self.engine.clone();
         let Ok(queues) = self.run(store.queues(None, 10_000)) else { return };
@@ -180,7 +181,7 @@ impl Driven {
         let _ = self.run(store.queues(None, 10_000));
     }
 
-    /// Lets time pass, and sees that the engine would sleep again then, or has something to do.
+    /// Lets time pass, and checks that the engine would sleep again then, or has work.
     pub(crate) fn advance(&mut self, ms: u64) {
         self.clock.advance(ms);
         self.driver.turn();
@@ -188,7 +189,7 @@ impl Driven {
     }
 
     /// # Panics
-    /// If the engine says turn after turn that the next one is due at once, and nothing is done in any.
+    /// If the engine reports turn after turn that the next one is due at once, and does nothing in any.
     fn expect_no_spin(&mut self) {
         for _ in 0..IDLE_TURNS {
             let before = self.engine.counters();
@@ -215,7 +216,7 @@ impl Driven {
         (self.disk, self.clock)
     }
 
-    /// The process dies; the disk goes through `power_on` afterwards.
+    /// Ends the process without a close; the disk goes through `power_on` afterwards.
     pub(crate) fn kill(self) -> (MemoryDisk, ManualClock) {
         self.disk.power_off();
         (self.disk, self.clock)
@@ -226,7 +227,7 @@ impl Driven {
     }
 }
 
-/// A directory of the machine's that goes with the test.
+/// A directory of the machine that is removed with the test.
 pub(crate) struct TempDir(PathBuf);
 
 impl TempDir {

@@ -16,11 +16,11 @@ use dwell_time::ManualClock;
 use crate::doors::{Door, DoorDisk};
 use crate::support::{Driven, dir, options, queue, start};
 
-/// A hundred messages or so.
+/// About a hundred messages.
 const LIMIT: u64 = 64 * 1024;
 const HOUR_MS: u64 = 3_600_000;
 
-/// Buries so many messages of queue `q`.
+/// Buries this number of messages of queue `q`.
 fn bury(store: &mut Driven, count: usize) {
     let engine = store.engine.clone();
     for _ in 0..count / 20 {
@@ -72,7 +72,7 @@ fn memory_is_bounded_and_others_are_served_while_all_are_revived() {
         if let Some(answer) = answer(&mut reviving) {
             break answer.unwrap();
         }
-        // Whoever else asks is answered in the turn of the next slice.
+        // Other calls are answered in the turn of the next slice.
         let engine = store.engine.clone();
         let mut stats = pin!(engine.stats(queue("q")));
         let mut context = Context::from_waker(Waker::noop());
@@ -152,7 +152,7 @@ fn where_nothing_can_be_retired_it_ends_until_it_can() {
     };
     let mut store = Driven::open(MemoryDisk::new(), clock, options).unwrap();
     bury(&mut store, 1_000);
-    // Until a retirement has just been done, and there is room for some.
+    // Until a flush has just been done, and there is room for some.
     let (engine, before) = (store.engine.clone(), store.engine.counters().checkpoints);
     while engine.counters().checkpoints == before {
         store.run_patiently(engine.put(vec![Put::new(queue("far"), "x").after_ms(86_400_000)]));
@@ -188,9 +188,9 @@ fn due_files(store: &Driven) -> BTreeSet<String> {
     store.disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("due-")).collect()
 }
 
-/// Crash story: 1. A revive of all goes on. 2. Other messages expire in their files. 3. Most else of these files is cancelled, and
-/// what is left is moved into other files, as dead messages. 4. Some that the revive means are discarded. 5. It brought those back
-/// that had expired since, in their place.
+/// Crash story: 1. A revive of all is in progress. 2. Other messages expire in their files. 3. Most of these files is
+/// cancelled, and what is left is moved into other files, as dead messages. 4. Some that the revive includes are
+/// discarded. 5. It brought those back that had expired since, in their place.
 #[test]
 fn what_expires_during_a_revive_and_is_moved_stays_dead() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -231,7 +231,7 @@ fn what_expires_during_a_revive_and_is_moved_stays_dead() {
             break;
         }
         turns(&mut store, 1);
-        // The revive goes on a slice a turn, and is not to come to its end.
+        // The revive does a slice a turn, and should not come to its end.
         while store.driver.step(0) {}
     }
     assert!(gone(&store) >= 5, "{} of {} files are given up", gone(&store), before.len());

@@ -23,7 +23,7 @@ fn engine(clock: &ManualClock) -> Engine {
     Engine::open(dir(), options(&MemoryDisk::new(), clock)).unwrap()
 }
 
-/// Runs `work` in a thread; its result can be awaited with patience.
+/// Runs `work` in a thread; its result can be awaited with a timeout.
 fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
     let (say, hear) = mpsc::channel();
     thread::spawn(move || {
@@ -90,7 +90,7 @@ fn a_take_that_is_dropped_gives_its_messages_back_at_once_and_spends_no_attempt(
     drop(waiting);
     // The drop is a command like any other, and comes before the next one.
     assert_eq!(store.stats(queue("q")).unwrap_err().code(), "unknown_queue");
-    // Dropped with an answer that nobody looked at.
+    // Dropped with an answer that was not read.
     let mut waiting = Box::pin(engine.take(Take::from(queue("q")).wait_ms(60_000)));
     assert!(waiting.as_mut().poll(&mut context).is_pending());
     store.put_one(Put::new(queue("q"), "body")).unwrap();
@@ -159,8 +159,9 @@ fn futures_of_any_runtime_are_answered() {
     });
 }
 
-/// Crash story: 1. messages that expire are written to due files. 2. All of them are purged. 3. Their expiry comes. 4. Nothing
-/// is cold, so nothing is looked at, and the files say for ever that something has expired: the thread does not sleep again.
+/// Crash story: 1. Messages that expire are written to due files. 2. All of them are purged. 3. Their expiry comes. 4.
+/// Nothing is cold, so nothing is looked at, and the files report forever that something has expired: the thread does
+/// not sleep again.
 #[test]
 fn an_engine_sleeps_though_what_has_expired_in_files_is_all_gone() {
     const HOUR_MS: u64 = 3_600_000;
@@ -182,8 +183,9 @@ fn an_engine_sleeps_though_what_has_expired_in_files_is_all_gone() {
     assert!(clock.await_asleep(1, PATIENCE), "the thread finds something to do again and again");
 }
 
-/// Crash story: 1. a put fills a segment. 2. At the end of the interval the next one is begun, and what is before it synced.
-/// 3. Nothing is left to be synced, and it is still said since when something waits for it: the thread does not sleep again.
+/// Crash story: 1. A put fills a segment. 2. At the end of the interval the next one is begun, and what is before it
+/// synced. 3. Nothing is left to be synced, but the time since which something waits for a sync stays set: the thread
+/// does not sleep again.
 #[test]
 fn an_interval_that_ends_with_a_new_segment_and_nothing_in_it_is_over() {
     let clock = ManualClock::new(start());
@@ -212,8 +214,8 @@ impl Wake for DropsItsFuture {
     }
 }
 
-/// Crash story: 1. an executor drops a task when it is woken, and that is by the thread of the engine. 2. The task has the
-/// last handle of the engine, which closes it and waits for its thread: for itself.
+/// Crash story: 1. An executor drops a task when it is woken, which is done by the thread of the engine. 2. The task
+/// has the last handle of the engine, which closes it and waits for its thread: for itself.
 #[test]
 fn the_last_handle_may_be_dropped_by_the_thread_of_the_engine() {
     let disk = MemoryDisk::new();

@@ -1,4 +1,4 @@
-//! Callers that take turns themselves while they come alone.
+//! Callers that take turns themselves while they are alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -19,7 +19,7 @@ use crate::support::{Driven, dir, options, queue, start};
 const PATIENCE: Duration = Duration::from_secs(30);
 const HOUR_MS: u64 = 3_600_000;
 
-/// As many calls as it takes at least until a caller takes turns.
+/// The minimum number of calls until a caller takes turns.
 const WARM: usize = 100;
 
 fn put_far(store: &Blocking<Engine>, count: usize) {
@@ -38,7 +38,7 @@ fn a_caller_that_comes_alone_wakes_nobody() {
     put_far(&store, 3_000);
     let after = engine.counters();
     assert_eq!((after.commands - before.commands, after.syncs - before.syncs >= 3_000), (3_000, true));
-    // A turn that the machine held up hands the next ones to the thread, and so does the end of a segment.
+    // A turn that the machine delayed hands the next ones to the thread, and so does the end of a segment.
     let woken = after.wakeups - before.wakeups;
     assert!(woken < 1_500, "{woken} wake-ups for 3,000 puts");
     assert_eq!(store.stats(queue("far")).unwrap().counts.scheduled, WARM as u64 + 3_000);
@@ -83,7 +83,7 @@ fn callers_together_and_alone_are_all_answered() {
         let (store, say) = (engine.blocking(), say.clone());
         thread::spawn(move || {
             for i in 0..2_000 {
-                // From time to time it stays away, so that the others come together or alone.
+                // From time to time it pauses, so that the others come together or alone.
                 if i % (97 + caller) == 0 {
                     thread::yield_now();
                 }
@@ -131,8 +131,8 @@ fn a_turn_that_panics_leaves_nobody_waiting() {
     }
     put_far(&store, WARM);
     is_armed.store(true, Ordering::SeqCst);
-    // Whoever took the turn: the caller hears of it one way or the other. Where the thread met the trap first, at a turn
-    // of its own, the put finds nobody.
+    // Whichever thread took the turn: the caller gets an error one way or the other. If the engine's thread met the
+    // trap first, in its own turn, the put finds the engine closed.
     match catch_unwind(AssertUnwindSafe(|| store.put_one(Put::new(queue("q"), "body")))) {
         Err(_) => {}
         Ok(answer) => assert!(["outcome_unknown", "closed"].contains(&answer.unwrap_err().code())),
@@ -171,7 +171,7 @@ fn a_waker_that_panics_ends_no_turn_and_costs_nobody_an_answer() {
     for take in [first.as_mut(), second.as_mut()] {
         assert!(matches!(take.poll(noop), Poll::Ready(Ok(taken)) if taken.len() == 1));
     }
-    // Nor does one of those that are let go when nobody is left to answer them.
+    // Nor does one of those that are dropped when no thread is left to answer them.
     let mut last = pin!(take());
     assert!(last.as_mut().poll(panics).is_pending());
     store.driver.turn();

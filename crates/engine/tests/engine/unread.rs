@@ -1,4 +1,4 @@
-//! Messages that can not be read: nobody gets wrong bytes, and nobody else waits for them.
+//! Messages that cannot be read: no caller gets wrong bytes, and no other message waits for them.
 
 use std::io::ErrorKind;
 use std::num::NonZeroU32;
@@ -12,10 +12,10 @@ use dwell_time::ManualClock;
 
 use crate::support::{Driven, dir, options, queue, start};
 
-/// Over the default backoff of a first attempt.
+/// Longer than the default backoff of a first attempt.
 const BACKOFF_MS: u64 = 3_600_000;
 
-/// Where these bytes lie.
+/// The place of these bytes.
 fn find(disk: &MemoryDisk, bytes: &[u8]) -> (PathBuf, u64) {
     let paths = disk.list(dir()).unwrap().into_iter().map(|name| dir().join(name));
     let mut found = paths.filter_map(|path| {
@@ -38,7 +38,7 @@ fn a_body_that_can_not_be_read_is_an_attempt_and_holds_nobody_up() {
     let damaged = store.put(Put::new(queue("q"), "the first body")).unwrap();
     store.put(Put::new(queue("q"), "the second body")).unwrap();
     rot(&store.disk, b"the first body");
-    // It is the next to go out, each time.
+    // It is the next message each time.
     let taken = store.take(Take::from(queue("q")).max(10)).unwrap();
     assert_eq!(taken.iter().map(|taken| &taken.message.body[..]).collect::<Vec<_>>(), [b"the second body"]);
     store.settle(Settle { receipt: taken[0].receipt.clone(), action: Action::Ack }).unwrap();
@@ -68,7 +68,7 @@ fn a_message_that_can_never_be_read_is_dead_when_its_attempts_are_spent() {
     rot(&store.disk, b"the only body");
     for _ in 0..2 {
         assert_eq!(store.take(Take::from(queue("q"))).unwrap_err().code(), "unavailable");
-        // What could not be read is told to the shard, and seen to in the next turn.
+        // An unreadable body is reported to the shard, and handled in the next turn.
         store.advance(0);
         store.advance(BACKOFF_MS);
     }
@@ -144,7 +144,7 @@ fn a_process_without_memory_to_read_with_spends_no_attempts() {
     spends_no_attempts(|disk| disk.fail(Fault { calls: Calls::Reads, after: 0, times: u64::MAX, error }));
 }
 
-/// Reads fail for want of something that the process is `short` of, for messages that have one attempt each.
+/// Reads fail for lack of a resource of which the process is `short`, for messages that have one attempt each.
 fn spends_no_attempts(short: impl FnOnce(&MemoryDisk)) {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let options = Options { open_files: 4, segment_bytes: 4 * 1024, ..options(&disk, &clock) };
@@ -173,7 +173,7 @@ fn spends_no_attempts(short: impl FnOnce(&MemoryDisk)) {
     assert!(rest.iter().all(|taken| taken.message.standing.attempt() == 1));
 }
 
-/// About sixty messages.
+/// A store that keeps about sixty messages in memory.
 fn tiny() -> Driven {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let options = Options { memory_limit: 16 * 1024, ..options(&disk, &clock) };
@@ -193,7 +193,7 @@ fn a_damaged_body_is_taken_along_and_keeps_no_other_message_in_memory() {
     assert!(counters.checkpoints > 10 && counters.resident < 100, "{counters:?}");
     let before = engine.counters().segments;
     assert!(before < 10, "the journal is let go: {before}");
-    // It is damaged for good, and still says so; everything else is whole.
+    // It is damaged for good, and is still reported as damaged; everything else is intact.
     store.disk.heal_rot(|_| true);
     let found = store.run(engine.get(queue("far"), vec![Target::Id(damaged.id)], false)).pop().unwrap();
     assert_eq!(found.unwrap_err().code(), "unavailable");
@@ -231,7 +231,7 @@ fn a_queue_that_can_not_be_read_holds_up_no_other() {
     assert!(!store.take(both()).unwrap().is_empty());
 }
 
-/// Puts it, a second later each time that it is refused; how often it was.
+/// Puts it, a second later each time that it is refused; returns how often it was.
 fn put_again(store: &mut Driven, put: &Put) -> u64 {
     let mut refused = 0;
     while let Err(error) = store.put(put.clone()) {

@@ -1,7 +1,7 @@
-//! Two years of a steady mix: what is on the disk, and in how many files, stays in proportion to what is pending.
+//! Two years of a steady mix: the space on the disk, and the number of files, stay in proportion to what is pending.
 //!
-//! Delays from milliseconds to a year, every order of magnitude alike; one message in twenty is cancelled, one in twenty
-//! rescheduled, one in a hundred dies, every third has a key.
+//! Delays from milliseconds to a year, with every order of magnitude equally likely; one message in twenty is
+//! cancelled, one in twenty rescheduled, one in a hundred dies, every third has a key.
 
 use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Counters, Options};
@@ -17,7 +17,7 @@ const YEAR_MS: u64 = 365 * 24 * HOUR_MS;
 const STEP_MS: u64 = 6 * HOUR_MS;
 const STEPS: u64 = 2 * YEAR_MS / STEP_MS;
 const BODY: usize = 256;
-/// A message on the disk, with all but its body.
+/// The size of a message on the disk, with all its attributes.
 const MESSAGE: u64 = BODY as u64 + 64;
 const SEGMENT: u64 = 16 * 1024;
 struct Years {
@@ -115,18 +115,18 @@ impl Years {
         let Counters { resident, cold, due_files, runs, .. } = counters;
         let (live, used) = ((resident + cold) * MESSAGE, self.store.disk.used());
         let over = used.saturating_sub(2 * live);
-        // Besides there is the journal up to a retirement, and its next segment; what is written and not in use yet; indexes,
-        // runs and the manifest.
+        // In addition there is the journal up to a flush, and its next segment; what is written and not in use yet;
+        // indexes, runs and the manifest.
         assert!(over <= 2 * self.limit + 4 * SEGMENT, "{used} bytes for {live}: {counters:?}");
         self.most_over = self.most_over.max(over);
         self.most_files = self.most_files.max(due_files);
         self.most_runs = self.most_runs.max(runs);
-        // Small ones, and one for each eighth of a generation, where indexes leave the least for one. There are at most twice
-        // the entries that are in use.
+        // Small ones, and one for each eighth of a generation, when indexes leave the least for one. There are at most
+        // twice the entries that are in use.
         let generation = self.limit / 4 / 5 / 224;
         let files = 32 + 8 + (2 * (resident + cold) + 2 * generation) / (generation / 8);
         assert!(due_files <= files, "{due_files} files: {counters:?}");
-        // Of as many pairs, of numbers and of keys.
+        // For as many pairs, of numbers and of keys.
         let sizes = (2 * (resident + cold) + 2 * generation).ilog2();
         assert!(runs <= 2 * (4 + u64::from(sizes)), "{runs} runs: {counters:?}");
     }

@@ -1,10 +1,10 @@
-//! Crashes at each change of the disk while the store removes by itself: dead messages past their retention, and expired
-//! ones of a queue that drops them; and while an operator ends leases.
+//! Crashes at each change of the disk while the store itself removes messages: dead ones past their retention, and
+//! expired ones of a queue that drops them; and while an operator ends leases.
 //!
-//! One script runs until the power fails, and what was answered is written down. The matrix of [`super`] cannot be
-//! used for it: what a crash takes back of a discard is discarded again, so that many states are right after it. What
-//! must hold in all of them is checked instead: nothing is lost that no retention covers, what is past its time is
-//! seen by no call, what is too much goes, and a lease whose end was answered does not come back.
+//! One script runs until the power fails, and what was answered is recorded. The matrix of [`super`] cannot be used for
+//! it: a discard that a crash takes back is done again, so that many states are right after it. What must hold in all
+//! of them is checked instead: nothing is lost that no retention covers, what is past its time is seen by no call, what
+//! is too much is removed, and a lease whose end was answered does not come back.
 
 use std::num::NonZeroU32;
 
@@ -18,19 +18,19 @@ use dwell_time::{Clock, ManualClock};
 use super::{AMPLE, Crash, MemoryDisk, TINY, crashes, open, small, stride};
 use crate::support::{Driven, queue, start};
 
-/// Its dead go when their time is over.
+/// Its dead messages are removed when their time is over.
 const TIMED: &str = "timed";
-/// Each death beyond the most discards the oldest.
+/// Each death beyond the maximum discards the oldest.
 const MOST: &str = "most";
-/// Given a most when it has more dead messages than that.
+/// Gets a maximum when it has more dead messages than that.
 const LOWERED: &str = "lowered";
-/// What expires goes without a trace.
+/// Expired messages are removed without a trace.
 const DROPPED: &str = "dropped";
 /// Leases are ended; the messages are ready then.
 const ENDED: &str = "ended";
 /// Leases are ended; the messages wait for the backoff then.
 const BACKED: &str = "backed";
-/// What else is put, so that segments and tables are written.
+/// Other messages, so that segments and tables are written.
 const FILLER: &str = "filler";
 
 const TTL_MS: u64 = 10_000;
@@ -49,24 +49,24 @@ struct Known {
 }
 
 enum Fate {
-    /// Nothing was asked of it.
+    /// Nothing was requested for it.
     Pending,
     /// It may be dead, or its lease may have been ended: the answer never came.
     Asked,
     /// Its bury was answered at this instant.
     Buried(Timestamp),
-    /// Its lease was ended, and this had become of it.
+    /// Its lease was ended, with this result.
     Ended(Receipt, Settled),
 }
 
-/// What a run was answered until the power failed.
+/// The answers of a run until the power failed.
 #[derive(Default)]
 struct Seen {
     messages: Vec<Known>,
-    /// Whether the lowered most was asked for, and whether that was answered.
+    /// Whether the lowered maximum was requested, and whether that was answered.
     asked_lower: bool,
     lowered: bool,
-    /// How many changes of the disk there were, and whether the script came to its end.
+    /// The number of changes of the disk, and whether the script came to its end.
     changes: u64,
     is_through: bool,
 }
@@ -81,17 +81,17 @@ impl Seen {
     }
 }
 
-/// What is wrong on purpose, for the checks to find.
+/// A deliberate fault, for the checks to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Nothing,
-    /// The disk says that it has synced, and has not.
+    /// The disk reports that it has synced, and has not.
     SyncsLie,
-    /// One dead message goes that the most would keep.
+    /// One dead message is removed that the maximum would keep.
     OneTooMany,
-    /// The time of the dead is forgotten.
+    /// The retention time of the dead is forgotten.
     TimeForgotten,
-    /// The most that was lowered is forgotten.
+    /// The lowered maximum is forgotten.
     MostForgotten,
 }
 
@@ -133,7 +133,7 @@ fn bury_all(store: &mut Driven, seen: &mut Seen, name: &str) -> Option<()> {
     Some(())
 }
 
-/// Takes all of a queue and ends each lease by itself.
+/// Takes all of a queue and ends each lease separately.
 fn end_all(store: &mut Driven, seen: &mut Seen, name: &str) -> Option<()> {
     for taken in store.take(Take::from(queue(name)).max(100).lease_ms(HOUR_MS)).ok()? {
         let known = seen.messages.iter_mut().find(|known| known.id == taken.message.id).unwrap();
@@ -146,21 +146,21 @@ fn end_all(store: &mut Driven, seen: &mut Seen, name: &str) -> Option<()> {
     Some(())
 }
 
-/// So much else that segments are closed, and with little memory tables written.
+/// Puts enough other messages that segments are closed, and with little memory tables written.
 fn fill(store: &mut Driven) -> Option<()> {
     let puts = (0..30).map(|_| Put::new(queue(FILLER), vec![b'x'; 600]).after_ms(HOUR_MS)).collect();
     let engine = store.engine.clone();
     store.run(engine.put(puts)).into_iter().all(|answer| answer.is_ok()).then_some(())
 }
 
-/// A minute in which nobody calls.
+/// A minute without calls.
 fn let_a_minute_pass(store: &mut Driven) {
     for _ in 0..6 {
         store.advance(10_000);
     }
 }
 
-/// All of it, until the disk fails.
+/// The whole script, until the disk fails.
 fn script(store: &mut Driven, seen: &mut Seen) -> Option<()> {
     set(store, TIMED, Setting::DeadTtlMs(TTL_MS))?;
     set(store, MOST, Setting::DeadMax(KEPT as u64))?;
@@ -187,7 +187,7 @@ fn script(store: &mut Driven, seen: &mut Seen) -> Option<()> {
     seen.asked_lower = true;
     set(store, LOWERED, Setting::DeadMax(LOWERED_TO as u64))?;
     seen.lowered = true;
-    // Slices of a few by the calls of others, and then those of nobody's calls.
+    // First slices of a few within other calls, and then those without any call.
     fill(store)?;
     store.advance(EXPIRES_MS);
     fill(store)?;
@@ -218,7 +218,7 @@ fn run_until(change: Option<u64>, memory_limit: u64, fault: Fault) -> (MemoryDis
     (disk, clock, seen)
 }
 
-/// Runs until the power fails, and looks at what is there afterwards; and again after another failure.
+/// Runs until the power fails, and checks the state afterwards; and again after another failure.
 fn crash_at(change: u64, memory_limit: u64, crash: Crash, fault: Fault) -> Result<(), String> {
     let (disk, clock, seen) = run_until(Some(change), memory_limit, fault);
     disk.power_on(crash);
@@ -227,7 +227,7 @@ fn crash_at(change: u64, memory_limit: u64, crash: Crash, fault: Fault) -> Resul
     check_at_once(&mut store, &seen)?;
     let_a_minute_pass(&mut store);
     check_later(&mut store, &seen)?;
-    // What is past its time may come back, and goes again.
+    // What is past its time may come back, and is removed again.
     disk.power_off();
     disk.power_on(Crash::Drop);
     let mut store = open(&disk, &clock, memory_limit);
@@ -294,7 +294,8 @@ fn check_timed(store: &mut Driven, seen: &Seen) -> Result<(), String> {
                 }
                 check_hidden(store, known)?;
             }
-            // It has its time before it: the clock has stood still since it was asked.
+            // The bury may have taken effect, and its time may be over at a later check. At the first check it is not:
+            // the clock has stood still since the request.
             Fate::Asked if found.is_none() && now >= start().saturating_after(TTL_MS) => {}
             Fate::Buried(_) if !is_dead(found.as_ref()) => {
                 return Err(format!("{} is dead and was lost or came back: {found:?}", known.key));
@@ -329,7 +330,8 @@ fn check_hidden(store: &mut Driven, known: &Known) -> Result<(), String> {
     Ok(())
 }
 
-/// Those of a queue that may be missing are the oldest of the dead, and the youngest are there, as many as are kept.
+/// The messages of a queue that may be missing are the oldest of the dead, and the youngest are there, as many as are
+/// kept.
 fn check_most(store: &mut Driven, seen: &Seen, name: &str, most: Option<usize>) -> Result<(), String> {
     let found = found(store, seen, name)?;
     let asked = seen.of(name).filter(|known| matches!(known.fate, Fate::Asked)).count();
@@ -378,7 +380,7 @@ fn check_dropped(store: &mut Driven, seen: &Seen) -> Result<(), String> {
     Ok(())
 }
 
-/// A lease whose end was answered stays ended: an attempt is spent, and its receipt is good for nothing.
+/// A lease whose end was answered stays ended: an attempt is spent, and its receipt is invalid.
 fn check_ended(store: &mut Driven, seen: &Seen) -> Result<(), String> {
     for name in [ENDED, BACKED] {
         for (known, found) in seen.of(name).zip(found(store, seen, name)?) {
@@ -408,7 +410,7 @@ fn check_later(store: &mut Driven, seen: &Seen) -> Result<(), String> {
         let listed = store.run(engine.list(queue(name), StateKind::Dead, None, 100));
         let listed = match listed {
             Ok(page) => page.messages.len(),
-            // Nothing that was answered keeps it.
+            // Nothing that was answered keeps the queue.
             Err(Error::UnknownQueue { .. }) => return Ok(0),
             Err(error) => return Err(error.to_string()),
         };
@@ -469,7 +471,7 @@ fn crash_everywhere(memory_limit: u64, stride: u64) {
 /// The violations that a fault causes, over all changes of the disk.
 fn caught(fault: Fault) -> Vec<String> {
     let (_, _, seen) = run_until(None, AMPLE, Fault::Nothing);
-    // Where no sync is true, a beginning of all that was written is kept: else nothing at all would be there.
+    // If no sync is real, a prefix of all that was written is kept: otherwise nothing at all would be there.
     let crash = |change| if fault == Fault::SyncsLie { Crash::Prefix(change) } else { Crash::Drop };
     (1..=seen.changes).filter_map(|change| crash_at(change, AMPLE, crash(change), fault).err()).collect()
 }

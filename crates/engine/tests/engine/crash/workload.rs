@@ -24,20 +24,20 @@ pub(super) struct Workload {
     pub(super) receipts: Vec<Receipt>,
     /// The same leases, as an operator would name them.
     leases: Vec<(QueueName, LeaseRef)>,
-    /// Puts under a token: in which step, and what was answered.
+    /// Puts under a token: the step, the put, and the answer.
     pub(super) tokens: Vec<(usize, Put, PutAnswer)>,
-    /// Messages that replaced another: in which step, the other, and the new one.
+    /// Messages that replaced another: the step, the other, and the new one.
     pub(super) replaced: Vec<(usize, MessageId, Number)>,
     /// How often each command did something.
     pub(super) done: BTreeMap<&'static str, u32>,
 }
 
-/// What became of a step.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
-    /// An answer was given, be it a refusal: not if the disk failed under it.
+    /// Whether an answer was given, including a refusal: not if the disk failed during it.
     pub(super) answered: bool,
-    /// The answer promises that what it says is durable, if it changed anything.
+    /// Whether the answer promises that its effect is durable, if it changed anything.
     pub(super) promises: bool,
 }
 
@@ -45,7 +45,7 @@ impl Outcome {
     const QUIET: Outcome = Outcome { answered: true, promises: false };
 }
 
-/// Whether an answer was given, be it a refusal: not if the disk failed under it.
+/// Whether an answer was given, including a refusal: not if the disk failed during it.
 fn is_answered<T>(answer: &Result<T>) -> bool {
     !matches!(
         answer,
@@ -211,7 +211,7 @@ impl Workload {
             _ => ("extend", Action::Extend { lease_ms: Some(1 + self.chance.below(60_000)) }),
         };
         let answer = store.settle(Settle { receipt, action });
-        // A lease and what becomes of it is handed to the operating system alone.
+        // A lease and its extension are only handed to the operating system.
         if what == "extend" { self.passing(what, &answer) } else { self.durable(what, &answer) }
     }
 
@@ -277,7 +277,7 @@ impl Workload {
         self.durable("delete queue", &answer)
     }
 
-    /// A take whose caller goes before it looks at the answer; it is gone in the next step.
+    /// A take whose caller goes before it looks at the answer; it is dropped in the next step.
     fn hold(&mut self, store: &mut Driven) -> Outcome {
         let engine = store.engine.clone();
         let take = Take::from_all(Workload::queues()).max(2);
