@@ -51,7 +51,7 @@ pub(crate) struct Named<'a> {
 /// Something that is wrong.
 #[derive(Debug)]
 pub(crate) enum Flaw {
-    /// A file can not be read, or not all of it.
+    /// A file cannot be read, or not all of it.
     Unreadable(ReadError),
     /// A due file has another number of entries than its set of settlements.
     Miscounted { file: Name, settled: u32, entries: u32 },
@@ -102,7 +102,7 @@ pub(crate) struct Report {
     pub(crate) pairs: u64,
     /// What is wrong.
     pub(crate) flaws: Flaws,
-    /// Whether live entries were not looked up by their numbers, because a run can not be read.
+    /// Whether live entries were not looked up by their numbers, because a run cannot be read.
     pub(crate) numbers_unchecked: bool,
     /// The same for keys.
     pub(crate) keys_unchecked: bool,
@@ -201,7 +201,7 @@ fn check_in_portions(
     report
 }
 
-/// Opens and verifies runs; `None` if one of them can not be read.
+/// Opens and verifies runs; `None` if one of them cannot be read.
 fn runs<V: Value>(
     disk: &dyn Disk,
     dir: &Path,

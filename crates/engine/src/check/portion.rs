@@ -20,7 +20,7 @@ pub(super) struct Portions {
     most: usize,
     /// The name of any due file.
     due: Name,
-    /// `None` if one of them can not be read: then nothing is compared.
+    /// `None` if one of them cannot be read: then nothing is compared.
     numbers: Option<Vec<Arc<Run<Home>>>>,
     keys: Option<Vec<Arc<Run<Number>>>>,
     by_number: Vec<(Number, Home)>,

@@ -300,7 +300,7 @@ impl DiskFile for Owner {
     }
 
     fn will_read(&self, offset: u64, len: u64) {
-        // Whoever reads it will be told why it can not be opened.
+        // Whoever reads it will be told why it cannot be opened.
         if let Ok(file) = self.0.open() {
             file.will_read(offset, len);
         }
@@ -459,7 +459,7 @@ mod tests {
             reads(&files[0], 0);
             reads(&files[usize::from(number)], number);
         }
-        // It can not be found by its name: it was never closed.
+        // It cannot be found by its name: it was never closed.
         watched.remove(&path(0)).unwrap();
         reads(&files[0], 0);
     }
@@ -509,7 +509,7 @@ mod tests {
             (1..6).zip(&files).for_each(|(number, file)| reads(file, number));
         }
         assert_eq!(watched.open_files(), 2, "it is one of them");
-        // It can not be found by its name: it was never closed.
+        // It cannot be found by its name: it was never closed.
         watched.remove(&path(0)).unwrap();
         reads(&kept, 0);
         kept.keep_open(false);

@@ -174,7 +174,7 @@ pub(super) fn data_from(file: &File, at: u64) -> u64 {
     match seek(file, SeekFrom::Data(at)) {
         Ok(data) => data,
         Err(rustix::io::Errno::NXIO) => u64::MAX,
-        // It can not say.
+        // It cannot say.
         Err(_) => at,
     }
 }
@@ -189,7 +189,7 @@ pub(super) fn data_from(_: &File, at: u64) -> u64 {
 pub(super) fn will_read(file: &File, offset: u64, len: u64) {
     use rustix::fs::{Advice, fadvise};
     if let Some(len) = std::num::NonZeroU64::new(len) {
-        // Where it can not, it is read when it is asked for.
+        // Where it cannot, it is read when it is asked for.
         let _ = fadvise(file, offset, Some(len), Advice::WillNeed);
     }
 }

@@ -1,6 +1,6 @@
 //! The journal's fixed parts: names of files, header of a segment, header of a batch. Little-endian.
 //!
-//! `docs/format.md` describes every byte, and what its checks can and can not tell.
+//! `docs/format.md` describes every byte, and what its checks can and cannot tell.
 
 use crc32fast::Hasher;
 use dwell_model::Timestamp;

@@ -11,7 +11,7 @@ use crate::disk::DiskFile;
 pub(crate) struct SegmentReader {
     file: Arc<dyn DiskFile>,
     salt: Salt,
-    /// `None` if the segment's header can not be read: then any batch's may be right.
+    /// `None` if the segment's header cannot be read: then any batch's may be right.
     incarnation: Option<u32>,
     len: u64,
     window: Vec<u8>,

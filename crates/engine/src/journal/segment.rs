@@ -31,7 +31,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// So often a body can not be read before it is taken along without its bytes: what does not answer for a moment
+    /// So often a body cannot be read before it is taken along without its bytes: what does not answer for a moment
     /// is not lost for it.
     const TRIES: u32 = 3;
 
@@ -139,10 +139,10 @@ impl Place {
 
     /// Reads the bodies of many messages, in few calls, each behind the one before into `bodies`, which is made as long as
     /// all of them; in the order given. Says which of them are damaged: those that fail their checksums are as they lie on
-    /// the disk, those that can not be read there are zeros.
+    /// the disk, those that cannot be read there are zeros.
     ///
     /// # Errors
-    /// The disk's, where it may be another the next time. What the medium can not read is damage when it was tried
+    /// The disk's, where it may be another the next time. What the medium cannot read is damage when it was tried
     /// [often enough](Segment::TRIES).
     pub(crate) fn gather(wanted: &[Wanted<'_>], bodies: &mut Vec<u8>) -> io::Result<BTreeSet<usize>> {
         let mut len = 0;

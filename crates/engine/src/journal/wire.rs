@@ -7,7 +7,7 @@
 //!   Fields come in rising order of their numbers; a zero byte ends them. A reader that does not know
 //!   a field skips it, or refuses it as newer if it is critical.
 
-/// Why bytes can not be read as records.
+/// Why bytes cannot be read as records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     /// They are not what any version writes.

@@ -80,7 +80,7 @@ impl CheckReport {
         }
     }
 
-    /// Notes why something can not be opened, if it is damage; gives back what is none.
+    /// Notes why something cannot be opened, if it is damage; gives back what is none.
     fn note_error(&mut self, error: OpenError) -> Result<(), OpenError> {
         match error {
             OpenError::Damaged { file, offset, reason } => self.note(&file, Some(offset), reason),

@@ -18,7 +18,7 @@ use crate::manifest::Manifest;
 ///
 /// # Errors
 /// [`OpenError`] if `dir` is not a data directory, in use, of a later format, or lacks a file that its manifest names; if
-/// `new_dir` holds something, or can not be written.
+/// `new_dir` holds something, or cannot be written.
 pub fn backup(
     disk: &(impl Disk + Clone),
     dir: &Path,

@@ -32,7 +32,7 @@ pub struct Filter {
 /// ends it by being false. Changes nothing. Reads the journal and every due file once, of the messages that are wanted.
 ///
 /// # Errors
-/// [`OpenError`], as an opening would, and [`OpenError::Damaged`] where a message can not be read.
+/// [`OpenError`], as an opening would, and [`OpenError::Damaged`] where a message cannot be read.
 pub fn dump(
     disk: &(impl Disk + Clone),
     dir: &Path,

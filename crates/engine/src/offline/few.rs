@@ -1,6 +1,6 @@
 //! A disk as the tools use it: few files are open at a time, however many a directory has.
 //!
-//! What a tool can not read it takes for damaged, and says so, or repairs it. That the process may open no further file, or
+//! What a tool cannot read it takes for damaged, and says so, or repairs it. That the process may open no further file, or
 //! gets no memory, is no damage: whatever a tool made of such an error, it ends with the error itself.
 
 use std::io;

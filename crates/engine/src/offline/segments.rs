@@ -33,7 +33,7 @@ pub(super) struct SegmentFile {
 pub(super) enum Piece<'a> {
     /// A batch, whole, or whole but for some bodies.
     Batch { at: u64, header: BatchHeader, records: &'a [u8] },
-    /// Something that was written and can not be read.
+    /// Something that was written and cannot be read.
     Lost { from: u64, to: u64, reason: &'static str },
     /// What was being written when the machine stopped.
     Torn { from: u64, to: u64, reason: &'static str },
@@ -111,7 +111,7 @@ impl Walk {
     /// Reads the `at`-th of `segments`, and shows what lies there.
     ///
     /// # Errors
-    /// Those of `each`. What can not be read is [`Piece::Lost`].
+    /// Those of `each`. What cannot be read is [`Piece::Lost`].
     pub(super) fn read(
         &mut self,
         segments: &[SegmentFile],

@@ -130,7 +130,7 @@ fn measured(disk: &dyn Disk, dir: &Path, now: Now) -> Result<DirectoryStats, Ope
 /// and whatever else lies there.
 ///
 /// # Errors
-/// [`OpenError`] if it can not be listed.
+/// [`OpenError`] if it cannot be listed.
 pub fn sizes(disk: &dyn Disk, dir: &Path) -> Result<[(&'static str, KindStats); 6], OpenError> {
     let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
     Ok(kinds(disk, dir, &names))

@@ -1,4 +1,4 @@
-//! Why a sealed file can not be read.
+//! Why a sealed file cannot be read.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ impl ReadError {
         }
     }
 
-    /// Whether the place that was read is bad, so that what stood there has to come from elsewhere: not if the file can not
+    /// Whether the place that was read is bad, so that what stood there has to come from elsewhere: not if the file cannot
     /// be opened just now, or was written by a later version.
     pub(crate) fn is_of_the_place(&self) -> bool {
         use io::ErrorKind::{Interrupted, NotFound, OutOfMemory, PermissionDenied, WouldBlock};

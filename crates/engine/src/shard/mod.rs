@@ -699,7 +699,7 @@ impl Shard {
         Some(Error::DiskFull { reason: reason.into() })
     }
 
-    /// How much room there is. A disk that can not say is not known to be full.
+    /// How much room there is. A disk that cannot say is not known to be full.
     fn room(&self) -> Option<Room> {
         let LowWater { bytes, and_journal } = self.low_water;
         let room = self.writer.room().ok()?;

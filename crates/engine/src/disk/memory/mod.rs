@@ -165,14 +165,14 @@ struct State {
     is_off: bool,
     capacity: Option<u64>,
     faults: Vec<(Fault, Failure)>,
-    /// Places that can not be read as they were written: file, byte, and what is wrong there.
+    /// Places that cannot be read as they were written: file, byte, and what is wrong there.
     rot: Vec<(u64, u64, Flaw)>,
     syncs_lie: bool,
     /// Whether it sets no room aside.
     sets_nothing_aside: bool,
 }
 
-/// Input/output error: what a medium answers that can not be read.
+/// Input/output error: what a medium answers that cannot be read.
 const EIO: i32 = 5;
 /// Too many open files.
 const EMFILE: i32 = 24;
@@ -396,7 +396,7 @@ impl MemoryDisk {
         Some((path, at))
     }
 
-    /// Takes back all rot in files whose names `concerns`, and what can not be read there.
+    /// Takes back all rot in files whose names `concerns`, and what cannot be read there.
     pub fn heal_rot(&self, concerns: impl Fn(&str) -> bool) {
         let mut state = self.state();
         let name = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(&concerns);
@@ -407,7 +407,7 @@ impl MemoryDisk {
         state.rot.retain(|(file, ..)| named.contains(file) && !healed.contains(file));
     }
 
-    /// Whether any bit reads as what it is not, or can not be read.
+    /// Whether any bit reads as what it is not, or cannot be read.
     pub fn is_rotten(&self) -> bool {
         !self.state().rot.is_empty()
     }
@@ -443,7 +443,7 @@ impl MemoryDisk {
         self.state().used()
     }
 
-    /// From now on syncs do nothing and report success: the disk that a store can not be safe on.
+    /// From now on syncs do nothing and report success: the disk that a store cannot be safe on.
     pub fn lie_about_syncs(&self) {
         self.state().syncs_lie = true;
     }

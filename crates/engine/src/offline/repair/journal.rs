@@ -319,7 +319,7 @@ impl Copy<'_> {
         self.report.records += 1;
     }
 
-    /// What was written a moment ago can not be read.
+    /// What was written a moment ago cannot be read.
     fn contradiction(&self, error: &dyn std::fmt::Display) -> OpenError {
         OpenError::damaged(&self.target.dir, 0, error.to_string())
     }

@@ -112,7 +112,7 @@ const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 ///
 /// # Errors
 /// [`OpenError`] if `dir` is not a data directory, in use, or of a later format; if nothing in it says which directory it
-/// is; if `new_dir` holds something, or can not be written.
+/// is; if `new_dir` holds something, or cannot be written.
 pub fn repair(
     disk: &(impl Disk + Clone),
     dir: &Path,
