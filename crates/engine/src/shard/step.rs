@@ -220,7 +220,7 @@ impl Step {
             Command::Put { puts, answered, reply } => {
                 return put(core, puts, answered, reply, now, batch);
             }
-            // Its caller dropped it while it waited for leases to expire, and the message to forget it did not find
+            // Its caller dropped it while it waited for leases to expire, and the command to forget it did not find
             // it: it must not wait now.
             Command::Take { reply, .. } if reply.is_canceled() => return Stepped::Quiet,
             Command::Take { id, take, reply } => {
