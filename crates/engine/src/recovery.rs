@@ -737,7 +737,7 @@ mod tests {
         assert_eq!((segments, count, records), (held.len() as u64, batches.len() as u64, all));
     }
 
-    /// Counts records about messages that this journal has put, and about older ones; and tokens of puts.
+    /// Counts records about messages that this journal has put, and about older ones; and idempotency keys of puts.
     #[derive(Default)]
     struct RecordCounts {
         of_ours: usize,

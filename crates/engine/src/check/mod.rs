@@ -156,7 +156,7 @@ pub(crate) fn check(disk: &dyn Disk, dir: &Path, named: &Named<'_>, progress: &m
     check_in_portions(disk, dir, named, portion::MOST, progress)
 }
 
-/// The same, with portions of that many entries.
+/// The same check, with at most `portion` entries in a portion.
 fn check_in_portions(
     disk: &dyn Disk,
     dir: &Path,

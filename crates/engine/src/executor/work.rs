@@ -15,7 +15,7 @@ pub(super) struct Work {
     is_cancelled: AtomicBool,
 }
 
-/// Runs a slice of that many items; returns whether it was the last one.
+/// Runs a slice of about the given number of items; returns whether it was the last one.
 type Slices = Box<dyn FnMut(usize) -> bool + Send>;
 
 impl Work {

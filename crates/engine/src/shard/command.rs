@@ -105,7 +105,7 @@ pub(crate) enum Command {
     },
     Stats(QueueName, Reply<Result<QueueStats>>),
     Forecast(QueueName, Arc<[Timestamp]>, Reply<Result<Forecast>>),
-    /// The same for a page of that many queues, starting after this one.
+    /// The same for a page of queues: their maximum number, and the queue that the page starts after.
     ForecastPage(Option<QueueName>, usize, Arc<[Timestamp]>, Reply<Result<Counted>>),
     Queues(Option<QueueName>, usize, Reply<Result<Vec<QueueStats>>>),
     Configure(QueueName, Vec<SettingChange>, Reply<Result<QueueStats>>),

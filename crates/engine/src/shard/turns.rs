@@ -1,4 +1,4 @@
-//! A shard with everything that its turns need, whoever runs them.
+//! A shard with everything that its turns need, on any thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -28,9 +28,10 @@
 //!
 //! Fields of a standing: 1 priority (if not 1,024), 2 attempts spent, 3 expiry, 4 keyless, 5 takes, 6 lapses,
 //! 7 releases, 8 buries, 9 revives, 10 last error, 11 lease token (16 bytes), 12 lease in ms, 13 lease
-//! deadline (with 17 only if it is not the batch's wall clock and the length of the lease), 14 bound, 15 reason of death (0 attempts
-//! spent, 1 buried, 2 expired), 16 time of death, 17 the lease token's low 64 bits, in place of 11 where the bits above
-//! are the batch's incarnation and shard, 18 holder. Counts that are 0 and flags that are false are left out.
+//! deadline (with 17 only if it is not the batch's wall clock and the length of the lease), 14 bound, 15 reason of
+//! death (0 attempts spent, 1 buried, 2 expired), 16 time of death, 17 the lease token's low 64 bits, in place of 11
+//! where the bits above are the batch's incarnation and shard, 18 holder. Counts that are 0 and flags that are false
+//! are left out.
 
 mod decode;
 mod encode;
