@@ -114,7 +114,7 @@ pub(crate) struct Shard {
     behind: VecDeque<Command>,
     /// Bulk revives and discards under way, the oldest first: one slice each turn.
     sweeps: VecDeque<Command>,
-    /// How long the first of them has waited for a flush, if it does.
+    /// The wait of the first of them for a flush, if it waits.
     sweep_waits: Option<SweepWaits>,
     /// Whether `held` can be retried at once: its wait is over, or ends by further turns.
     held_go_on: bool,
