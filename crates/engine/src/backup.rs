@@ -1,12 +1,13 @@
-//! A copy of a directory that can be opened, taken while it is in use or while it is not.
+//! A backup: a copy of a directory that can be opened, taken while the directory is in use or not.
 //!
-//! Nothing is kept back for it. At one moment, between two turns, the shard syncs its journal and names what its manifest
-//! names: each file *open*, so that it can be read though it is removed meanwhile. Sealed files are linked where the file
-//! system can, and copied where it can not; segments are copied up to what was synced. The manifest comes last.
+//! Writers are not blocked by it. Between two turns the shard syncs its journal and lists the files that its manifest
+//! names, each of them *open*, so that it can be read even if it is removed meanwhile. Sealed files are linked where
+//! the file system supports it, and copied otherwise; segments are copied up to the synced offset. The manifest is
+//! written last.
 //!
-//! A backup is another directory than the one it was taken of, from then on: both go on by themselves. So it gets an
-//! incarnation that the other does not come to, and message numbers from far behind; its first opening takes one more,
-//! since a backup may be opened in several places. The file [`MARKER`] tells that opening what it opens.
+//! A backup is a separate directory from then on: it and the original both go on. So it gets an incarnation that the
+//! original does not reach, and message numbers far above; its first opening raises the incarnation once more, since
+//! a backup may be opened in several places. The file [`MARKER`] marks a backup that was not opened yet.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,17 +20,17 @@ use crate::OpenError;
 use crate::disk::{Disk, DiskFile};
 use crate::manifest::Manifest;
 
-/// Stands in a backup until it is opened.
+/// Present in a backup until it is opened.
 pub(crate) const MARKER: &str = "BACKUP";
-/// What it says before the instant.
+/// The text of the marker, before the instant.
 const TEXT: &str = "a backup of a dwell data directory, taken at ";
 
-/// So many bytes are copied at a time.
+/// The number of bytes copied at a time.
 const PIECE: usize = 1024 * 1024;
-/// Numbers of messages go on so far behind the last one that was found.
+/// The number of message numbers that are skipped after the highest one found.
 const SKIPPED_NUMBERS: u64 = 1 << 32;
-/// The incarnation goes on so far behind, and up to as much again by chance: more openings than the other directory and
-/// other copies of it are likely to see meanwhile.
+/// The number of incarnations that are skipped, plus a random number up to as many again: more openings than the
+/// original and its other copies are likely to see meanwhile.
 const SKIPPED_INCARNATIONS: u32 = 1 << 11;
 
 /// A file as it was at one moment.
@@ -39,36 +40,36 @@ pub(crate) struct Pinned {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) len: u64,
-    /// It does not change any more, so that another name for it will do.
+    /// Whether its content is final, so that a hard link is enough.
     pub(crate) is_sealed: bool,
 }
 
-/// All that a manifest needs, at one moment.
+/// The files and the state of a directory at one moment, as a manifest needs them.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) manifest: Manifest,
     pub(crate) files: Vec<Pinned>,
 }
 
-/// What a backup came to.
+/// The result of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct BackupReport {
-    /// Files that got a second name.
+    /// The number of files that were linked.
     pub linked: u64,
-    /// Files that were copied.
+    /// The number of files that were copied.
     pub copied: u64,
-    /// Bytes of all of them.
+    /// The total size of these files in bytes.
     pub bytes: u64,
 }
 
-/// Why there is no backup.
+/// Why a backup failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// The store can not serve.
+    /// The store cannot serve.
     #[error(transparent)]
     Store(#[from] dwell_store::Error),
-    /// The backup's directory can not be written.
+    /// The backup's directory cannot be written.
     #[error(transparent)]
     Directory(#[from] OpenError),
 }
@@ -92,7 +93,7 @@ impl BackupError {
 }
 
 impl Snapshot {
-    /// Writes it into `dir`, which has to be empty or not there. `copies` says that no file is to be linked.
+    /// Writes the backup into `dir`, which has to be empty or missing. `copies` disables links.
     pub(crate) fn write(
         mut self,
         disk: &dyn Disk,
@@ -143,10 +144,10 @@ fn copy(from: &Pinned, disk: &dyn Disk, to: &Path) -> Result<(), OpenError> {
     file.sync().map_err(written)
 }
 
-/// When the directory was backed up that is opened now for the first time; nothing if it is no such one.
+/// When the backup was taken, if `dir` is a backup that is opened for the first time; otherwise `None`.
 ///
 /// # Errors
-/// Only a missing marker says that the directory is no backup: a marker that cannot be read refuses the opening.
+/// Only a missing marker means that the directory is no backup: a marker that cannot be read refuses the opening.
 pub(crate) fn taken_at(disk: &dyn Disk, dir: &Path) -> Result<Option<Timestamp>, OpenError> {
     let marker = dir.join(MARKER);
     let read = || {
@@ -162,11 +163,11 @@ pub(crate) fn taken_at(disk: &dyn Disk, dir: &Path) -> Result<Option<Timestamp>,
     };
     let text = String::from_utf8_lossy(&bytes);
     let at = text.strip_prefix(TEXT).and_then(|at| at.trim().parse().ok());
-    // That it is a backup counts, whatever has become of the text.
+    // The marker counts, even if its text cannot be parsed.
     Ok(Some(at.unwrap_or(Timestamp::MIN)))
 }
 
-/// Makes a directory that is to be written anew, and sees that nothing is in it.
+/// Creates a directory that is to be written from scratch, and checks that it is empty.
 pub(crate) fn prepare(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     disk.create_dir(dir).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => OpenError::NotADirectory { dir: dir.to_owned() },
@@ -179,7 +180,7 @@ pub(crate) fn prepare(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// An incarnation that a directory which was opened so often does not come to soon.
+/// An incarnation that a directory with this one does not reach soon.
 pub(crate) fn fresh_incarnation(dir: &Path, incarnation: u32, seed: u64) -> Result<u32, OpenError> {
     let ahead = SKIPPED_INCARNATIONS + (seed >> 32) as u32 % SKIPPED_INCARNATIONS;
     let fresh = incarnation.saturating_add(ahead);
@@ -189,9 +190,9 @@ pub(crate) fn fresh_incarnation(dir: &Path, incarnation: u32, seed: u64) -> Resu
     Ok(fresh)
 }
 
-/// A message's number that a directory whose next one is `next` does not come to soon.
+/// A message number that a directory whose next one is `next` does not reach soon.
 pub(crate) fn fresh_number(next: u64) -> u64 {
-    // Behind the last number none is given, be it the second time.
+    // Past the last number none is given, not even twice.
     next.saturating_add(SKIPPED_NUMBERS).min(Number::MAX.get() + 1)
 }
 
@@ -224,7 +225,7 @@ mod tests {
         answers.pop().unwrap().unwrap().number
     }
 
-    /// The directory of a store, as if it had given so many numbers since its manifest was written.
+    /// The directory of a store, as if it had given `given` more numbers since its manifest was written.
     fn far_behind(dir: &Path, given: u64) -> MemoryDisk {
         let disk = MemoryDisk::new();
         put(&disk, dir);

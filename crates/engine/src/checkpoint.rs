@@ -1,12 +1,12 @@
-//! The checkpoint: everything that the journal before some segment had to say, as files and a few facts.
+//! The checkpoint: everything that the journal before some segment recorded, as files and a few values.
 //!
-//! It is the second part of the manifest, and is true of one moment: the beginning of the segment that it names.
-//! Recovery takes it in, and replays the journal from there on. A varint is LEB128, an instant a varint of
-//! milliseconds since 1970.
+//! It is the second part of the manifest, and describes one moment: the beginning of the segment that it names.
+//! Recovery loads it, and replays the journal from there. A varint is LEB128, an instant a varint of milliseconds
+//! since 1970.
 //!
 //! | what | as |
 //! |---|---|
-//! | start: the segment at whose beginning all this was so; 0 if there is no checkpoint | varint |
+//! | start: the segment at whose beginning this was the state; 0 if there is no checkpoint | varint |
 //! | seen: the last reading of the wall clock before | instant |
 //! | next file: sealed files of this number and higher are not of this checkpoint | varint |
 //! | numbering: for each incarnation the number that went with its counter 0 | count, then pairs of varints |
@@ -25,26 +25,26 @@ use crate::journal::record::{Context, Decoder, Encoder, Fact};
 use crate::journal::wire::{Cursor, Read, Unreadable, put_varint};
 use crate::sealed::{Kind, Name};
 
-/// What is known of a due file besides what it says itself.
+/// What the checkpoint stores about a due file beyond the file's own index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileState {
     pub(crate) number: u32,
     /// Scheduled entries that are due by then are ready.
     pub(crate) ripe: Timestamp,
-    /// Entries whose messages are gone or have a newer copy.
+    /// Entries whose messages are deleted or have a newer copy.
     pub(crate) settled: Settled,
 }
 
 /// A message that was leased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// A copy that is right about all but the standing.
+    /// A copy that is right except for the standing.
     pub(crate) copy: CopyAt,
     pub(crate) number: Number,
     pub(crate) standing: Standing,
 }
 
-/// See the module.
+/// The checkpoint; see the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
     pub(crate) start: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Checkpoint {
 }
 
 impl Default for Checkpoint {
-    /// That of a directory whose journal goes back to its beginning.
+    /// The checkpoint of a directory whose journal is complete from its beginning.
     fn default() -> Checkpoint {
         Checkpoint {
             start: 0,
@@ -78,7 +78,7 @@ pub(crate) fn file_name(directory: u64, kind: Kind, number: u32) -> Name {
     Name { directory, shard: 0, kind, number }
 }
 
-/// Records in a checkpoint are those of no batch.
+/// The context for records in a checkpoint: they belong to no batch.
 fn context() -> Context {
     Context { shard: 0, incarnation: 0, now: Timestamp::MIN, salt: Salt::of(b"") }
 }

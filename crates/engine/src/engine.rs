@@ -1,4 +1,4 @@
-//! The engine as a store: each call is a command to the shard, and bodies are read where the caller is.
+//! The engine as a store: each call is a command to the shard, and bodies are read on the caller's side.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
@@ -31,24 +31,25 @@ use crate::sync::{self, JoinHandle, Mutex, MutexGuard, oneshot};
 use crate::troubles::{Trouble, Troubles};
 use crate::{BackupError, BackupReport, FileBytes, OpenError, Options};
 
-/// Of so many queues is counted in one turn what falls due.
+/// The maximum number of queues per call for which due messages are counted in one turn.
 const QUEUES_A_CALL: usize = 64;
 
-/// An open data directory. Clones are the same engine; the last one to be dropped closes it, and blocks its thread until all is synced.
+/// An open data directory. Clones share the same engine; dropping the last one closes it, and blocks the dropping
+/// thread until everything is synced.
 ///
-/// Calls need no async runtime: a future is woken by the shard's thread. The bodies of messages are read from
-/// the journal when the future is polled, on the thread that polls it.
+/// Calls need no async runtime: a future is woken by the shard's thread. The bodies of messages are read from the
+/// journal when the future is polled, on the thread that polls it.
 #[derive(Clone, Debug)]
 pub struct Engine {
     inner: Arc<Inner>,
-    /// Whether its callers may take turns themselves, and for how long.
+    /// Whether callers may run turns inline, and for how long.
     takes_turns: Option<Patience>,
 }
 
 #[derive(Debug)]
 struct Inner {
     inbox: Arc<Inbox>,
-    /// Where callers take turns, if there is a thread that does.
+    /// The seat where callers run turns, if the engine has a thread.
     seat: OnceLock<Arc<Seat>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     limits: Limits,
@@ -61,10 +62,10 @@ struct Inner {
 }
 
 impl Engine {
-    /// Opens a data directory; makes it if it is not there.
+    /// Opens a data directory, and creates it if it is missing.
     ///
     /// # Errors
-    /// [`OpenError`]: nothing in the directory was changed then, but where the disk itself failed.
+    /// [`OpenError`]: the directory was not changed, unless the disk itself failed.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> std::result::Result<Engine, OpenError> {
         let dir = dir.as_ref();
         let (engine, driver) = Engine::open_with(dir, options, true)?;
@@ -74,8 +75,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Opens a data directory without a thread: commands are run when [`Driver::turn`] is called, and only
-    /// then. For simulations, which decide themselves what happens when.
+    /// Opens a data directory without a thread: commands run only when [`Driver::turn`] is called. For simulations,
+    /// which decide the order of events.
     ///
     /// # Errors
     /// As [`Engine::open`].
@@ -91,13 +92,13 @@ impl Engine {
         options: Options,
         with_threads: bool,
     ) -> std::result::Result<(Engine, Driver), OpenError> {
-        // The program may go to another directory while this one is open.
+        // The program may change its working directory while this one is open.
         let dir = &std::path::absolute(dir).map_err(|error| OpenError::io(dir, error))?;
         let pooled = PooledDisk::new(Arc::clone(&options.disk), options.open_files).at_home_in(dir);
         let disk = CountedDisk::new(Arc::new(pooled));
         let tally = Arc::new(Tally::default());
         let sleeper = options.clock.sleeper();
-        // A model checker would not see other threads than the shard's.
+        // A model checker does not see threads other than the shard's.
         let executor = if with_threads && !cfg!(shuttle) {
             Executor::threads(&options.spawner, sleeper.notifier())
         } else {
@@ -121,26 +122,26 @@ impl Engine {
         Ok((Engine { inner: Arc::new(inner), takes_turns: None }, driver))
     }
 
-    /// Answers all takes that wait with nothing, frees leases bound to this process without spending an attempt,
-    /// syncs everything and lets the directory go. Other calls that are under way are finished first.
+    /// Closes the engine. Answers all waiting takes with nothing, frees leases bound to this process without spending
+    /// an attempt, syncs everything and releases the directory. Other calls under way are finished first.
     ///
     /// # Errors
-    /// [`Error::OutcomeUnknown`] or [`Error::Stopped`] if the disk failed, now or before;
-    /// [`Error::Closed`] if it was closed already. The directory is let go all the same.
+    /// [`Error::OutcomeUnknown`] or [`Error::Stopped`] if the disk failed, now or before; [`Error::Closed`] if it was
+    /// closed already. The directory is released in either case.
     pub fn close(&self) -> Result<()> {
         self.inner.close()
     }
 
-    /// Copies the directory, as it is at one moment, into `dir`, which has to be empty or not there. All that was answered
-    /// before is in it; calls go on meanwhile. Due files are linked where the file system can, unless `copies` says
-    /// otherwise; segments are copied. What is copied is read and written when the future is polled, on the thread
-    /// that polls it.
+    /// Copies the directory, as it is at one moment, into `dir`, which has to be empty or missing. The copy has
+    /// everything that was answered before; calls go on meanwhile. Due files are linked where the file system
+    /// supports it, unless `copies` is set; segments are copied. The I/O is done when the future is polled, on the
+    /// thread that polls it.
     ///
-    /// The backup is a directory of its own, that can be opened where it is. What was settled since it was taken comes
-    /// again there, and [`OpenReport::restored`] says so.
+    /// The backup is a directory of its own, and can be opened in place. Messages that were settled after it was
+    /// taken come again there; [`OpenReport::restored`] reports this.
     ///
     /// # Errors
-    /// [`BackupError`]. Without its manifest, which comes last, a backup is of no use to anybody.
+    /// [`BackupError`]. A backup without its manifest, which is written last, is of no use.
     pub async fn backup(
         &self,
         dir: &Path,
@@ -152,18 +153,18 @@ impl Engine {
         Ok(snapshot.write(&self.inner.disk, dir, now, seed, copies)?)
     }
 
-    /// A face whose calls block. They [take turns](Engine::taking_turns) themselves, however long those take.
+    /// A blocking interface. Its calls [run turns inline](Engine::taking_turns), however long those take.
     pub fn blocking(&self) -> Blocking<Engine> {
         Blocking::new(Arc::new(self.with_patience(Patience::Waits)))
     }
 
-    /// The same engine for callers whose threads may be held while a sync lasts.
+    /// The same engine for callers whose threads may block for the time of a sync.
     ///
-    /// While its calls come one at a time, and are of a thousand messages at most, each is run, written and synced by
-    /// the thread that polls its future, at the first poll: that saves waking the shard's thread and being woken by it,
-    /// which on a fast disk takes as long as the sync. Calls that come together go to the shard's thread and share syncs
-    /// as ever, and so do nearly all calls while this takes over a millisecond. An async runtime that must not stand
-    /// still even for that long uses the engine as it was opened.
+    /// While calls come one at a time, and have at most a thousand messages, each is run, written and synced by the
+    /// thread that polls its future, at the first poll. That saves two wake-ups, of the shard's thread and of the
+    /// caller, which on a fast disk take as long as the sync. Calls that come together are sent to the shard's thread
+    /// and share syncs as usual, and so are nearly all calls while an inline turn takes over a millisecond. An async
+    /// runtime that must not block even for that long uses the engine as it was opened.
     #[must_use]
     pub fn taking_turns(&self) -> Engine {
         self.with_patience(Patience::IsBusy)
@@ -173,12 +174,12 @@ impl Engine {
         Engine { inner: Arc::clone(&self.inner), takes_turns: Some(patience) }
     }
 
-    /// What the opening found.
+    /// The report of the opening.
     pub fn report(&self) -> &OpenReport {
         &self.inner.report
     }
 
-    /// What was done since the opening.
+    /// Counters since the opening.
     pub fn counters(&self) -> Counters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let tally = &self.inner.tally;
@@ -208,28 +209,28 @@ impl Engine {
         }
     }
 
-    /// What fails in the background now, and is tried again: due files that can not be written, runs that can not be merged.
-    /// Nobody hears of it otherwise, before there is no room for puts.
+    /// Background work that currently fails and is retried: due files that cannot be written, runs that cannot be
+    /// merged. It is reported nowhere else until there is no room for puts.
     pub fn troubles(&self) -> Vec<Trouble> {
         self.inner.troubles.now()
     }
 
-    /// How long syncs of files took, in microseconds.
+    /// The durations of file syncs, in microseconds.
     pub fn sync_us(&self) -> Sizes {
         self.inner.disk.sync_us()
     }
 
-    /// How many bytes were written at a time.
+    /// The sizes of writes, in bytes.
     pub fn write_sizes(&self) -> Sizes {
         self.inner.disk.write_sizes()
     }
 
-    /// How many calls were taken in at a time: written as one batch, and synced together.
+    /// The number of commands in each batch: written together, with one sync.
     pub fn batch_commands(&self) -> Sizes {
         self.inner.tally.batch_commands.read()
     }
 
-    /// How many bytes the files have. Looks at the directory, on the caller's thread.
+    /// The size of the files in bytes. Lists the directory on the caller's thread.
     ///
     /// # Errors
     /// The disk's.
@@ -244,7 +245,7 @@ impl Engine {
         }
     }
 
-    /// Sends a command and waits for its answer; nothing if the shard ended without one.
+    /// Sends a command and waits for its answer; `None` if the shard ended without one.
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Option<T> {
         let (reply, answer) = oneshot::channel();
         self.send(command(reply));
@@ -266,7 +267,7 @@ impl Engine {
         self.ask(command).await.unwrap_or_else(|| (0..items).map(|_| Err(gone())).collect())
     }
 
-    /// Takes that may be dropped at any time: what they were handed goes back then.
+    /// A take that may be dropped at any time: messages that it was handed are given back then.
     async fn ask_taken(
         &self,
         command: impl FnOnce(WaiterId, Reply<Result<Handed>>) -> Command,
@@ -295,7 +296,7 @@ impl Engine {
     }
 }
 
-/// The shard ended without an answer: its thread has panicked, after the command was sent.
+/// The shard ended without an answer: its thread panicked after the command was sent.
 fn gone() -> Error {
     Error::OutcomeUnknown { reason: "the engine stopped before it answered".into(), needs_reopen: true }
 }
@@ -310,7 +311,7 @@ struct Asked<'a> {
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         let Some(mut answer) = self.answer.take() else { return };
-        // From here on the shard notices that nobody is there; what it had sent before is here.
+        // From here on the shard notices that the receiver is closed; an answer sent before is already here.
         answer.close();
         self.inner.inbox.send(match answer.try_recv() {
             Ok(Some(Ok(handed))) => Command::GiveBack(handed.receipts()),
@@ -319,19 +320,19 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// Messages that nobody is handed.
+/// Messages that were taken for a caller but are not delivered.
 #[derive(Debug, Default)]
 struct Unread {
-    /// Those that can not be read, and why.
+    /// Those that cannot be read, and why.
     failed: Vec<(Receipt, Arc<str>)>,
-    /// Those that could not be read for want of something else than them.
+    /// Those that could not be read for lack of a resource.
     given_back: Vec<Receipt>,
 }
 
-/// Reads the bodies of messages that were handed out. One that can not be read is handed to nobody: that is an attempt
-/// that failed, so it is tried again after its queue's backoff, and dead when its attempts are spent. Given back at once
-/// it would be the next to be taken, again and again, and nothing behind it would be. Where the process is short of files
-/// or memory no message is to blame: it is given back.
+/// Reads the bodies of messages that were handed out. A message whose body cannot be read is not delivered: this is a
+/// failed attempt, so it is retried after its queue's backoff, and dead when its attempts are spent. If it were given
+/// back at once, it would be the next to be taken, again and again, and block everything behind it. Where the process
+/// is short of files or memory, the message is not at fault and is given back.
 fn read_deliveries(Handed { deliveries, bodies, ahead }: Handed) -> (Result<Vec<Delivery>>, Unread) {
     let mut bodies = bodies.into_iter();
     let mut ahead = ahead.map(|reading| reading.take()).unwrap_or_default();
@@ -371,7 +372,7 @@ fn read_deliveries(Handed { deliveries, bodies, ahead }: Handed) -> (Result<Vec<
     }
 }
 
-/// Why a body can not be read, short enough to be kept with its message.
+/// Why a body cannot be read, short enough to be stored with its message.
 fn reason(error: &std::io::Error) -> String {
     let mut reason = format!("a body can not be read: {error}");
     reason.truncate(reason.floor_char_boundary(Limits::MAX_ERROR_TEXT_LEN));
@@ -404,16 +405,17 @@ impl Inner {
     fn close(&self) -> Result<()> {
         let (reply, mut answer) = oneshot::channel();
         self.inbox.send(Command::Close(reply));
-        // Whoever closes it meanwhile waits here too: until the thread has ended, the directory is not let go.
+        // A concurrent `close` waits here too: until the thread has ended, the directory is not released.
         let mut guard = self.thread();
-        // Without a thread, whoever drives the shard takes the turn that answers.
+        // Without a thread, the driver of the shard runs the turn that answers.
         let Some(thread) = guard.take() else {
             return match answer.try_recv() {
                 Ok(Some(answer)) => answer,
                 _ => Ok(()),
             };
         };
-        // A waker that drops the last handle runs on that thread, which cannot wait for itself: it closes when it goes on.
+        // A waker that drops the last handle runs on that thread, which cannot join itself: it closes when it goes
+        // on.
         if thread.thread().id() == sync::current().id() {
             return Ok(());
         }
@@ -428,7 +430,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Who wants to know whether it went well calls `close`.
+        // A caller that needs the result calls `close`.
         let _ = self.close();
     }
 }

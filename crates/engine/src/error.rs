@@ -1,31 +1,31 @@
-//! Why a data directory can not be opened. What a store that is open refuses is [`dwell_store::Error`].
+//! Why a data directory cannot be opened. Errors of an open store are [`dwell_store::Error`].
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// A refusal to open a data directory. Nothing in it was changed, but where the disk itself failed.
+/// A refusal to open a data directory. The directory was not changed, unless the disk itself failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process, or another engine of this one, has it open.
+    /// Another process, or another engine in this one, has it open.
     #[error("{} is in use by another process; stop that one first, or choose another directory", dir.display())]
     Locked {
         /// The directory.
         dir: PathBuf,
     },
-    /// A later version of dwell wrote it.
+    /// It was written by a later version of dwell.
     #[error(
         "{} has format {found}, and this version reads formats up to {known}; use the version that wrote it, or a later one",
         file.display()
     )]
     NewerFormat {
-        /// The file that says so.
+        /// The file with that format.
         file: PathBuf,
         /// Its format.
         found: u16,
-        /// The highest format that is read.
+        /// The highest format that this version reads.
         known: u16,
     },
     /// A later version of dwell wrote something that must not be skipped.
@@ -33,12 +33,12 @@ pub enum OpenError {
     NewerRecord {
         /// The file.
         file: PathBuf,
-        /// Where in it, in bytes.
+        /// The offset in it, in bytes.
         offset: u64,
         /// What is new there.
         reason: &'static str,
     },
-    /// Something else is in the directory.
+    /// The directory holds something else.
     #[error("{} is not a dwell data directory: it holds '{found}'; choose an empty one", dir.display())]
     Foreign {
         /// The directory.
@@ -46,7 +46,7 @@ pub enum OpenError {
         /// A name in it.
         found: String,
     },
-    /// A directory that is to be written anew is not empty.
+    /// The target directory is not empty.
     #[error("{} holds '{found}' already; name one that is empty, or not there yet", dir.display())]
     NotEmpty {
         /// The directory.
@@ -54,21 +54,21 @@ pub enum OpenError {
         /// A name in it.
         found: String,
     },
-    /// The path names no directory.
+    /// The path is not a directory.
     #[error("{} is not a directory", dir.display())]
     NotADirectory {
         /// The path.
         dir: PathBuf,
     },
-    /// The directory can not be made or written.
+    /// The directory cannot be created or written.
     #[error("{} can not be written: {source}; look at its owner and mode", dir.display())]
     Unwritable {
         /// The directory.
         dir: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Something that was durable is damaged. Nothing is served from what is left without being asked to.
+    /// Durable data is damaged. The rest is not served unless this is requested.
     #[error(
         "{} is damaged at byte {offset}: {reason}; nothing was changed; look at the disk, then restore a backup, or \
          save what is whole into a new directory with `dwell engine repair`",
@@ -77,7 +77,7 @@ pub enum OpenError {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// Where in it, in bytes.
+        /// The offset in it, in bytes.
         offset: u64,
         /// What is wrong there.
         reason: String,
@@ -87,10 +87,10 @@ pub enum OpenError {
     DiskFull {
         /// The file that could not be written.
         file: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It was opened as often as it can be.
+    /// The directory was opened as often as possible.
     #[error("{} was opened {times} times, and can not be opened again; move its messages to a new one", dir.display())]
     Exhausted {
         /// The directory.
@@ -98,12 +98,12 @@ pub enum OpenError {
         /// How often it was opened.
         times: u32,
     },
-    /// An option has no sensible meaning.
+    /// An option has an invalid value.
     #[error("option {option}: {reason}")]
     InvalidOption {
         /// Its name.
         option: &'static str,
-        /// What is wrong, and what would be accepted.
+        /// What is wrong, and what is accepted.
         reason: String,
     },
     /// The disk failed.
@@ -111,13 +111,13 @@ pub enum OpenError {
     Io {
         /// The file or directory.
         file: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 impl OpenError {
-    /// The stable code of this kind: a word that programs may match on. Each has a page in `docs/errors/`.
+    /// The stable code of this kind: a word for programs to match on. Each has a page in `docs/errors/`.
     pub fn code(&self) -> &'static str {
         match self {
             OpenError::Locked { .. } => "locked",
@@ -134,7 +134,7 @@ impl OpenError {
         }
     }
 
-    /// Whether opening may succeed later, with nothing in the directory changed by hand.
+    /// Whether opening may succeed later without a manual change of the directory.
     pub fn is_retryable(&self) -> bool {
         matches!(self, OpenError::Locked { .. } | OpenError::DiskFull { .. } | OpenError::Io { .. })
     }
@@ -143,7 +143,7 @@ impl OpenError {
         OpenError::Damaged { file: file.to_owned(), offset, reason: reason.into() }
     }
 
-    /// What an error of the operating system means for `file`.
+    /// Maps an error of the operating system for `file`.
     pub(crate) fn io(file: &Path, source: io::Error) -> OpenError {
         let file = file.to_owned();
         match source.kind() {

@@ -1,12 +1,12 @@
-//! Deletion of files that nothing needs any more.
+//! Deletion of files that are no longer needed.
 //!
-//! A large file takes milliseconds to remove, and its room is freed when its last handle is closed. So the executor does
-//! both.
+//! Removing a large file takes milliseconds, and its room is freed when its last handle is closed. So the executor
+//! does both.
 //!
 //! # Ground rules
 //! 1. Before a file is handed over, the state that does not need it is durable.
-//! 2. Nothing depends on the deletion, nor on the order of deletions: what cannot be removed now is removed when the store
-//!    is next opened.
+//! 2. Nothing depends on a deletion, nor on the order of deletions: a file that cannot be removed now is removed when
+//!    the store is next opened.
 //! 3. All files that were handed over are removed before the directory's lock is released: see [`Executor::close`].
 
 use std::any::Any;
@@ -23,11 +23,11 @@ pub(crate) struct FileDeleter {
     executor: Arc<Executor>,
 }
 
-/// The removal of a file.
+/// The deletion of a file.
 struct Deletion {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    /// What holds it open, if anything does.
+    /// The handle that holds the file open, if there is one.
     holder: Option<Box<dyn Any + Send>>,
 }
 
@@ -37,19 +37,19 @@ impl FileDeleter {
         FileDeleter { disk, executor }
     }
 
-    /// Removes a file that nobody holds open.
+    /// Removes a file that is not open.
     pub(crate) fn remove(&self, path: PathBuf) {
         self.begin(path, None);
     }
 
-    /// Removes a file, and drops `holder`, which holds it open.
+    /// Removes a file, and drops `holder`, its open handle.
     pub(crate) fn remove_held(&self, path: PathBuf, holder: impl Any + Send) {
         self.begin(path, Some(Box::new(holder)));
     }
 
     fn begin(&self, path: PathBuf, holder: Option<Box<dyn Any + Send>>) {
         let deletion = Deletion { disk: Arc::clone(&self.disk), path, holder };
-        // Without a thread it has been done here.
+        // Without a thread the deletion was done by the call.
         let _ = spawn_detached(&self.executor, Class::Deletion, deletion);
     }
 }

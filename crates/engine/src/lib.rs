@@ -1,4 +1,4 @@
-//! The embedded engine of dwell: messages in a journal of their own, durable before a put is answered.
+//! The embedded engine of dwell: messages in a write-ahead journal, durable before a put is answered.
 //!
 //! ```
 //! use dwell_engine::{Engine, Options};
@@ -17,17 +17,17 @@
 //!
 //! # Layout
 //! - `engine`: [`Engine`], the store; [`Options`]; [`OpenError`]; [`OpenReport`] and [`Counters`]
-//! - `shard`: commands, turns, the thread and the callers that take them; `sync`: what these meet at
-//! - `journal`: what is written, byte by byte; `manifest`: what is known of a directory
-//! - `open`, `recovery`, `replay`: opening a directory, reading it back, telling a torn tail from damage, and making
-//!   sense of records; `unproven`: what of the journal's end may not be on the disk
-//! - `sealed`: files that are written once; `due`: messages in them; `run`: where to find a message
-//! - `cold`: the messages that are in due files alone; `retire`: how they get there, and `checkpoint`: what the
-//!   manifest knows of it; `troubles`: what fails there
-//! - `executor`: who runs flush, merges, prefetch and deletion; `file_deleter`: files that nothing needs any more
-//! - `check`: sealed files against each other; [`offline`]: what can be done with a directory that nobody has open
+//! - `shard`: commands, turns, and the thread and callers that run them; `sync`: the primitives they share
+//! - `journal`: the write-ahead log, byte by byte; `manifest`: which files are the state
+//! - `open`, `recovery`, `replay`: opening a directory, reading it back, distinguishing a torn tail from damage, and
+//!   applying records; `unproven`: the end of the journal that may not be on the disk
+//! - `sealed`: immutable files; `due`: tables of messages; `run`: the index runs that locate messages
+//! - `cold`: the messages that are in due files alone; `retire`: flushes and compaction; `checkpoint`: the state in
+//!   the manifest; `troubles`: background work that fails
+//! - `executor`: runs flush, merges, prefetch and deletion; `file_deleter`: removes files that are no longer needed
+//! - `check`: cross-checks of sealed files; [`offline`]: tools for a directory that is not open
 //! - `backup`: a copy that can be opened, taken while the directory is in use
-//! - [`disk`]: the only door to files
+//! - [`disk`]: all file access
 
 mod backup;
 mod check;

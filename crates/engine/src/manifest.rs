@@ -1,7 +1,7 @@
-//! The manifest: what must be known of a data directory before anything else in it is read.
+//! The manifest: which files are the state of a data directory. It is read before anything else.
 //!
-//! It is never changed in place: a new one is written under another name, synced, renamed over the old one,
-//! and the directory is synced. So it is whole at every moment, and damage in it is damage.
+//! It is never changed in place: a new one is written under another name, synced, renamed over the old one, and the
+//! directory is synced. So it is whole at every moment, and damage in it is never a torn write.
 
 use std::io;
 use std::path::Path;
@@ -18,11 +18,11 @@ use crate::sealed::{Kind, Name};
 
 /// The manifest's file name.
 pub(crate) const FILE: &str = "MANIFEST";
-/// The name under which a new one is written.
+/// The name under which a new manifest is written.
 pub(crate) const NEW_FILE: &str = "MANIFEST.new";
 
 const MAGIC: [u8; 8] = *b"DWELLMAN";
-/// Bytes of its first part.
+/// The size of its first part in bytes.
 const LEN: usize = 64;
 
 /// A data directory's manifest, little-endian.
@@ -33,10 +33,10 @@ const LEN: usize = 64;
 /// | 8–9 | format version: 1 without a second part, or 2 |
 /// | 10–11 | number of shards; format 1 has 1 |
 /// | 12–15 | incarnation: how often the directory was opened |
-/// | 16–23 | directory: a random number, drawn when it was made |
-/// | 24–31 | when it was made, wall clock, milliseconds |
+/// | 16–23 | directory: a random number, drawn when it was created |
+/// | 24–31 | when it was created, wall clock, milliseconds |
 /// | 32–39 | newest: a segment of this number or a higher one exists; 0 if none need exist |
-/// | 40–47 | next number: lower ones are not given to messages any more |
+/// | 40–47 | next number: lower ones are no longer given to messages |
 /// | 48–55 | length of the second part; format 1: zero |
 /// | 56–59 | CRC-32 (IEEE) of the second part; format 1: zero |
 /// | 60–63 | CRC-32 (IEEE) of bytes 0–59 |
@@ -54,7 +54,7 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// The runs of numbers and of keys.
+    /// The names of the runs of numbers and of keys.
     pub(crate) fn run_names(&self) -> impl Iterator<Item = Name> {
         let Checkpoint { numbers, keys, .. } = &self.checkpoint;
         let numbers = numbers.iter().map(|number| (Kind::Numbers, number));
@@ -145,21 +145,21 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Puts this manifest in the place of the one that `dir` has, if any, durably.
+    /// Replaces the manifest of `dir`, if there is one, durably.
     pub(crate) fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
         let new = dir.join(NEW_FILE);
         let written = self.write_new(disk, dir).and_then(|()| Manifest::replace(disk, dir));
         written.map_err(|error| OpenError::io(&new, error))
     }
 
-    /// Writes it beside the one that `dir` has, durably but for its name.
+    /// Writes it as [`NEW_FILE`], durable except for its name.
     pub(crate) fn write_new(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         let file = disk.create(&dir.join(NEW_FILE))?;
         file.write_at(&self.encode(), 0)?;
         file.sync()
     }
 
-    /// Puts the one that was written in the place of the one that `dir` has. After an error it may be either.
+    /// Renames the new manifest over the old one. After an error either of them may be in place.
     pub(crate) fn replace(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         disk.rename(&dir.join(NEW_FILE), &dir.join(FILE))?;
         disk.sync_dir(dir)

@@ -1,22 +1,22 @@
 //! Opening a data directory, step by step.
 //!
-//! Nothing is changed before the journal was read and found good. Then, each step durable before the next:
-//! 1. what of the tail no mark proves is written anew and synced, since it may be in the page cache alone, and so are the
-//!    names in the directory; room behind the tail is given back, and files go that nothing needs: the next steps may need
-//!    their room;
+//! Nothing is changed before the whole journal was read and verified. Then, each step durable before the next:
+//! 1. the part of the tail that no mark proves is rewritten and synced, since it may be in the page cache alone, and
+//!    the names in the directory are synced; room behind the tail is given back, and stale files are removed: the
+//!    next steps may need their room;
 //! 2. the manifest gets the next incarnation, so that ids and lease tokens of this opening are new;
-//! 3. a new segment is begun, which says that all before it is synced;
-//! 4. leases that were bound to the process before are freed.
+//! 3. a new segment is begun, whose header says that everything before it is synced;
+//! 4. leases that were bound to the previous process are freed.
 //!
 //! Crash story, for the order of 1 and 3: 1. the process is killed between a write and its sync. 2. The next one
-//! reads the batch from the page cache and begins segment 6, whose header says that all before is synced.
-//! 3. The power fails, segment 6 is there, the batch is not. Had it not been synced first, recovery would now
+//! reads the batch from the page cache and begins segment 6, whose header says that everything before it is synced.
+//! 3. The power fails; segment 6 is there, the batch is not. Had the batch not been synced first, recovery would now
 //! refuse the directory for damage that no disk has done.
 //!
-//! Crash story, for writing it anew: 1. a sync of batch 40 fails, and the put in it is answered `outcome_unknown`. Its
+//! Crash story, for the rewrite: 1. a sync of batch 40 fails, and the put in it is answered `outcome_unknown`. Its
 //! pages stay in the cache, and count as written. 2. The next process reads batch 40, and its sync succeeds: there is
-//! nothing left to write. 3. The put is repeated under its idempotency key, and answered from batch 40. 4. The power fails,
-//! and batch 40 is nowhere. So it is written anew first ([`crate::unproven`]).
+//! nothing left to write. 3. The put is repeated under its idempotency key, and answered from batch 40. 4. The power
+//! fails, and batch 40 is lost. So it is rewritten first ([`crate::unproven`]).
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -48,7 +48,7 @@ use crate::shard::{BURIED_WHEN_DRIVEN, Shard, Tally};
 use crate::unproven::Unproven;
 use crate::{Durability, OpenError, Options};
 
-/// The file whose lock keeps a second process out.
+/// The file whose lock excludes a second process.
 pub(crate) const LOCK: &str = "LOCK";
 
 /// A directory that was opened.
@@ -75,7 +75,7 @@ pub(crate) fn open(
     }
     let restored = backup::taken_at(disk, dir)?;
     if restored.is_some() {
-        // It may be opened in several places, and its ids are not to be those of another.
+        // A backup may be opened in several places, and their ids must differ.
         manifest.incarnation = backup::fresh_incarnation(dir, manifest.incarnation, options.seed())?;
     }
     let core = CoreConfig {
@@ -94,7 +94,7 @@ pub(crate) fn open(
     let mut recovered = recover(disk, dir, &manifest, &mut Rebuilding::new(&mut step))?;
     recovered.report.restored = restored;
     if restored.is_some() {
-        // Further than the journal has come, and not only the manifest, when the copy was made.
+        // Beyond the journal, and not only the manifest, at the time of the copy.
         recovered.carry.next_number = backup::fresh_number(recovered.carry.next_number);
     }
     step.core_mut().skip_numbers(recovered.carry.next_number);
@@ -127,7 +127,7 @@ pub(crate) fn open(
     report.incarnation = manifest.incarnation;
     report.memory = budget.told();
     let begun = begin(&desk, options, &manifest, recovered, &mut step, now);
-    // Segments that go are gone before the directory is let go.
+    // Segments are removed before the directory's lock is released.
     let (writer, batch) = begun.inspect_err(|_| executor.close())?;
     report.messages = step.core().len() as u64 + step.core().cold_len();
     tally.segments.store(writer.segments() as u64, Ordering::Relaxed);
@@ -144,20 +144,20 @@ pub(crate) fn open(
     Ok(Opened { shard, lock, report })
 }
 
-/// Makes the tail of the journal durable, and gives back what lies behind it: what was torn, and room that was set aside.
+/// Makes the tail of the journal durable, and gives back what lies behind it: a torn batch, and preallocated room.
 fn take_over(tail: &Segment, unproven: Option<Unproven>, end: u64) -> std::io::Result<()> {
     match unproven {
         Some(unproven) => unproven.write_anew(tail, end)?,
         None => tail.file.sync()?,
     }
     match tail.file.set_size(end) {
-        // Nothing reads what lies there, so nothing depends on its going.
+        // Nothing reads those bytes, so it is safe to leave them.
         Err(error) if failure::is_full(&error) => Ok(()),
         done => done,
     }
 }
 
-/// Makes the directory if need be, and locks it. Leaves alone what is not ours.
+/// Creates the directory if it is missing, and locks it. Leaves foreign directories alone.
 fn enter(disk: &CountedDisk, dir: &Path) -> Result<Box<dyn DiskLock>, OpenError> {
     let at_dir = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => OpenError::NotADirectory { dir: dir.to_owned() },
@@ -177,11 +177,11 @@ fn is_empty(disk: &CountedDisk, dir: &Path) -> Result<bool, OpenError> {
     if names.iter().any(|name| name == manifest::FILE) {
         return Ok(false);
     }
-    // It has had one: whatever else lies there, a socket of a server that was killed, does not make it foreign.
+    // It has had one: other files, such as the socket of a server that was killed, do not make it foreign.
     if names.iter().any(|name| SegmentName::parse(name).is_some() || Name::parse(name).is_some()) {
         return Err(OpenError::damaged(&dir.join(manifest::FILE), 0, "the manifest is missing"));
     }
-    // What a first opening leaves behind that was cut short before it had a manifest.
+    // What a first opening that was cut short before it had a manifest leaves behind.
     let is_ours = |name: &String| name == LOCK || name == manifest::NEW_FILE;
     match names.into_iter().find(|name| !is_ours(name)) {
         None => Ok(true),
@@ -217,8 +217,7 @@ impl Taken {
     }
 }
 
-/// Takes in the checkpoint: files, runs, and the messages that were leased. Files are opened several at a time, if there may
-/// be threads.
+/// Loads the checkpoint: files, runs, and leased messages. Opens several files at a time, if threads are allowed.
 pub(crate) fn take_in(
     disk: &dyn Disk,
     dir: &Path,
@@ -257,7 +256,8 @@ pub(crate) fn take_in(
         core.set_cold(&queue, pending, dead);
     }
     let mut held: Vec<&Held> = checkpoint.held.iter().collect();
-    // They are named in the order of their places in memory. In that of files each block is read once.
+    // The checkpoint lists them in the order of their places in memory. In the order of files each block is read
+    // once.
     held.sort_unstable_by_key(|held| held.copy);
     let mut named = BTreeSet::new();
     for held in held {
@@ -275,7 +275,7 @@ pub(crate) fn take_in(
     Ok(())
 }
 
-/// Files of earlier retirements that nothing names.
+/// Sealed files that the manifest does not name: leftovers of earlier flushes.
 fn unnamed(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<Vec<std::path::PathBuf>, OpenError> {
     let named: BTreeSet<String> =
         manifest.checkpoint.names(manifest.directory).map(|name| name.file_name()).collect();

@@ -11,93 +11,93 @@ use crate::disk::{Disk, RealDisk};
 use crate::executor::{Spawner, SystemThreads};
 use crate::run;
 
-/// When what was written is made durable.
+/// When written data is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Before it is answered: put, ack, retry, release, bury, cancel, reschedule, settings. All commands that
-    /// wait share one sync.
+    /// Before a put, ack, retry, release, bury, cancel, reschedule or setting is answered. All waiting commands share
+    /// one sync.
     #[default]
     Always,
-    /// At most so many milliseconds after it was answered. A power failure loses what is younger.
+    /// At most this many milliseconds after the answer. A power failure loses what is younger.
     IntervalMs(u64),
-    /// When the operating system likes. The death of the process loses nothing, a power failure what the
-    /// system had not written yet.
+    /// When the operating system writes it back. The death of the process loses nothing, a power failure loses what
+    /// was not written back yet.
     Os,
 }
 
 /// How a data directory is opened. [`Options::default`] is meant for production.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the store accepts at most.
+    /// The store's limits.
     pub limits: Limits,
-    /// When what was written is made durable.
+    /// When written data is made durable.
     pub durability: Durability,
-    /// How long a segment of the journal gets, in bytes: 4 KiB to 1 GiB. Space comes back a segment at a
-    /// time; it is set aside before it is used. 64 MiB by default.
+    /// The size of a journal segment in bytes: 4 KiB to 1 GiB, 64 MiB by default. Space is preallocated, and freed a
+    /// segment at a time.
     pub segment_bytes: u64,
-    /// With fewer bytes than this left to write, puts are refused while all else goes on. `None` stands for a quarter of
-    /// `segment_bytes`, and as much again as the journal holds since the last retirement and a segment begins with,
-    /// so that the next one has room; where twice that is not left, it begins early.
+    /// The low-water mark: with fewer free bytes than this, puts are refused while all other calls go on. `None`
+    /// means a quarter of `segment_bytes`, plus the size of the journal since the last flush and of a segment's
+    /// settings, so that the next flush has room; where less than twice that is left, a flush begins early.
     pub low_water_bytes: Option<u64>,
-    /// What messages may take in memory, in bytes, with all that finds them; 4 KiB at least, 16 MiB to be of use.
-    /// Bodies are not held in memory. What does not fit is retired to due files and read from there when its time
-    /// comes; where that can not follow, puts wait for it, three seconds at most. What is counted, and what is not, is
-    /// said at [`MemoryUse`](crate::MemoryUse). `u64::MAX` keeps everything in memory. 256 MiB by default.
+    /// The memory for messages and everything that locates them, in bytes; at least 4 KiB, in practice 16 MiB. Bodies
+    /// are not held in memory. What does not fit is flushed to due files and read back when its time comes; where
+    /// flushes cannot keep up, puts wait for them, at most three seconds. [`MemoryUse`](crate::MemoryUse) lists what
+    /// is counted. `u64::MAX` keeps everything in memory. 256 MiB by default.
     pub memory_limit: u64,
-    /// So many files may be open at a time, 4 at least. Besides there are those that a call is under way on, those
-    /// that were written and are not synced yet, the directory, and the lock. 256 by default.
+    /// The maximum number of open files, at least 4, 256 by default. Not counted are files that a call is using,
+    /// files written but not synced yet, the directory, and the lock.
     pub open_files: usize,
-    /// How many takes may wait at a time.
+    /// The maximum number of waiting takes.
     pub waiting: usize,
-    /// At how many dead messages a revive or a discard of many looks at a time: others are served in between. 1 at least,
-    /// 500 by default.
+    /// How many dead messages a bulk revive or discard handles in one slice; other calls are served in between. At
+    /// least 1, 500 by default.
     pub swept_a_call: usize,
-    /// How far from its start a segment holds bodies, and how long a batch may be: what 32-bit numbers can say, but in
-    /// tests, which never come there. Puts that do not fit below are refused; a segment is only ever as long where no
-    /// other can be begun.
+    /// The highest offset of a body in a segment, and the maximum size of a batch: what fits in 32 bits, except in
+    /// tests, which cannot reach that. Puts beyond it are refused; a segment grows that long only where no other can
+    /// be begun.
     #[doc(hidden)]
     pub body_reach: u32,
-    /// At how many expiries of messages in tables the shard looks in one turn. For tests and the simulation, which make it
-    /// small; 1 at least.
+    /// How many expiries of messages in tables the shard handles in one turn. Tests and the simulation make it small;
+    /// at least 1.
     #[doc(hidden)]
     pub expired_a_turn: usize,
-    /// How many leases run out in a slice. For tests and the simulation, which make it small; 1 at least.
+    /// How many leases expire in one slice. Tests and the simulation make it small; at least 1.
     #[doc(hidden)]
     pub lapsed_a_slice: usize,
-    /// All time goes through this.
+    /// The clock for all time.
     pub clock: Arc<dyn Clock>,
-    /// All files go through this.
+    /// The disk for all files.
     pub disk: Arc<dyn Disk>,
-    /// A run, which finds messages in due files, takes no more when it has so many bytes: 256 to 3 GiB, 1 GiB by default.
-    /// A small number makes what only happens to large stores happen to small ones.
+    /// The maximum size of an index run in bytes: 256 to 3 GiB, 1 GiB by default. A small value lets tests see what
+    /// otherwise happens to large stores alone.
     #[doc(hidden)]
     pub run_bytes: u64,
-    /// Who starts the executor's threads.
+    /// Starts the executor's threads.
     #[doc(hidden)]
     pub spawner: Arc<dyn Spawner>,
-    /// Where chance begins: the jitter of retries, the number of a new directory. `None` draws it.
+    /// The random seed: for the jitter of retries and the number of a new directory. `None` draws it.
     pub seed: Option<u64>,
 }
 
 impl Options {
-    /// The shortest segments.
+    /// The minimum of [`Options::segment_bytes`].
     pub const MIN_SEGMENT_BYTES: u64 = 4 * 1024;
-    /// The longest segments.
+    /// The maximum of [`Options::segment_bytes`].
     pub const MAX_SEGMENT_BYTES: u64 = 1024 * 1024 * 1024;
 
-    /// The fewest files that may be open.
+    /// The minimum of [`Options::open_files`].
     pub const MIN_OPEN_FILES: usize = 4;
 
-    /// The least memory.
+    /// The minimum of [`Options::memory_limit`].
     pub const MIN_MEMORY_LIMIT: u64 = 4 * 1024;
-    /// The memory limit unless another is asked for.
+    /// The default of [`Options::memory_limit`].
     pub const DEFAULT_MEMORY_LIMIT: u64 = 256 * 1024 * 1024;
 
-    /// The most items that one call may be allowed to have ([`Limits::batch`]): the batch of the journal that it is
-    /// written in stays below the 4 GiB that a batch can have, whatever texts come with them.
+    /// The maximum number of items per call ([`Limits::batch`]): with it a batch of the journal stays below the 4 GiB
+    /// that a batch can have, whatever texts the items carry.
     pub const MAX_CALL_ITEMS: usize = 200_000;
 
-    /// The shortest runs that may be asked for.
+    /// The minimum of [`Options::run_bytes`].
     #[doc(hidden)]
     pub const MIN_RUN_BYTES: u64 = 256;
 
@@ -149,29 +149,29 @@ impl Options {
     pub(crate) fn low_water(&self) -> LowWater {
         LowWater {
             bytes: self.low_water_bytes.unwrap_or(self.segment_bytes / 4),
-            // Without a limit nothing is ever retired.
+            // Without a limit nothing is ever flushed.
             and_journal: self.low_water_bytes.is_none() && self.memory_limit < u64::MAX,
         }
     }
 
     pub(crate) fn seed(&self) -> u64 {
-        // The keys of a new hasher are the one source of chance that std has.
+        // The keys of a new hasher are the only source of randomness in std.
         self.seed.unwrap_or_else(|| RandomState::new().hash_one("dwell"))
     }
 }
 
-// Beside what fills a batch, there are in one the items of one more call, and of takes that waited those of two; each with
+// A batch may hold, beyond what fills it, the items of one more call, and of waiting takes those of two; each with
 // the longest error text.
 const _: () = {
     let an_item = Limits::MAX_ERROR_TEXT_LEN as u64 + 512;
     assert!(3 * Options::MAX_CALL_ITEMS as u64 * an_item < u32::MAX as u64 - 1024 * 1024 * 1024);
 };
 
-/// What is to be left to write where messages are put.
+/// The free bytes below which puts are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LowWater {
     pub(crate) bytes: u64,
-    /// Besides, room for what the journal holds and was not retired.
+    /// Whether room for the unflushed part of the journal is added.
     pub(crate) and_journal: bool,
 }
 

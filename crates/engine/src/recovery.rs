@@ -1,26 +1,24 @@
-//! Recovery: reading the journal back, and telling a torn tail from damage. Changes nothing on the disk.
+//! Recovery: reading the journal back, and distinguishing a torn tail from damage. Changes nothing on the disk.
 //!
-//! Batches have sequences without gaps. Whatever was found in batch headers and in the headers of segments
-//! bears witness to how far the journal was synced: the highest of these is the *mark*. It is looked for behind
-//! damage too. Where batch *k* is expected:
+//! Batches have sequences without gaps. Batch headers and segment headers prove how far the journal was synced: the
+//! highest such sequence is the *mark*. Marks behind damage count too. Where batch *k* is expected:
 //!
 //! | found | next segment begins with | mark | verdict |
 //! |---|---|---|---|
-//! | anything | *k* | any | go on with the next segment: what stands here was cut by an earlier recovery |
+//! | anything | *k* | any | go on with the next segment: an earlier recovery cut here |
 //! | batch *k*, whole | – or later | any | replay it |
 //! | anything else | – or later | ≥ *k* | refuse: it was durable and is damaged |
 //! | nothing but zeros | – | < *k* | the end |
 //! | anything else | – | < *k* | the end: a torn tail, cut and reported |
 //!
-//! A segment whose header can not be read is judged the same, as a place where the batch after the last one is
-//! expected: it was being made when the machine stopped, or it is damaged. One that should be there and is not
-//! is damage.
+//! A segment whose header cannot be read is judged the same, as a place where the next batch is expected: it was
+//! being created when the machine stopped, or it is damaged. A missing segment is damage.
 //!
-//! Segments before the manifest's checkpoint are read for the tokens of puts alone; all else that they say is in the
-//! checkpoint. So damage there refuses nothing: it is told, and what is whole behind it is read.
+//! Segments before the manifest's checkpoint are read for the idempotency keys of puts alone; everything else in them
+//! is in the checkpoint. So damage there refuses nothing: it is reported, and whole batches behind it are read.
 //!
-//! Why the end is the end though whole batches may follow it: a disk writes what is not synced in any order.
-//! They were not answered either, or there would be a mark.
+//! Whole batches may follow the end: a disk writes unsynced data in any order. They were not answered either, or
+//! there would be a mark.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -44,31 +42,32 @@ use crate::report::{Cut, OpenReport};
 use crate::sealed::ReadError;
 use crate::unproven::Unproven;
 
-/// Why a record can not be replayed.
+/// Why a record cannot be replayed.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// The journal contradicts itself.
     Contradiction(String),
-    /// A due file can not be read.
+    /// A due file cannot be read.
     Unreadable(ReadError),
 }
 
-/// Who builds the state again.
+/// Receives the records of the journal, and rebuilds the state.
 pub(crate) trait Replay {
     fn put(&mut self, record: PutRecord, body: Place) -> Result<(), Refusal>;
-    /// Any other fact, but of messages that [`old`](Replay::old) is told of.
+    /// A fact other than those that [`old`](Replay::old) receives.
     fn record(&mut self, record: Record) -> Result<(), Refusal>;
-    /// How a message stands, or that it is gone, that was put before the first record: it is in the checkpoint, or gone.
+    /// The standing of a message that was put before the first record, or `None` if it was deleted: it is in the
+    /// checkpoint, or does not exist any more.
     fn old(&mut self, number: Number, standing: Option<Standing>) -> Result<(), Refusal>;
     /// The wall clock of the batch whose records are replayed next.
     fn begins(&mut self, wall: Timestamp) -> Result<(), Refusal>;
     /// The wall clock of the batch whose records were replayed last.
     fn time(&mut self, wall: Timestamp);
-    /// All that was said of old messages is to count now.
+    /// Applies everything that was collected about old messages.
     fn look_up(&mut self) -> Result<(), Refusal>;
 }
 
-/// What the journal holds.
+/// The content of the journal.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) kept: VecDeque<Kept>,
@@ -79,21 +78,23 @@ pub(crate) struct Recovered {
     pub(crate) newest: u64,
     /// Where the newest segment ends.
     pub(crate) end: u64,
-    /// What of the newest segment nothing says was ever synced; nothing if there is no segment, or no such part.
+    /// The part of the newest segment that no mark proves to be synced; `None` if there is no segment, or no such
+    /// part.
     pub(crate) unproven: Option<Unproven>,
-    /// Files that nobody needs.
+    /// Files that are not needed.
     pub(crate) stale: Vec<PathBuf>,
     pub(crate) report: OpenReport,
 }
 
-/// So many numbers are skipped if some may have been seen that the disk did not keep: more than the records
-/// that go into one segment, and all but the last are synced.
+/// The number of message numbers that are skipped if callers may have seen some that the disk did not keep: more than
+/// the records that fit in one segment, and all segments but the last are synced.
 const SKIPPED_NUMBERS: u64 = 1 << 32;
 
-/// So many segments before the checkpoint are named that are missing: a damaged number may promise any length of a journal.
+/// The maximum number of missing segments before the checkpoint that are listed: a damaged number may promise any
+/// length of a journal.
 const MOST_MISSING: u64 = 100_000;
 
-/// What is to be done where a batch is expected: a row of the table above.
+/// The action where a batch is expected: a row of the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     NextSegment,
@@ -103,7 +104,7 @@ enum Verdict {
     TornEnd,
 }
 
-/// What stands where a batch is expected.
+/// What is found where a batch is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     WholeBatch,
@@ -115,14 +116,14 @@ fn judge(sequence: u64, what: What, next_first: Option<u64>, mark: u64) -> Verdi
     match what {
         _ if next_first == Some(sequence) => Verdict::NextSegment,
         What::WholeBatch => Verdict::Replay,
-        // That a later segment exists is a mark of its own: all before it were synced.
+        // A later segment is itself a mark: everything before it was synced.
         _ if mark >= sequence || next_first.is_some() => Verdict::Refuse,
         What::Zeros => Verdict::End,
         What::Other => Verdict::TornEnd,
     }
 }
 
-/// A segment's file, and what its header says.
+/// A segment's file and its header.
 struct Opened {
     file: Arc<dyn DiskFile>,
     path: PathBuf,
@@ -234,7 +235,7 @@ fn open_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<BTreeMap
     Ok(segments)
 }
 
-/// Takes out the segments that the newest one says are not needed: they were to be removed.
+/// Removes from `segments` those that the newest one says are not needed: they were to be deleted.
 fn drop_stale(segments: &mut BTreeMap<u64, Opened>) -> Vec<PathBuf> {
     let newest = segments.values().rev().find_map(|opened| opened.header.as_ref().ok());
     let oldest = newest.map_or(0, |header| header.oldest);
@@ -242,10 +243,10 @@ fn drop_stale(segments: &mut BTreeMap<u64, Opened>) -> Vec<PathBuf> {
     std::mem::replace(segments, needed).into_values().map(|opened| opened.path).collect()
 }
 
-/// Takes out segments without a header that are needed for the tokens of their puts alone, and says so.
+/// Removes segments without a header that are needed for the idempotency keys of their puts alone, and reports them.
 fn drop_forgotten(manifest: &Manifest, segments: &mut BTreeMap<u64, Opened>) -> Vec<Cut> {
     let start = manifest.checkpoint.start;
-    // Behind the last whole one it may be the one that was being made.
+    // After the last whole one it may be the one that was being created.
     let newest = segments.iter().rev().find_map(|(number, opened)| opened.header.ok().map(|_| *number));
     let is_old = |number: u64| number < start && newest.is_some_and(|newest| number < newest);
     let damaged = segments.iter().filter(|(number, opened)| opened.header.is_err() && is_old(**number));
@@ -260,8 +261,8 @@ fn drop_forgotten(manifest: &Manifest, segments: &mut BTreeMap<u64, Opened>) -> 
     told.collect()
 }
 
-/// Checks that every segment that should be there is, with a header, but for those that are `forgotten`, which one that
-/// is missing joins if nothing but tokens of puts is needed of it; takes out the one that was being made.
+/// Checks that every required segment is there, with a header, except for those that are `forgotten`; a missing one
+/// of which only idempotency keys are needed is added to these. Removes the one that was being created.
 fn check_presence(
     dir: &Path,
     manifest: &Manifest,
@@ -286,7 +287,7 @@ fn check_presence(
         let found = segments.get(&segment).or(torn.as_ref().filter(|torn| torn.name.segment == segment));
         found.map(|opened| opened.header)
     };
-    // These first: where the journal is gone it is refused for the first of them, however many there were.
+    // These first: where the journal is missing it is refused for the first of them, however many there were.
     for segment in oldest.max(start)..=at_least {
         match header(segments, segment) {
             Some(Ok(_)) => {}
@@ -301,7 +302,7 @@ fn check_presence(
             Some(Ok(_)) => {}
             Some(Err(reason)) => return Err(OpenError::damaged(&path(segment), 0, reason)),
             None if told.contains(&path(segment)) => {}
-            // A backup of a directory that does without it does not have it.
+            // A backup of a directory that does without this segment does not have it.
             None => {
                 missing += 1;
                 let reason = "the segment is missing";
@@ -331,31 +332,31 @@ struct Begun {
     records: u64,
 }
 
-/// Reading on, segment after segment.
+/// A scan over the segments in order.
 struct Scan<'a, R> {
     replay: &'a mut R,
     carry: Carry,
     report: OpenReport,
-    /// The last batch that was read.
+    /// The sequence of the last batch read.
     sequence: u64,
-    /// The segment that was read before.
+    /// The number of the previous segment.
     before: u64,
-    /// What the segment that is read begins with.
+    /// What the current segment begins with.
     begun: Begun,
     mark: u64,
     /// The first segment that is not in the checkpoint.
     start: u64,
-    /// Messages of lower numbers were put before the first segment that is replayed: they are in the checkpoint, or
-    /// gone, and then what is recorded of them means nothing any more.
+    /// Messages of lower numbers were put before the first replayed segment: they are in the checkpoint, or were
+    /// deleted, and then records about them are void.
     floor: u64,
-    /// The highest number of a message that was read.
+    /// The highest message number read.
     given: u64,
-    /// Batches of the segment that is read, of which no mark says so far that they were synced: sequence and place.
+    /// Batches of the current segment that no mark proves to be synced so far: sequence and offset.
     unproven: VecDeque<(u64, u64)>,
 }
 
 impl<R: Replay> Scan<'_, R> {
-    /// Reads a segment to its end, and says where that is.
+    /// Reads a segment to its end, and returns the offset of that.
     fn segment(
         &mut self,
         segment: &Arc<Segment>,
@@ -364,11 +365,11 @@ impl<R: Replay> Scan<'_, R> {
     ) -> Result<u64, OpenError> {
         let io = |error| OpenError::io(&segment.path, error);
         if segment.name.segment != self.before + 1 {
-            // The first, or one that was taken out lies between.
+            // The first one, or a removed segment lies between.
             self.sequence = header.first - 1;
         }
         self.before = segment.name.segment;
-        // Who begins a segment serves: what a close said before it holds no more.
+        // A new segment means that the store serves again: an earlier record of a close is void.
         self.report.was_closed = false;
         if header.first != self.sequence + 1 {
             let reason = "the segment does not go on where the one before it ends";
@@ -381,7 +382,8 @@ impl<R: Replay> Scan<'_, R> {
         if segment.name.segment >= self.start && self.floor == 0 {
             self.floor = header.next_number;
             if !self.report.forgotten.is_empty() {
-                // It begins with all of them. Some may have been reset, or gone with their queues, where damage was forgotten.
+                // It begins with all settings. Some may have been reset, or removed with their queues, where damage
+                // was skipped.
                 self.carry.forget_settings();
             }
         }
@@ -445,7 +447,7 @@ impl<R: Replay> Scan<'_, R> {
         }
     }
 
-    /// Replays a batch, and says how long it is.
+    /// Replays a batch, and returns its length.
     fn batch(
         &mut self,
         segment: &Arc<Segment>,
@@ -501,7 +503,8 @@ impl<R: Replay> Scan<'_, R> {
         Ok(len)
     }
 
-    /// The rest of a segment cannot be read of which nothing but tokens of puts is needed. Says where it begins.
+    /// Skips the rest of a segment that cannot be read, and of which only idempotency keys are needed. Returns where
+    /// that begins.
     fn forget_rest(&mut self, segment: &Segment, at: u64, next_first: Option<u64>) -> Result<u64, OpenError> {
         let size = segment.file.size().map_err(|error| OpenError::io(&segment.path, error))?;
         self.forget(segment, at, size.saturating_sub(at), "it can not be read");
@@ -509,7 +512,7 @@ impl<R: Replay> Scan<'_, R> {
         Ok(at)
     }
 
-    /// Damage where nothing but tokens of puts is needed.
+    /// Records damage where only idempotency keys are needed.
     fn forget(&mut self, segment: &Segment, offset: u64, bytes: u64, reason: &'static str) {
         self.report.forgotten.push(Cut { file: segment.path.clone(), offset, bytes, reason });
     }
@@ -518,12 +521,12 @@ impl<R: Replay> Scan<'_, R> {
         while self.unproven.pop_front_if(|(sequence, _)| *sequence <= self.mark).is_some() {}
     }
 
-    /// What of the newest segment, which has this header and was just read, nothing says was ever synced.
+    /// The part of the newest segment, which has this header and was just read, that no mark proves to be synced.
     fn unproven(&mut self, header: &SegmentHeader) -> Option<Unproven> {
         self.drop_proven();
         let incarnation = header.incarnation;
         if self.mark < header.first {
-            // Nothing in it was: neither was its header, then.
+            // No batch in it is proven, so its header is not either.
             return Some(Unproven { from: 0, sequence: header.first, incarnation });
         }
         self.unproven.front().map(|(sequence, from)| Unproven {
@@ -539,7 +542,7 @@ impl<R: Replay> Scan<'_, R> {
         }
         match fact {
             Fact::Put { record, body_at, body_len } => {
-                // What becomes of it later would be taken for news of a message that is gone.
+                // Later records about it would be taken for those of an old message that was deleted.
                 if record.number.get() < self.floor {
                     let reason = format!("message {} has a number that was given before", record.number);
                     return Err(Refusal::Contradiction(reason));
@@ -568,7 +571,7 @@ impl<R: Replay> Scan<'_, R> {
         }
     }
 
-    /// Takes in what a segment before the checkpoint has to say still.
+    /// Applies a fact from a segment before the checkpoint.
     fn old_fact(&mut self, fact: Fact) -> Result<(), Refusal> {
         match fact {
             Fact::Put { record, .. } => {
@@ -589,7 +592,7 @@ impl<R: Replay> Scan<'_, R> {
         }
     }
 
-    /// Judges a segment whose header can not be read, behind all others.
+    /// Judges a segment whose header cannot be read, after all others.
     fn judge_torn(&mut self, torn: &Opened) -> Result<(), OpenError> {
         let io = |error| OpenError::io(&torn.path, error);
         let file = Arc::clone(&torn.file);
@@ -609,7 +612,7 @@ impl<R: Replay> Scan<'_, R> {
     }
 }
 
-/// The first whole batch from `at` on whose sequence `fits`: where it is, and its sequence.
+/// The first whole batch from `at` on whose sequence `fits`: its offset and sequence.
 fn whole_batch(
     reader: &mut SegmentReader,
     at: u64,
@@ -639,7 +642,7 @@ mod tests {
     use crate::disk::MemoryDisk;
     use crate::{Driver, Durability, Engine, Options};
 
-    /// Takes in nothing.
+    /// Ignores everything.
     struct Nobody;
 
     impl Replay for Nobody {
@@ -686,7 +689,7 @@ mod tests {
         }
     }
 
-    /// How many records each batch of a segment holds, and how long it is.
+    /// The number of records and the length of each batch in a segment.
     fn batches_of(segment: &[u8]) -> Vec<(u64, u64)> {
         let (mut batches, mut at) = (Vec::new(), SegmentHeader::LEN);
         while segment[at..].starts_with(b"DWLB") {
@@ -698,7 +701,7 @@ mod tests {
         batches
     }
 
-    /// Retirements begin by what segments hold; what they begin with, settings of all queues, is none of it.
+    /// The start of a flush depends on the size of segments; the settings that a segment begins with do not count.
     #[test]
     fn a_segment_counts_for_what_it_holds_behind_the_settings_that_it_begins_with() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
@@ -722,7 +725,7 @@ mod tests {
         let (mut batches, mut held) = (Vec::new(), Vec::new());
         for kept in &recovered.kept {
             let of_segment = batches_of(&disk.read_file(&kept.segment.path).unwrap());
-            // The first one had no settings to begin with.
+            // The first one did not begin with settings.
             let behind = &of_segment[usize::from(!held.is_empty())..];
             held.push(behind.iter().fold((0, 0), |sum, batch| (sum.0 + batch.0, sum.1 + batch.1)));
             batches.extend(of_segment);
@@ -734,7 +737,7 @@ mod tests {
         assert_eq!((segments, count, records), (held.len() as u64, batches.len() as u64, all));
     }
 
-    /// Counts records about messages that this journal has put, and about older ones; and tokens of puts.
+    /// Counts records about messages that this journal has put, and about older ones; and idempotency keys of puts.
     #[derive(Default)]
     struct RecordCounts {
         of_ours: usize,
@@ -769,8 +772,8 @@ mod tests {
         }
     }
 
-    /// A record about a message that no segment of the replay has put contradicts the journal, and is refused. So a message
-    /// that an earlier segment has put must not be taken for an older one.
+    /// A record about a message that no replayed segment has put contradicts the journal, and is refused. So a
+    /// message that an earlier segment has put must not be taken for an older one.
     #[test]
     fn what_the_first_of_several_segments_has_put_is_not_older_than_the_journal() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
@@ -793,8 +796,8 @@ mod tests {
         assert_eq!((counts.of_ours, counts.of_older), (2, 0));
     }
 
-    /// A record of a message in a due file and one of a message that the journal put are counted apart: the first is ignored if
-    /// the message is gone, and the second would contradict the journal.
+    /// A record about a message in a due file and one about a message of the replayed journal are counted apart: the
+    /// first is ignored if the message was deleted, and the second would contradict the journal.
     #[test]
     fn what_stands_and_what_is_gone_count_for_older_messages_apart_from_the_journal_s_own() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
@@ -805,13 +808,13 @@ mod tests {
             let put = Put::new(queue(), "body").after_ms(86_400_000);
             run(driver, engine.put(vec![put])).pop().unwrap().unwrap().id
         };
-        // What is retired is placed a few messages a turn.
+        // Flushed messages are placed a few per turn.
         let rest = |driver: &mut Driver| (0..1_000).for_each(|_| assert!(driver.turn()));
         let old: Vec<_> = (0..400).map(|_| put(&mut driver)).collect();
         rest(&mut driver);
         let before = engine.counters().checkpoints;
         assert!(before > 3);
-        // Just behind a checkpoint the next one is far.
+        // Just after a checkpoint the next one is far away.
         for puts in 0.. {
             if engine.counters().checkpoints > before {
                 break;
@@ -834,8 +837,8 @@ mod tests {
         assert_eq!((counts.of_ours, counts.of_older), (2, 2));
     }
 
-    /// Damage in a segment that is needed for tokens of puts alone costs the tokens of one batch. Behind the last batch of a
-    /// segment nothing is whole, and the report names all bytes that are left.
+    /// Damage in a segment that is needed for idempotency keys alone costs the keys of one batch. After the last
+    /// batch of a segment nothing is whole, and the report names all remaining bytes.
     #[test]
     fn damage_before_the_checkpoint_costs_the_batch_that_it_lies_in() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
@@ -860,7 +863,7 @@ mod tests {
         let (all, mut offset) = (batches_of(&bytes), SegmentHeader::LEN as u64);
         assert!(all.len() > 5 && all.len() < 20, "{all:?}");
         for (records, len) in &all {
-            // In the header of the batch, so that where it ends is not known, and in its records.
+            // In the header of the batch, so that its end is not known, and in its records.
             for (at, reason) in
                 [(9, "a batch's header fails its checksum"), (60, "a batch's records fail their checksum")]
             {
@@ -874,7 +877,7 @@ mod tests {
             }
             offset += len;
         }
-        // Sectors that cannot be read: how the segment goes on there is not known.
+        // Sectors that cannot be read: the rest of the segment is unknown there.
         let copy = disk.copied();
         let second = SegmentHeader::LEN as u64 + all[0].1;
         copy.unreadable_at(&file, second, 1);
@@ -886,8 +889,9 @@ mod tests {
         );
     }
 
-    /// Crash story: 1. a bit of a segment that is needed for tokens alone is damaged. 2. The search for what is whole behind it comes
-    /// to a sector that cannot be read. 3. The directory is not opened, though nothing is needed of that segment.
+    /// Crash story: 1. a bit of a segment that is needed for idempotency keys alone is damaged. 2. The search for
+    /// whole batches behind it meets a sector that cannot be read. 3. The directory is not opened, though nothing is
+    /// needed of that segment.
     #[test]
     fn damage_before_the_checkpoint_refuses_nothing_though_a_sector_behind_it_cannot_be_read() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
@@ -915,8 +919,8 @@ mod tests {
         assert_eq!((counts.tokens, forgotten), (1, vec![(file, second)]));
     }
 
-    /// Whatever a journal ends with that is no batch is a torn tail, in its newest segment or in one that was being made; zeros
-    /// are room that was set aside.
+    /// Whatever ends a journal and is not a batch is a torn tail, in its newest segment or in one that was being
+    /// created; zeros are preallocated room.
     #[test]
     fn what_follows_the_last_batch_is_cut_unless_it_is_zeros() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
@@ -952,7 +956,7 @@ mod tests {
         }
     }
 
-    /// Each batch says up to which one all was synced when it was written: of what lies behind nothing is proven.
+    /// Each batch has the mark that was synced when it was written: nothing after that is proven.
     #[test]
     fn what_no_later_batch_says_was_synced_is_unproven() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
@@ -964,7 +968,7 @@ mod tests {
             let batches = batches_of(&disk.read_file(path).unwrap());
             assert_eq!((batches.len(), recovered.sequence), (count, count as u64));
             let (from, sequence) = match count {
-                // Not even that it was begun.
+                // Not even that the segment was begun.
                 0 | 1 => (0, 1),
                 _ => (recovered.end - batches[count - 1].1, count as u64),
             };
@@ -977,8 +981,8 @@ mod tests {
         }
     }
 
-    /// Where a power failure may lose what was answered, numbers that nobody recorded may have been seen: they are not given
-    /// again. A store that was closed has recorded all.
+    /// Where a power failure may lose answered calls, callers may have seen numbers that were not recorded: they are
+    /// not reused. A store that was closed has recorded all.
     #[test]
     fn numbers_are_skipped_where_some_may_have_been_given_that_were_lost() {
         for (durability, skips) in [(Durability::Always, false), (Durability::Os, true)] {
@@ -999,7 +1003,7 @@ mod tests {
         }
     }
 
-    /// A segment that is needed for its tokens alone may be missing. Each of them is reported once.
+    /// A segment that is needed for its idempotency keys alone may be missing. Each of them is reported once.
     #[test]
     fn segments_before_the_checkpoint_that_are_missing_are_told_once_each() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
@@ -1029,7 +1033,7 @@ mod tests {
         let missing = "the segment is missing";
         let told = [(3, "it cannot be opened"), (1, missing), (4, missing), (5, missing)];
         assert_eq!(forgotten, told.map(|(segment, reason)| cut(segment, reason)));
-        // Of very many the first are told.
+        // Of very many missing segments the first are listed.
         let manifest = Manifest {
             newest: 2_000_000,
             checkpoint: Checkpoint { start: 2_000_000, ..Checkpoint::default() },
@@ -1040,8 +1044,8 @@ mod tests {
         assert_eq!(forgotten.len() as u64, MOST_MISSING);
     }
 
-    /// Where a header cannot be read decides what is made of it: before the checkpoint's start it is forgotten, from there on
-    /// it is damage, and behind the newest segment it is of one that was being made.
+    /// The position of a segment with an unreadable header decides its meaning: before the checkpoint's start it is
+    /// forgotten, from there on it is damage, and after the newest segment it is one that was being created.
     #[test]
     fn a_segment_without_a_header_is_forgotten_or_damage_or_was_being_made() {
         let (disk, dir, bad) = (MemoryDisk::new(), Path::new("/data"), "its header is bad");
@@ -1082,11 +1086,11 @@ mod tests {
             let OpenError::Damaged { file, offset, reason } = error else { panic!("{error}") };
             assert_eq!((file, offset, reason), (path(damaged), 0, bad.to_owned()), "the manifest needs it");
         }
-        // Two were never made at once.
+        // Two are never created at once.
         assert!(matches!(judged(4, 6, &[5, 6]), Err(OpenError::Damaged { file, .. }) if file == path(5)));
     }
 
-    /// Where the journal is gone, the manifest alone says which numbers a repair may give.
+    /// Where the journal is missing, the manifest alone decides which numbers a repair may give.
     #[test]
     fn the_manifest_says_which_numbers_were_given_before_its_segment() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
@@ -1106,7 +1110,7 @@ mod tests {
         assert_eq!((manifest.next_number, manifest.newest), (header.next_number, start));
     }
 
-    /// A journal that is gone is refused as soon as it is missed, however long the manifest says that it was.
+    /// A missing journal is refused at its first missing segment, however long it was according to the manifest.
     #[test]
     fn a_long_journal_that_is_gone_is_missed_at_once() {
         const LONG: u64 = 1 << 40;

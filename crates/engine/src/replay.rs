@@ -1,11 +1,11 @@
-//! Building the state again from records.
+//! Rebuilding the state from records.
 //!
-//! What is recorded of a message that is cold, it being put before the journal began, is not looked up at once: that would
-//! be a read or two for each, wherever its number and its copy lie. It is remembered until all is read, and then looked
-//! up together, in the order of numbers, and read in the order of files. Of a message that was taken and acked the lease says when it
-//! was due: those are looked for where they were due, so many at a time; any other that is gone is in a set of numbers here, and the
-//! runs are read through once. What is said of whole queues, or of time,
-//! comes to all that was remembered before it: so it is looked up then.
+//! Records about a cold message, one that was put before the journal began, are not resolved at once: that would cost
+//! a read or two for each, at random places. They are collected and then resolved together, looked up in the order of
+//! numbers, and read in the order of files. For a message that was taken and acked the lease record has its due time:
+//! such messages are looked up by due time, in groups of limited size; the numbers of all others that are deleted are
+//! collected in a set, and the runs are scanned once. Records about whole queues, or about time, depend on everything
+//! collected before them: so they resolve it first.
 
 use std::collections::HashMap;
 
@@ -19,20 +19,20 @@ use crate::run::NumberSet;
 use crate::sealed::ReadError;
 use crate::shard::step::Step;
 
-/// So many messages of which a standing is remembered are looked up at a time, so that no more is in memory.
+/// The maximum number of messages whose standings are collected before they are looked up; it bounds memory.
 const MOST: usize = 64 * 1024;
 
-/// So many messages that are gone are looked for where they were due at a time.
+/// The maximum number of deleted messages that are looked up by due time at once.
 const MOST_DUE: usize = 256 * 1024;
 
-/// What was recorded of messages that are cold, or of none.
+/// What was recorded of messages that are cold, or that do not exist.
 #[derive(Debug, Default)]
 struct News {
-    /// How they stand now.
+    /// Their current standings.
     stand: HashMap<Number, Standing>,
-    /// Those that are gone, and when they were due.
+    /// Deleted messages, with their due times.
     gone_due: Vec<(Timestamp, Number)>,
-    /// Others that are gone.
+    /// Deleted messages whose due time is not known.
     gone: NumberSet,
 }
 
@@ -42,7 +42,7 @@ impl News {
     }
 }
 
-/// A state that is built again.
+/// A state that is being rebuilt.
 pub(crate) struct Rebuilding<'a> {
     core: &'a mut Core<Place>,
     cold: &'a mut ColdSet,
@@ -50,7 +50,7 @@ pub(crate) struct Rebuilding<'a> {
 }
 
 impl<'a> Rebuilding<'a> {
-    /// Goes on from what `step` holds.
+    /// Continues from the state in `step`.
     pub(crate) fn new(step: &'a mut Step) -> Rebuilding<'a> {
         let (core, cold) = step.both();
         Rebuilding { core, cold, news: News::default() }
@@ -63,7 +63,7 @@ impl<'a> Rebuilding<'a> {
         }
     }
 
-    /// Looks for what is gone where it was due. What is not there is remembered by number.
+    /// Looks up deleted messages by due time. Those not found there are kept by number.
     fn look_up_gone(&mut self) -> Result<(), Refusal> {
         let mut gone = std::mem::take(&mut self.news.gone_due);
         let counts = self.cold.settle_due(&mut gone)?;
@@ -97,9 +97,9 @@ impl Replay for Rebuilding<'_> {
 
     fn record(&mut self, record: Record) -> Result<(), Refusal> {
         match &record {
-            // These go by which messages there are: of all queues,
+            // These depend on which messages exist: of all queues,
             Record::Ripe { .. } => self.look_up()?,
-            // or of one. Of a queue without cold messages nothing is remembered.
+            // or of one queue. For a queue without cold messages nothing was collected.
             Record::Purged { queue }
             | Record::Discarded { queue }
             | Record::Revived { queue, .. }
@@ -124,7 +124,7 @@ impl Replay for Rebuilding<'_> {
             });
         }
         match standing {
-            // What is gone stays so.
+            // A deleted message stays deleted.
             Some(_) if self.news.gone.has(number.get()) => {}
             Some(standing) => {
                 self.news.stand.insert(number, standing);
@@ -149,7 +149,8 @@ impl Replay for Rebuilding<'_> {
         self.core.replay_begins(wall);
         let wall_before = self.core.seen();
         if wall < wall_before {
-            // The clock stepped back. A segment that was begun before any call had noticed says so by its time alone.
+            // The clock stepped back. A segment that was begun before any call had noticed shows this by its time
+            // alone.
             return self.record(Record::Ripe { wall: wall_before });
         }
         Ok(())

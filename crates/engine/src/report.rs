@@ -1,4 +1,4 @@
-//! What an opening found, and what an engine has done since.
+//! The report of an opening, and the counters of an engine.
 
 use std::path::PathBuf;
 
@@ -6,124 +6,125 @@ use dwell_model::Timestamp;
 
 use crate::disk::DiskCounts;
 
-/// What an opening found.
+/// The report of an opening.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct OpenReport {
-    /// How often the directory has been opened, this time included.
+    /// How often the directory has been opened, including this time.
     pub incarnation: u32,
-    /// How many segments the journal had.
+    /// The number of journal segments.
     pub segments: u64,
-    /// How many batches were read.
+    /// The number of batches read.
     pub batches: u64,
-    /// How many records they held.
+    /// The number of records in them.
     pub records: u64,
-    /// How many messages there are.
+    /// The number of messages.
     pub messages: u64,
-    /// When the backup was taken that this is, if it was opened for the first time: what was settled since comes again.
+    /// When the backup was taken, if this is the first opening of one: messages settled since then come again.
     pub restored: Option<Timestamp>,
-    /// Whether the store was closed properly the last time.
+    /// Whether the store was closed cleanly the last time.
     pub was_closed: bool,
-    /// What it will use of memory.
+    /// The maximum memory use.
     pub memory: MemoryUse,
-    /// What was cut off: nothing, the torn tail, or that and a segment that was just being made.
+    /// What was cut off: nothing, the torn tail, or that and a segment that was being created.
     pub cuts: Vec<Cut>,
-    /// Damage in segments that stay for the tokens of their puts alone: those of these places are forgotten, so that such a
-    /// put, repeated, would put its message again. Nothing else is lost.
+    /// Damage in segments that are kept for the idempotency keys of their puts alone. The keys in these places are
+    /// lost, so that a repeated put with one of them puts its message again. Nothing else is lost.
     pub forgotten: Vec<Cut>,
 }
 
-/// What an engine uses of memory at most, in bytes; `u64::MAX` where there is no limit.
+/// The maximum memory that an engine uses, in bytes; `u64::MAX` where there is no limit.
 ///
-/// The limit counts messages, keys, headers, error texts, leases, a retirement under way, and all that finds messages in
-/// files. It does not count bodies of calls under way, about 72 bytes for each put token in force (`Limits::put_tokens` at the most), about 600 bytes for
-/// each queue that has messages or settings, takes that wait, and what the allocator keeps for itself. Where what
-/// finds messages in files takes more than five eighths of the limit, the limit does not hold: about 3 bytes a message
-/// with a key, half a byte without, and up to 2 more where messages were moved; all filters together have up to a third of
-/// the limit, and as much again while they are merged.
+/// The limit counts messages, keys, headers, error texts, leases, a flush under way, and the indexes of messages in
+/// files. It does not count the bodies of calls under way, about 72 bytes for each put token in force (at most
+/// `Limits::put_tokens`), about 600 bytes for each queue that has messages or settings, waiting takes, and the
+/// overhead of the allocator. Where the indexes of files take more than five eighths of the limit, the limit does not
+/// hold: about 3 bytes for a message with a key, half a byte for one without, and up to 2 more where messages were
+/// moved; all filters together have up to a third of the limit, and as much again while they are merged.
 ///
-/// The allocator's share is large with glibc, which gives what one thread has let go of to no other. At a limit of 32 MiB
-/// (33.6 MB), `tests/memory.rs` has 25 MB allocated at most, and the process has 50 MB more than at its start; 28 to 32 MB if
-/// it is started with `MALLOC_ARENA_MAX=1`.
+/// The overhead of the allocator is large with glibc, which does not give memory freed by one thread to another. At a
+/// limit of 32 MiB (33.6 MB), `tests/memory.rs` has at most 25 MB allocated, and the process grows by 50 MB; by 28 to
+/// 32 MB if it is started with `MALLOC_ARENA_MAX=1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct MemoryUse {
     /// `Options::memory_limit`.
     pub limit: u64,
-    /// Messages that are in memory.
+    /// Messages in memory.
     pub messages: u64,
-    /// A retirement while it is under way.
+    /// A flush under way.
     pub retirement: u64,
-    /// What finds messages in the files that there are now.
+    /// The indexes of the current files.
     pub files: u64,
     /// Buffers.
     pub buffers: u64,
 }
 
-/// A part of a segment that is not read: what was being written when the machine stopped, and was never answered, unless the
-/// directory was opened with a durability other than `always`; or one that is damaged, and of little worth.
+/// A part of a segment that is not read. It is either a batch that was being written when the machine stopped, and
+/// was never answered unless the durability is not `always`; or a damaged part of little value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The segment.
     pub file: PathBuf,
-    /// Where it begins: behind the last whole batch.
+    /// Where it begins: after the last whole batch.
     pub offset: u64,
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub bytes: u64,
-    /// Why they are no batch.
+    /// Why it is not a batch.
     pub reason: &'static str,
 }
 
-/// What an engine has done since it was opened.
+/// Counters of an engine since it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Calls and bytes at the disk, opening included.
+    /// Disk calls and bytes, including the opening.
     pub disk: DiskCounts,
-    /// How often the shard's thread was put back on a processor after it had slept.
+    /// How often the shard's thread was scheduled again after a sleep.
     pub wakeups: u64,
-    /// Commands taken in.
+    /// Commands received.
     pub commands: u64,
     /// Batches written.
     pub batches: u64,
     /// Syncs of batches.
     pub syncs: u64,
-    /// Segments that the journal has.
+    /// Segments of the journal.
     pub segments: u64,
-    /// Retirements that were completed.
+    /// Flushes completed.
     pub checkpoints: u64,
-    /// Due files that there are.
+    /// Current due files.
     pub due_files: u64,
     /// Messages in memory.
     pub resident: u64,
     /// Messages in due files alone.
     pub cold: u64,
-    /// Bytes that the messages in memory take, with all that finds them there.
+    /// Bytes of memory for resident messages and their indexes.
     pub resident_bytes: u64,
-    /// Bytes in memory that find messages in due files.
+    /// Bytes of memory for the indexes of due files.
     pub file_bytes: u64,
-    /// Put tokens that are remembered: memory beyond the limit, see [`MemoryUse`].
+    /// Put tokens in force: memory beyond the limit, see [`MemoryUse`].
     pub tokens: u64,
     /// Bytes written to due files.
     pub due_bytes: u64,
-    /// How often a body has been written at most since the opening, to the journal and to due files, while its message did
-    /// not change; 0 if none was written to a file. It is more than 3 only where files would else have more than twice what
-    /// is in use, or be too many.
+    /// The maximum number of times that a body has been written since the opening, to the journal and to due files,
+    /// while its message did not change; 0 if no body was written to a file. It exceeds 3 only where files would
+    /// otherwise have more than twice what is in use, or be too many.
     pub body_writes: u64,
-    /// Runs that find messages in due files by number or key.
+    /// Index runs that locate messages in due files by number or key.
     pub runs: u64,
-    /// Puts, revives and reschedules that had to wait for a retirement.
+    /// Puts, revives and reschedules that had to wait for a flush.
     pub held: u64,
-    /// Bodies that have failed their checksums, or could not be read three times, when their messages were to be retired.
-    /// They are taken along as they are, or without their bytes.
+    /// Bodies that failed their checksums, or could not be read three times, when their messages were to be flushed.
+    /// They are copied as they are, or without their bytes.
     pub damaged: u64,
-    /// Runs that can not be read at some place, as far as was tried. They are made anew from due files; while that fails they
-    /// stay, and calls that need what they hide are refused: [`Engine::troubles`](crate::Engine::troubles) says why.
+    /// Runs with a part that cannot be read, as far as known. They are rebuilt from due files; while that fails they
+    /// stay, and calls that need the unreadable part are refused: [`Engine::troubles`](crate::Engine::troubles) has
+    /// the reason.
     pub runs_damaged: u64,
-    /// Runs that could not be read, and were made anew.
+    /// Runs that could not be read and were rebuilt.
     pub runs_healed: u64,
-    /// How often the next message of a queue stayed in its due file since memory was full: [`Error::Overloaded`] to a call
-    /// about this queue, while a take over several queues passes it over.
+    /// How often the next message of a queue stayed in its due file because memory was full: a call about this queue
+    /// gets [`Error::Overloaded`], while a take over several queues skips it.
     ///
     /// [`Error::Overloaded`]: dwell_store::Error::Overloaded
     pub no_room: u64,
-    /// Messages that takes have handed to nobody, since their bodies could not be read.
+    /// Messages that were taken but not delivered, because their bodies could not be read.
     pub unread: u64,
 }

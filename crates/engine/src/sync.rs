@@ -1,10 +1,12 @@
-//! What callers and the shard's thread meet at, so that a model checker can stand in for it: with `--cfg shuttle` each
-//! lock, reply and atomic of theirs is a point at which shuttle may switch threads. See `tests/shard_shuttle.rs`.
+//! The synchronization primitives of callers and the shard's thread, replaceable by a model checker: with `--cfg
+//! shuttle` each of their locks, replies and atomics is a point at which shuttle may switch threads. See
+//! `tests/shard_shuttle.rs`.
 //!
 //! # Ground rules
-//! 1. Under shuttle the shard's thread is the only one that the engine begins: a thread of the system's among those of the
-//!    model checker would be seen by nobody. Work in the background is done between its turns.
-//! 2. No lock of another kind is held where one of these is taken: whoever waited for it would hold up the model checker.
+//! 1. Under shuttle the shard's thread is the only one that the engine starts: the model checker does not see a
+//!    thread of the operating system. Background work is done between its turns.
+//! 2. No lock of another kind is held where one of these is acquired: a thread that waits for it would block the
+//!    model checker.
 
 #[cfg(not(shuttle))]
 pub(crate) use std::{
@@ -21,7 +23,7 @@ pub(crate) use shuttle::{
     thread::{Builder, JoinHandle, current},
 };
 
-/// The same replies, with a point before each step of theirs.
+/// The same replies, with a switch point before each operation.
 #[cfg(shuttle)]
 pub(crate) mod oneshot {
     use std::future::Future;
@@ -45,7 +47,7 @@ pub(crate) mod oneshot {
         point: Point,
     }
 
-    /// Nothing but a place where threads may be switched.
+    /// A point where threads may be switched, and nothing else.
     #[derive(Debug, Default)]
     struct Point(AtomicBool);
 

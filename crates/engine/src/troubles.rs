@@ -1,24 +1,24 @@
-//! What fails in the background, and is tried again: nobody waits for an answer that could say so.
+//! Background work that fails and is retried: no caller waits for an answer that could report it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dwell_model::Timestamp;
 
-/// Work that nobody waits for.
+/// Background work that no caller waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Work {
-    /// Messages are written to due files, and memory forgets them.
+    /// A flush: messages are written to due files, and freed from memory.
     Flush,
-    /// Runs are merged that find messages by number.
+    /// A merge of runs that locate messages by number.
     MergeNumbers,
-    /// Runs are merged that find messages by key.
+    /// A merge of runs that locate messages by key.
     MergeKeys,
 }
 
 impl Work {
-    /// A word for it, as metrics and logs have it.
+    /// Its name in metrics and logs.
     pub fn word(self) -> &'static str {
         match self {
             Work::Flush => "flush",
@@ -28,20 +28,21 @@ impl Work {
     }
 }
 
-/// Work that has failed, and has not gone well since.
+/// Work that has failed, and has not succeeded since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// Which work.
+    /// The work.
     pub work: Work,
-    /// Why it failed the last time: what the disk says, with file and place where they are known, and what can be done.
+    /// Why it failed the last time: the error of the disk, with file and offset where they are known, and what can be
+    /// done.
     pub reason: String,
-    /// When it failed first.
+    /// When it first failed.
     pub since: Timestamp,
     /// How often it has failed since.
     pub times: u64,
 }
 
-/// All of it.
+/// All current troubles.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles(Mutex<BTreeMap<Work, Trouble>>);
 
@@ -50,7 +51,7 @@ impl Troubles {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It has failed, and will be tried again.
+    /// Records a failure; the work will be retried.
     pub(crate) fn note(&self, work: Work, reason: String, now: Timestamp) {
         let mut all = self.all();
         let trouble = all.entry(work);
@@ -58,12 +59,12 @@ impl Troubles {
         (trouble.reason, trouble.times) = (reason, trouble.times + 1);
     }
 
-    /// It has gone well.
+    /// Records a success.
     pub(crate) fn end(&self, work: Work) {
         self.all().remove(&work);
     }
 
-    /// What is wrong now.
+    /// The current troubles.
     pub(crate) fn now(&self) -> Vec<Trouble> {
         self.all().values().cloned().collect()
     }

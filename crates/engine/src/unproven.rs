@@ -1,16 +1,16 @@
-//! The end of the journal that may be in the page cache alone: written anew, before anything is answered from it.
+//! The end of the journal that may be in the page cache alone: rewritten before anything is answered from it.
 //!
-//! What a failed sync should have written stays in the cache, readable and clean: a process that opens the directory in
-//! the same boot reads it as if it were there, and a sync of its own succeeds and writes nothing
-//! (<https://wiki.postgresql.org/wiki/Fsync_Errors>). So recovery takes over what a mark says was synced, and all else in
-//! the newest segment is written again: its pages are dirty then, and the sync that follows is one.
+//! What a failed sync should have written stays in the cache, readable and clean: a process that opens the directory
+//! in the same boot reads it as if it were on the disk, and its own sync succeeds and writes nothing
+//! (<https://wiki.postgresql.org/wiki/Fsync_Errors>). So recovery accepts what a mark proves to be synced, and
+//! rewrites everything else in the newest segment: its pages are dirty then, and the following sync writes them.
 //!
-//! In place, since checksums are salted with the segment's name. Crash story: 1. batch 40 was synced and answered, and no
-//! batch after it says so. 2. It is written anew, the power fails, and of its sectors some are as they were and some as
-//! they are written: the same bytes. 3. Had its sync failed, it would be torn now, and cut: then nobody was answered.
+//! The rewrite is in place, since checksums are salted with the segment's name. Crash story: 1. batch 40 was synced
+//! and answered, and no batch after it says so. 2. It is rewritten, the power fails, and some of its sectors are old
+//! and some new: the same bytes. 3. Had its sync failed, it would be torn now, and cut: then it was never answered.
 //!
-//! What is written is what has just passed its checksums once more, in memory: a clean page may go at any moment, and read
-//! otherwise the next time.
+//! What is written is what has just passed its checksums again, in memory: a clean page may be evicted at any moment,
+//! and read differently the next time.
 
 use std::io;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use crate::journal::format::{BatchHeader, SegmentHeader};
 use crate::journal::reader::{Found, SegmentReader};
 use crate::journal::segment::Segment;
 
-/// The end of the newest segment of which no mark says that it was synced.
+/// The end of the newest segment that no mark proves to be synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unproven {
-    /// Where it begins: with a batch, or with the header.
+    /// Where it begins: at a batch, or at the header.
     pub(crate) from: u64,
     /// The sequence of the first batch there.
     pub(crate) sequence: u64,
     pub(crate) incarnation: u32,
 }
 
-/// So many bytes are written at a time.
+/// The number of bytes written at a time.
 const PIECE: usize = 1024 * 1024;
 
 impl Unproven {
-    /// Writes it anew, up to `end`, and syncs it.
+    /// Rewrites it, up to `end`, and syncs it.
     ///
     /// # Errors
-    /// The disk's; also if something else is read now than a moment ago.
+    /// The disk's; also if a second read gives other bytes than the first.
     pub(crate) fn write_anew(self, segment: &Segment, end: u64) -> io::Result<()> {
         let Unproven { from, mut sequence, incarnation } = self;
         let file = Arc::clone(&segment.file);

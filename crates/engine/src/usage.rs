@@ -1,4 +1,4 @@
-//! How many bytes an engine's files have.
+//! The size of an engine's files.
 
 use std::io;
 use std::path::Path;
@@ -7,17 +7,17 @@ use crate::disk::Disk;
 use crate::journal::format::SegmentName;
 use crate::sealed::Name;
 
-/// The lengths of the files in a data directory, in bytes.
+/// The sizes of the files in a data directory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct FileBytes {
-    /// Segments of the journal, with what is set aside for the one that is written.
+    /// Segments of the journal, including the preallocated part of the newest one.
     pub journal: u64,
-    /// Due files, and the runs of keys and numbers beside them.
+    /// Due files, and the runs of keys and numbers that locate their messages.
     pub due: u64,
 }
 
 impl FileBytes {
-    /// Looks at all files of `dir`. A file that goes meanwhile counts or not.
+    /// Lists all files of `dir`. A file that is removed meanwhile may or may not be counted.
     pub(crate) fn of(disk: &dyn Disk, dir: &Path) -> io::Result<FileBytes> {
         let mut bytes = FileBytes::default();
         for name in disk.list(dir)? {

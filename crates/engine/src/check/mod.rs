@@ -1,19 +1,21 @@
-//! Checking sealed files: every checksum, and that what the files say of each other is so.
+//! Checking sealed files: every checksum, and the references between files.
 //!
-//! Nothing is changed, and nothing stops at the first flaw: the [`Report`] names all, up to a bound.
+//! Nothing is changed, and a check does not stop at the first flaw: the [`Report`] lists all, up to a bound.
 //!
 //! What is checked beyond each file by itself:
-//! 1. A due file has as many entries as its set of settlements says.
-//! 2. Each live entry is found by its number: the newest run of numbers that knows the number names this very entry.
-//! 3. Each live entry that has a key, and was not dead when it was written, is found by it: some run of keys has its hash and number.
+//! 1. A due file has as many entries as its set of settlements.
+//! 2. Each live entry is found by its number: the newest run of numbers that has the number refers to this very
+//!    entry.
+//! 3. Each live entry that has a key, and was not dead when it was written, is found by it: some run of keys has its
+//!    hash and number.
 //!
-//! For 2 and 3 live entries are gathered in portions that fit in memory, sorted, and each portion is held against the
-//! runs, which are read through: so the check takes a bounded amount of memory, and reads sequentially.
+//! For 2 and 3 live entries are gathered in portions that fit in memory, sorted, and each portion is compared with
+//! the runs, which are read through: so the check takes a bounded amount of memory, and reads sequentially.
 //!
 //! # Layout
-//! - this file: the report, and the way through all files
-//! - `portion`: live entries against runs
-//! - `stats`: what a directory's due files hold, by queue
+//! - this file: the report, and the loop over all files
+//! - `portion`: comparison of live entries with runs
+//! - `stats`: the content of a directory's due files, by queue
 
 mod portion;
 mod stats;
@@ -40,7 +42,7 @@ pub(crate) use stats::{QueueStats, stats};
 pub(crate) struct Named<'a> {
     pub(crate) directory: u64,
     pub(crate) shard: u16,
-    /// Numbers of due files, and which of their entries are settled.
+    /// Numbers of due files, with their settled entries.
     pub(crate) due: Vec<(u32, &'a Settled)>,
     /// Numbers of runs of numbers, newest first.
     pub(crate) numbers: Vec<u32>,
@@ -48,14 +50,14 @@ pub(crate) struct Named<'a> {
     pub(crate) keys: Vec<u32>,
 }
 
-/// Something that is wrong.
+/// A flaw in sealed files.
 #[derive(Debug)]
 pub(crate) enum Flaw {
-    /// A file can not be read, or not all of it.
+    /// A file cannot be read, or not all of it.
     Unreadable(ReadError),
-    /// A due file has another number of entries than its set of settlements.
+    /// A due file and its set of settlements differ in their number of entries.
     Miscounted { file: Name, settled: u32, entries: u32 },
-    /// A message is not found by its number: runs say that it is elsewhere, or nothing.
+    /// A message is not found by its number: runs have another place, or none.
     NotFoundByNumber { file: Name, ordinal: u32, number: Number, found: Option<Home> },
     /// A message is not found by its key.
     NotFoundByKey { file: Name, ordinal: u32, number: Number },
@@ -87,38 +89,38 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// Files that were read whole, and whose checksums are right.
+    /// Files that were read whole, with valid checksums.
     pub(crate) files: u64,
-    /// Bytes of these.
+    /// The total size of these files in bytes.
     pub(crate) bytes: u64,
     /// Entries of due files.
     pub(crate) entries: u64,
-    /// Those of them that are not settled.
+    /// Entries of due files that are not settled.
     pub(crate) live: u64,
     /// Pairs of runs.
     pub(crate) pairs: u64,
-    /// What is wrong.
+    /// The flaws.
     pub(crate) flaws: Flaws,
-    /// Whether live entries were not looked up by their numbers, because a run can not be read.
+    /// Whether live entries were not looked up by their numbers, because a run cannot be read.
     pub(crate) numbers_unchecked: bool,
     /// The same for keys.
     pub(crate) keys_unchecked: bool,
 }
 
-/// What is wrong.
+/// The flaws that were found.
 #[derive(Debug, Default)]
 pub(crate) struct Flaws {
     /// The first [`Flaws::MOST`] of them.
     pub(crate) named: Vec<Flaw>,
-    /// How many there are in all.
+    /// The number of all flaws.
     pub(crate) in_all: u64,
 }
 
 impl Flaws {
-    /// So many are named.
+    /// The maximum number of flaws that are listed.
     pub(crate) const MOST: usize = 1_000;
 
     fn note(&mut self, flaw: Flaw) {
@@ -134,28 +136,27 @@ impl Flaws {
         self.in_all += others.in_all;
     }
 
-    /// What was read, or `None` and a flaw.
+    /// Records the error of a read as a flaw; `None` then.
     fn read<T>(&mut self, read: Result<T, ReadError>) -> Option<T> {
         read.map_err(|error| self.note(Flaw::Unreadable(error))).ok()
     }
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Whether there are no flaws.
     #[cfg(test)]
     pub(crate) fn is_sound(&self) -> bool {
         self.flaws.in_all == 0
     }
 }
 
-/// Checks all sealed files that `named` names in `dir`. `progress` is told how many bytes were read since it was told
-/// last; the length of all named files comes together, and with it each run once more for each portion of
-/// live entries.
+/// Checks all sealed files that `named` names in `dir`. `progress` receives the number of bytes read since its last
+/// call; the sum is the length of all named files, plus each run once more for each portion of live entries.
 pub(crate) fn check(disk: &dyn Disk, dir: &Path, named: &Named<'_>, progress: &mut dyn FnMut(u64)) -> Report {
     check_in_portions(disk, dir, named, portion::MOST, progress)
 }
 
-/// The same, with portions of so many entries.
+/// The same check, with at most `portion` entries in a portion.
 fn check_in_portions(
     disk: &dyn Disk,
     dir: &Path,
@@ -185,7 +186,7 @@ fn check_in_portions(
             report.live += 1;
             let entry = &found.entry;
             let home = Home { file: *number, ordinal: found.ordinal };
-            // Runs that were written before the dead were found by key lack theirs.
+            // Runs that were written before the dead were found by key lack the keys of the dead.
             let hash = entry.live_key().and_then(|_| key_hash_of(named.directory, entry));
             portions.add(home, entry.number, hash);
         });
@@ -201,7 +202,7 @@ fn check_in_portions(
     report
 }
 
-/// Opens and verifies runs; `None` if one of them can not be read.
+/// Opens and verifies runs; `None` if one of them cannot be read.
 fn runs<V: Value>(
     disk: &dyn Disk,
     dir: &Path,
@@ -224,8 +225,8 @@ fn runs<V: Value>(
     (runs.len() == numbers.len()).then_some(runs)
 }
 
-/// Names of sealed files in a listing that `named` does not name: leftovers of a retirement that did not come to its
-/// end. They are removed when the directory is opened.
+/// Names of sealed files in a listing that `named` does not name: leftovers of a flush that did not complete. They
+/// are removed when the directory is opened.
 pub(crate) fn unnamed<'a>(names: &'a [String], named: &Named<'_>) -> Vec<&'a str> {
     let due = named.due.iter().map(|(number, _)| (Kind::Due, *number));
     let numbers = named.numbers.iter().map(|number| (Kind::Numbers, *number));

@@ -1,4 +1,4 @@
-//! Live entries, held against the runs by which they have to be found, a portion at a time.
+//! Comparison of live entries with the runs that must find them, a portion at a time.
 
 use std::sync::Arc;
 
@@ -8,25 +8,25 @@ use super::{Flaw, Flaws};
 use crate::run::{Home, Merge, Merged, Run, Value, merge};
 use crate::sealed::Name;
 
-/// So many entries are gathered before they are held against the runs: 160 MiB.
+/// The maximum number of entries in a portion: 160 MiB.
 pub(super) const MOST: usize = 4 * 1024 * 1024;
 
-/// A live entry with a key: the key's hash, the message's number, and where it is.
+/// A live entry with a key: the key's hash, the message's number, and its place.
 type Keyed = (u64, Number, Home);
 
-/// Entries that were gathered, and what came of those before.
+/// The current portion, and the results of those before.
 #[derive(Debug)]
 pub(super) struct Portions {
     most: usize,
     /// The name of any due file.
     due: Name,
-    /// `None` if one of them can not be read: then nothing is compared.
+    /// `None` if one of them cannot be read: then nothing is compared.
     numbers: Option<Vec<Arc<Run<Home>>>>,
     keys: Option<Vec<Arc<Run<Number>>>>,
     by_number: Vec<(Number, Home)>,
     by_key: Vec<Keyed>,
     pub(super) flaws: Flaws,
-    /// Bytes that were read and not told yet.
+    /// Bytes that were read and not reported yet.
     pub(super) read: u64,
 }
 
@@ -49,7 +49,7 @@ impl Portions {
         }
     }
 
-    /// Takes in a live entry.
+    /// Adds a live entry.
     pub(super) fn add(&mut self, home: Home, number: Number, key: Option<u64>) {
         self.by_number.push((number, home));
         self.by_key.extend(key.map(|hash| (hash, number, home)));
@@ -58,14 +58,14 @@ impl Portions {
         }
     }
 
-    /// Holds what was gathered against the runs.
+    /// Compares the current portion with the runs.
     pub(super) fn compare(&mut self) {
         self.by_number.sort_unstable();
         self.by_key.sort_unstable();
         let (by_number, by_key) = (std::mem::take(&mut self.by_number), std::mem::take(&mut self.by_key));
         self.compare_numbers(&by_number);
         self.compare_keys(&by_key);
-        // Their room is used again.
+        // The allocations are reused.
         (self.by_number, self.by_key) = (by_number, by_key);
         self.by_number.clear();
         self.by_key.clear();
@@ -103,7 +103,7 @@ impl Portions {
     }
 }
 
-/// All pairs of several runs, in order, looked at from front to back.
+/// All pairs of several runs, in order, read from front to back.
 struct Known<V> {
     pairs: Merge<V>,
     next: Option<Merged<V>>,
@@ -115,7 +115,7 @@ impl<V: Value> Known<V> {
         Known { pairs: merge(runs.iter().map(|run| run.iter()).collect()), next: None }
     }
 
-    /// Passes those that `is_before` says, and gives the first that is not, without passing it.
+    /// Skips pairs while `is_before` is true, and returns the first other one without consuming it.
     fn advance(
         &mut self,
         is_before: impl Fn(&Merged<V>) -> bool,

@@ -1,4 +1,4 @@
-//! What due files hold, by queue: from their indexes alone.
+//! The content of due files, by queue: from their indexes alone.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use dwell_model::{QueueName, Timestamp};
 
 use crate::due::{File, LaneState, Settled};
 
-/// What due files hold of a queue.
+/// The entries of a queue in due files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct QueueStats {
-    /// Entries that are not settled: scheduled when the files were written, and due or not by now,
+    /// Unsettled entries: scheduled when the files were written, and due or not by now,
     pub(crate) scheduled: u64,
     /// ready then,
     pub(crate) ready: u64,
     /// and dead.
     pub(crate) dead: u64,
-    /// Settled entries, whose room comes back when their files go.
+    /// Settled entries, whose room is freed when their files are removed.
     pub(crate) settled: u64,
     /// Bytes of all bodies, settled or not.
     pub(crate) body_bytes: u64,
     /// The earliest and the latest due of any entry, settled or not.
     pub(crate) dues: Option<(Timestamp, Timestamp)>,
-    /// How many files it is in.
+    /// The number of files that it is in.
     pub(crate) files: u64,
 }
 
-/// Counts what `files` hold, each with its settled entries.
+/// Counts the entries of `files`, each with its set of settlements.
 pub(crate) fn stats<'a>(
     files: impl IntoIterator<Item = (&'a File, &'a Settled)>,
 ) -> BTreeMap<QueueName, QueueStats> {

@@ -1,4 +1,4 @@
-//! Sets of sealed files, whole and with one thing wrong with them.
+//! Sets of sealed files, valid and with one flaw.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn name(kind: Kind, number: u32) -> Name {
     Name { directory: DIRECTORY, shard: 3, kind, number }
 }
 
-/// A shard's files: what a manifest would know of them.
+/// A shard's files, as a manifest would list them.
 struct Shard {
     disk: MemoryDisk,
     files: Vec<(u32, Arc<File>, Settled)>,
@@ -24,7 +24,7 @@ struct Shard {
 }
 
 impl Shard {
-    /// Two due files of different messages, and all that leads to them.
+    /// Two due files with different messages, and the runs that find them.
     fn new() -> Shard {
         let disk = MemoryDisk::new();
         disk.create_dir(dir()).unwrap();
@@ -45,12 +45,12 @@ impl Shard {
             let settled = Settled::none(file.len());
             shard.files.push((number, Arc::new(file), settled));
         }
-        // What was true once, and is of no use any more.
+        // A reference that was valid once, and is obsolete.
         shard.keys.push((5, Number::new(5).unwrap()));
         shard
     }
 
-    /// Writes the runs, with pairs of an older one besides, and checks.
+    /// Writes the runs, with the pairs of an older one as well, and checks.
     fn check(&self, portion: usize) -> Report {
         let old: Vec<_> = (1..4_000).map(|number| (number, Home { file: 99, ordinal: 7 })).collect();
         write(&self.disk, name(Kind::Numbers, 7), &self.numbers);

@@ -1,4 +1,4 @@
-//! Counting what goes through the door: calls and bytes.
+//! Counting the calls and bytes of a disk.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use dwell_time::Stopwatch;
 use super::sizes::{SizeTally, Sizes};
 use super::{Disk, DiskFile, DiskLock};
 
-/// A disk that counts what is asked of it, whether it succeeds or not. Clones count together.
+/// A disk that counts its calls, whether they succeed or not. Clones share their counters.
 #[derive(Clone, Debug)]
 pub struct CountedDisk {
     disk: Arc<dyn Disk>,
@@ -30,22 +30,22 @@ struct Tally {
     write_sizes: SizeTally,
 }
 
-/// What a [`CountedDisk`] was asked for so far.
+/// The counters of a [`CountedDisk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct DiskCounts {
     /// Reads from files.
     pub reads: u64,
-    /// Bytes asked for by them.
+    /// Bytes requested by these reads.
     pub read_bytes: u64,
     /// Writes to files.
     pub writes: u64,
-    /// Bytes given to them.
+    /// Bytes passed to these writes.
     pub written_bytes: u64,
     /// Syncs of files.
     pub syncs: u64,
     /// Syncs of directories.
     pub dir_syncs: u64,
-    /// Everything else: opening, listing, renaming, removing, resizing, locking, asking for free space.
+    /// All other calls: opening, listing, renaming, removing, resizing, locking, querying free space.
     pub others: u64,
 }
 
@@ -54,12 +54,12 @@ fn add(counter: &AtomicU64, by: usize) {
 }
 
 impl CountedDisk {
-    /// Counts what goes to `disk`.
+    /// Counts the calls to `disk`.
     pub fn new(disk: Arc<dyn Disk>) -> CountedDisk {
         CountedDisk { disk, tally: Arc::default() }
     }
 
-    /// What was asked for so far.
+    /// The current counters.
     pub fn counts(&self) -> DiskCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DiskCounts {
@@ -73,12 +73,12 @@ impl CountedDisk {
         }
     }
 
-    /// How long syncs of files took, in microseconds.
+    /// The durations of file syncs, in microseconds.
     pub fn sync_us(&self) -> Sizes {
         self.tally.sync_us.read()
     }
 
-    /// How many bytes were written at a time.
+    /// The sizes of writes, in bytes.
     pub fn write_sizes(&self) -> Sizes {
         self.tally.write_sizes.read()
     }

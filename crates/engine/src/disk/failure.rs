@@ -1,31 +1,32 @@
-//! What an error of the disk means: none of it, try again, or the medium is damaged.
+//! Classification of disk errors: full, temporary, or a damaged medium.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// Whether there is no room: also over quota.
+/// Whether there is no room, or no quota.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Whether the process, or the system, has as many files open as it may.
+/// Whether the process or the system has reached its limit of open files.
 pub(crate) fn has_no_file_left(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Whether the call failed for want of something that the process is short of: it says nothing of the file.
+/// Whether the call failed for lack of a resource of the process: this says nothing about the file.
 pub(crate) fn is_passing(error: &io::Error) -> bool {
     has_no_file_left(error)
         || matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::Interrupted)
         || matches!(error.kind(), io::ErrorKind::WouldBlock)
 }
 
-/// Whether the medium could not be read where it was asked, as a sector that has gone bad answers. That a file is not
-/// there, or may not be opened, is something else: somebody can mend it.
+/// Whether the medium could not be read at that place, like a bad sector. A file that is missing, or may not be
+/// opened, is a different error: it can be corrected.
 pub(crate) fn is_of_medium(error: &io::Error) -> bool {
     match Errno::from_io_error(error) {
-        // The last two: what XFS and ext4 say of a checksum of their own that is wrong, and btrfs of compressed data.
+        // The last two: the errors of XFS and ext4 for a wrong checksum of their own, and of btrfs for compressed
+        // data.
         Some(errno) => matches!(errno, Errno::IO | Errno::NODATA | Errno::BADMSG | Errno::ILSEQ),
         None => matches!(
             error.kind(),
@@ -34,7 +35,7 @@ pub(crate) fn is_of_medium(error: &io::Error) -> bool {
     }
 }
 
-/// The same error for somebody else.
+/// A copy of the error for another caller.
 pub(crate) fn copied(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),

@@ -1,9 +1,9 @@
-//! A disk for who saves what can be read: a sector that cannot be costs nothing beside it.
+//! A disk for saving what can be read: a bad sector does not affect its neighbours.
 //!
-//! Whoever reads much at a time is refused all of it for one bad sector. Here a read that the medium refuses is made
-//! sector by sector, and what cannot be read is filled with ones: they are no zeros, which could pass for room that was
-//! never written, and no checksum, marker or length that makes sense. Each bad sector is asked for once, since a disk may
-//! take seconds to give up on it; where they are can be [asked](LenientDisk::is_bad).
+//! A large read fails as a whole for one bad sector. Here a read that the medium refuses is repeated sector by
+//! sector, and what cannot be read is filled with ones: they are not zeros, which could pass for room that was never
+//! written, and not a valid checksum, marker or length. Each bad sector is requested once, since a disk may take
+//! seconds to give up on it; [`LenientDisk::is_bad`] reports where they are.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -13,24 +13,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Disk, DiskDir, DiskFile, DiskLock, failure};
 
-/// What a disk reads at least. Where it is more, each part of it is refused by itself.
+/// The smallest unit of a read. On a disk with larger sectors each part of one fails separately.
 const SECTOR: u64 = 512;
-/// What stands where nothing can be read.
+/// The byte that replaces what cannot be read.
 const FILLING: u8 = 0xFF;
 
-/// The disk. Clones know the same bad sectors.
+/// A lenient disk. Clones share the known bad sectors.
 #[derive(Clone, Debug)]
 pub(crate) struct LenientDisk {
     disk: Arc<dyn Disk>,
     files: Arc<Mutex<HashMap<PathBuf, Arc<Gaps>>>>,
 }
 
-/// Where a file cannot be read: starts of ranges of bytes, and their ends. No two of them meet.
+/// The bad ranges of a file: their starts, and their ends. They do not touch.
 #[derive(Debug, Default)]
 struct Gaps(Mutex<BTreeMap<u64, u64>>);
 
 impl Gaps {
-    /// The first gap in `range`, as far as it lies there.
+    /// The first bad range that overlaps `range`, clipped to it.
     fn first_in(&self, range: Range<u64>) -> Option<Range<u64>> {
         let gaps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = gaps.range(..=range.start).next_back().filter(|(_, end)| **end > range.start);
@@ -57,7 +57,7 @@ impl LenientDisk {
         LenientDisk { disk, files: Arc::default() }
     }
 
-    /// Whether something between these bytes of a file was asked for, and cannot be read.
+    /// Whether any of these bytes of a file was requested and cannot be read.
     pub(crate) fn is_bad(&self, path: &Path, bytes: Range<u64>) -> bool {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.get(path).is_some_and(|gaps| gaps.first_in(bytes).is_some())
@@ -116,7 +116,7 @@ impl Disk for LenientDisk {
     }
 }
 
-/// Whether the medium refuses a read, and not the file, which has an end.
+/// Whether the medium refused the read; reading past the end of a file is a different error.
 fn is_bad(error: &io::Error) -> bool {
     failure::is_of_medium(error) && error.kind() != io::ErrorKind::UnexpectedEof
 }
@@ -128,7 +128,7 @@ struct LenientFile {
 }
 
 impl LenientFile {
-    /// Reads what has no gap that is known of.
+    /// Reads a range that has no known bad sector.
     fn read_unknown(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         match self.file.read_at(buf, offset) {
             Err(error) if is_bad(&error) => {}
@@ -140,7 +140,7 @@ impl LenientFile {
             let sector = at / SECTOR * SECTOR..(at / SECTOR + 1) * SECTOR;
             let next = sector.end.min(end);
             let part = &mut buf[(at - offset) as usize..(next - offset) as usize];
-            // All of it was refused already if it is no more than this.
+            // If this is the whole range, it was refused already.
             let is_all = at == offset && next == end;
             let read = if is_all { Err(io::ErrorKind::Other.into()) } else { self.file.read_at(part, at) };
             match read {

@@ -1,9 +1,8 @@
-//! The disk: the only door through which the engine touches files.
+//! The disk: all file access of the engine.
 //!
-//! [`RealDisk`] is the machine's, [`ReadOnlyDisk`] the same for who only looks, [`MemoryDisk`] keeps what was synced
-//! apart from what was not and loses the latter on demand. The engine wraps whichever it is given in a pool, so that
-//! few files are open at a time, and that in a [`CountedDisk`], so that its reads and writes are counted in calls and
-//! bytes.
+//! [`RealDisk`] is the machine's disk, [`ReadOnlyDisk`] the same without writes, [`MemoryDisk`] tracks what was
+//! synced and loses the rest on demand. The engine wraps the disk in a pool, which bounds the number of open files,
+//! and that in a [`CountedDisk`], which counts its calls and bytes.
 
 mod counted;
 pub(crate) mod failure;
@@ -28,14 +27,15 @@ pub use real::RealDisk;
 pub(crate) use sizes::SizeTally;
 pub use sizes::Sizes;
 
-/// A place with directories and files.
+/// A file system with directories and files.
 ///
 /// # Contract
 /// - What a file held at its last [`DiskFile::sync`] survives a crash. What was written later may survive
 ///   whole, in part, or not at all, in units of a sector and in any order.
-/// - A name made, moved or removed survives once its directory was synced; before that it may or may not.
+/// - A name that is created, moved or removed is durable once its directory was synced; before that it may survive or
+///   not.
 pub trait Disk: Debug + Send + Sync + 'static {
-    /// Makes a directory and those above it, durably. No error if it exists.
+    /// Creates a directory and its parents, durably. No error if it exists.
     ///
     /// # Errors
     /// The operating system's.
@@ -47,25 +47,25 @@ pub trait Disk: Debug + Send + Sync + 'static {
     /// `NotFound`, `NotADirectory`, and the operating system's others.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
-    /// Opens a file for reading and writing; makes it if it is missing, empties it if it is there.
+    /// Opens a file for reading and writing; creates it if it is missing, truncates it if it exists.
     ///
     /// # Errors
     /// The operating system's.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Opens a file that is there for reading and writing.
+    /// Opens an existing file for reading and writing.
     ///
     /// # Errors
     /// `NotFound` and the operating system's others.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Gives a file another name in the same directory; what had that name is gone. Atomic.
+    /// Renames a file within the same directory; an existing file of the new name is replaced. Atomic.
     ///
     /// # Errors
     /// The operating system's.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Gives a file a second name, which may be in another directory. Neither name depends on the other.
+    /// Creates a hard link, which may be in another directory. Neither name depends on the other.
     ///
     /// # Errors
     /// The operating system's; `Unsupported` or `CrossesDevices` where the file has to be copied instead.
@@ -74,7 +74,7 @@ pub trait Disk: Debug + Send + Sync + 'static {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Removes a file's name. Who has it open goes on.
+    /// Removes a file's name. Open handles stay valid.
     ///
     /// # Errors
     /// The operating system's.
@@ -95,14 +95,14 @@ pub trait Disk: Debug + Send + Sync + 'static {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Locks a file against every other holder, in this process or another, and makes it if it is missing.
-    /// `None` if somebody has it. The lock ends when the returned value is dropped, and with the process.
+    /// Locks a file against every other holder, in this process or another, and creates it if it is missing. `None`
+    /// if it is locked. The lock ends when the returned value is dropped, and with the process.
     ///
     /// # Errors
     /// The operating system's.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>>;
 
-    /// How many bytes an ordinary user may still write where `dir` is.
+    /// The free space in bytes for an ordinary user on the file system of `dir`.
     ///
     /// # Errors
     /// The operating system's.
@@ -123,7 +123,7 @@ pub trait DiskFile: Debug + Send + Sync {
     /// `StorageFull` and the operating system's others.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Makes what was written, and what is needed to read it back, durable (`fdatasync`).
+    /// Makes the data written so far durable, with the metadata needed to read it back (`fdatasync`).
     ///
     /// # Errors
     /// The operating system's. After an error nothing is known about any write since the last success, and a
@@ -137,8 +137,8 @@ pub trait DiskFile: Debug + Send + Sync {
     /// The operating system's.
     fn size(&self) -> io::Result<u64>;
 
-    /// Before which place nothing but zeros stands from `at` on, as far as that is known without reading: `at` itself
-    /// where nothing is, the highest number where nothing else follows.
+    /// The next offset from `at` on that may hold data, as far as known without reading: everything between is zeros.
+    /// `at` itself if nothing is known, the highest number if no data follows.
     ///
     /// # Errors
     /// The operating system's.
@@ -146,26 +146,26 @@ pub trait DiskFile: Debug + Send + Sync {
         Ok(at)
     }
 
-    /// Says that `len` bytes from `offset` on will be read soon, so that they may be on their way meanwhile. Nothing depends
-    /// on it, and nothing fails.
+    /// Announces that `len` bytes from `offset` on will be read soon, so that they can be prefetched. A hint that
+    /// never fails.
     fn will_read(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
 
-    /// Says whether it is to be kept open from now on, whatever else is used: as long as it is, nothing that keeps other files
-    /// from being opened keeps this one from being written.
+    /// Sets whether the file stays open from now on, however many others are used: while it does, a limit of open
+    /// files cannot prevent writes to it.
     fn keep_open(&self, keep: bool) {
         let _ = keep;
     }
 
-    /// Cuts or extends it with zeros to `len` bytes.
+    /// Truncates the file, or extends it with zeros, to `len` bytes.
     ///
     /// # Errors
     /// The operating system's.
     fn set_size(&self, len: u64) -> io::Result<()>;
 
-    /// Reserves room for `len` bytes and extends the file with zeros to that length, where the file system
-    /// can; else does nothing.
+    /// Reserves room for `len` bytes and extends the file with zeros to that length, if the file system supports it;
+    /// otherwise does nothing.
     ///
     /// # Errors
     /// `StorageFull` and the operating system's others.
@@ -177,7 +177,7 @@ pub trait DiskDir: Debug + Send + Sync {
     /// Makes the names in it durable.
     ///
     /// # Errors
-    /// As for [`Disk::sync_dir`], but for want of a file that can be opened.
+    /// As for [`Disk::sync_dir`], except for a limit of open files.
     fn sync(&self) -> io::Result<()>;
 }
 

@@ -1,15 +1,15 @@
-//! A bounded number of open files, whatever the number of files that somebody holds.
+//! A bounded number of open files, however many files are held.
 //!
-//! A file that was not used for the longest time is closed, and opened again by its path when it is asked for. So it
-//! costs a descriptor only while it is of use. What stays open:
-//! 1. What was written and not synced yet: an error of writing it back is told to those alone who had the file open
-//!    then (<https://wiki.postgresql.org/wiki/Fsync_Errors>).
-//! 2. What has lost its name, removed or renamed, while somebody holds it: it could not be found again.
-//! 3. What is to be [kept open](DiskFile::keep_open), such as the segment that is written: that it could not be opened
-//!    again just then would be a write that failed.
-//! 4. What a call is under way on.
-//! 5. The directory that they are in, from the first time on that its names are synced: a checkpoint that has been renamed
-//!    into its place could neither be taken back nor be made durable otherwise.
+//! The least recently used file is closed, and opened again by its path when it is used. So it costs a descriptor
+//! only while it is in use. What stays open:
+//! 1. Files with unsynced writes: a writeback error is reported only to handles that were open then
+//!    (<https://wiki.postgresql.org/wiki/Fsync_Errors>).
+//! 2. Held files that were removed or renamed: they could not be found again.
+//! 3. Files to be [kept open](DiskFile::keep_open), such as the segment that is being written: if it could not be
+//!    opened again, a write would fail.
+//! 4. Files that a call is using.
+//! 5. The directory of the files, from the first sync of its names on: a checkpoint that was renamed into place could
+//!    otherwise neither be taken back nor be made durable.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Wea
 
 use super::{Disk, DiskDir, DiskFile, DiskLock};
 
-/// A disk that has at most so many files open, but for those that the module names.
+/// A disk with a maximum number of open files, except for those that the module names.
 #[derive(Clone, Debug)]
 pub(crate) struct PooledDisk {
     pool: Arc<Pool>,
@@ -37,16 +37,16 @@ struct Home {
 struct Pool {
     disk: Arc<dyn Disk>,
     most: usize,
-    /// Rises with each use of a file.
+    /// A logical clock, incremented with each use of a file.
     uses: AtomicU64,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Files that have a descriptor. At most `most` of them may be closed.
+    /// Files with a descriptor. At most `most` of them may be closable.
     open: Vec<Weak<PooledFile>>,
-    /// Files that somebody holds, by the names that they have.
+    /// Files that are held, by their current names.
     held: HashMap<PathBuf, Weak<PooledFile>>,
 }
 
@@ -54,7 +54,7 @@ struct State {
 struct PooledFile {
     pool: Arc<Pool>,
     path: PathBuf,
-    /// When it was used last.
+    /// When it was last used.
     used: AtomicU64,
     handle: Mutex<Handle>,
 }
@@ -77,7 +77,7 @@ impl PooledDisk {
         PooledDisk { pool: Arc::new(Pool { disk, most: most.max(1), uses, state }), home: None }
     }
 
-    /// The same, which keeps this directory open.
+    /// The same disk, keeping this directory open.
     pub(crate) fn at_home_in(self, dir: &Path) -> PooledDisk {
         let home = Home { dir: dir.to_owned(), names: OnceLock::new() };
         PooledDisk { home: Some(Arc::new(home)), ..self }
@@ -93,12 +93,12 @@ impl PooledDisk {
         })
     }
 
-    /// The file that is held and has that name.
+    /// The held file with that name.
     fn held(&self, path: &Path) -> Option<Arc<PooledFile>> {
         lock(&self.pool.state).held.get(path).and_then(Weak::upgrade)
     }
 
-    /// The file of that name will not be found by it any more: who holds it keeps it open.
+    /// The file loses its name and cannot be opened by it any more: if it is held, it stays open.
     fn unname(&self, path: &Path) -> io::Result<()> {
         let Some(held) = self.held(path) else { return Ok(()) };
         let mut handle = lock(&held.handle);
@@ -111,7 +111,7 @@ impl PooledDisk {
         if state.held.get(path).is_some_and(|named| std::ptr::eq(named.as_ptr(), Arc::as_ptr(&held))) {
             state.held.remove(path);
         }
-        // Let go of before the file: the end of that takes the lock.
+        // Dropped before the file, whose drop takes the lock.
         drop(state);
         Ok(())
     }
@@ -122,9 +122,9 @@ impl Pool {
         self.uses.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A file has been opened: closes others that were not used for longer, if there are too many.
+    /// A file was opened: closes the least recently used others, if there are too many.
     fn admit(&self, new: &Arc<PooledFile>) {
-        // Let go of after the lock: one of them may be the last owner by then, and its end takes the lock.
+        // Dropped after the lock is released: a drop of the last owner takes the lock.
         let mut open: Vec<(u64, Arc<PooledFile>)> = Vec::new();
         let mut state = lock(&self.state);
         state.open.retain(|file| file.strong_count() > 0);
@@ -171,7 +171,7 @@ impl PooledFile {
         Ok(file)
     }
 
-    /// Closes it; false if it has to stay open, or somebody is about to use it.
+    /// Closes it; false if it has to stay open, or is about to be used.
     fn close(&self) -> bool {
         let mut handle = match self.handle.try_lock() {
             Ok(handle) => handle,
@@ -213,13 +213,13 @@ impl Disk for PooledDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        // Who opens it once more shares it: a name leads to one file that is held, and to that alone.
+        // A second opening shares the held file: a name refers to one held file at most.
         if let Some(held) = self.held(path) {
             return Ok(Arc::new(Owner(held)));
         }
         let opened = self.pooled(path, self.pool.disk.open(path)?);
         let mut state = lock(&self.pool.state);
-        // Somebody else may have opened it meanwhile.
+        // Another thread may have opened it meanwhile.
         if let Some(held) = state.held.get(path).and_then(Weak::upgrade) {
             drop(state);
             return Ok(Arc::new(Owner(held)));
@@ -272,7 +272,7 @@ impl Disk for PooledDisk {
     }
 }
 
-/// What the pool hands out: its owners count the uses of the file.
+/// The handle that the pool returns: its owners count the uses of the file.
 #[derive(Debug)]
 struct Owner(Arc<PooledFile>);
 
@@ -300,7 +300,7 @@ impl DiskFile for Owner {
     }
 
     fn will_read(&self, offset: u64, len: u64) {
-        // Whoever reads it will be told why it can not be opened.
+        // If it cannot be opened, the read will return the error.
         if let Ok(file) = self.0.open() {
             file.will_read(offset, len);
         }
@@ -328,12 +328,12 @@ mod tests {
     use super::*;
     use crate::disk::MemoryDisk;
 
-    /// Counts files that are open.
+    /// Counts open files.
     #[derive(Clone, Debug)]
     struct Watched {
         disk: MemoryDisk,
         open: Arc<AtomicUsize>,
-        /// Who opens a file waits here for the others.
+        /// Threads that open a file wait here for each other.
         meeting: Option<Arc<Barrier>>,
     }
 
@@ -459,7 +459,7 @@ mod tests {
             reads(&files[0], 0);
             reads(&files[usize::from(number)], number);
         }
-        // It can not be found by its name: it was never closed.
+        // It cannot be found by its name: it was never closed.
         watched.remove(&path(0)).unwrap();
         reads(&files[0], 0);
     }
@@ -485,14 +485,14 @@ mod tests {
         watched.remove(&path(0)).unwrap();
         reads(&unsynced, 0);
         drop(removed);
-        // Somebody looks at it for a moment, and it is held all the same.
+        // It is opened for a moment, and stays held.
         drop(disk.open(&path(1)).unwrap());
         disk.remove(&path(1)).unwrap();
         reads(&other, 2);
         reads(&anew, 7);
         unsynced.sync().unwrap();
         drop(anew);
-        // The next file that is opened finds nothing that has to stay.
+        // The next opened file finds none that has to stay open.
         let last = written(&disk, 3);
         reads(&last, 3);
         assert_eq!(watched.open_files(), 1);
@@ -509,7 +509,7 @@ mod tests {
             (1..6).zip(&files).for_each(|(number, file)| reads(file, number));
         }
         assert_eq!(watched.open_files(), 2, "it is one of them");
-        // It can not be found by its name: it was never closed.
+        // It cannot be found by its name: it was never closed.
         watched.remove(&path(0)).unwrap();
         reads(&kept, 0);
         kept.keep_open(false);
@@ -529,7 +529,7 @@ mod tests {
             threads.map(|thread| thread.join().unwrap())
         });
         assert_eq!(watched.open_files(), 1);
-        // Without a name it is found by nobody, and read by both.
+        // Without a name it cannot be opened, and both handles read it.
         disk.remove(&path(1)).unwrap();
         files.iter().for_each(|file| reads(file, 1));
         drop(files);

@@ -1,4 +1,4 @@
-//! The machine's disk for who only looks: whatever would change something is refused.
+//! The machine's disk without writes: every change is refused.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Disk, DiskFile, DiskLock, RealDisk};
 
-/// The machine's disk, where nothing can be changed: not even the text of a lock file.
+/// The machine's disk, where nothing can be changed, not even the text of a lock file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadOnlyDisk;
 
@@ -49,7 +49,7 @@ impl Disk for ReadOnlyDisk {
         Ok(())
     }
 
-    /// A file that is missing is nobody's: then there is no lock, and none is needed.
+    /// A missing lock file has no holder: then there is no lock, and none is needed.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -107,7 +107,7 @@ impl DiskFile for ReadOnlyFile {
     }
 }
 
-/// Held as long as the file is open.
+/// A lock that is held while the file is open.
 #[derive(Debug)]
 struct ReadOnlyLock(#[expect(dead_code, reason = "closing it lets go")] Option<File>);
 

@@ -1,4 +1,4 @@
-//! The machine's own disk: `std::fs`, and rustix for what it lacks.
+//! The machine's disk: `std::fs`, and rustix for what it lacks.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -61,7 +61,7 @@ impl Disk for RealDisk {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // For people who wonder who has it; nothing reads it back, so a full disk is no reason to stop.
+        // The process id is for people; nothing reads it back, so a full disk is no reason to fail.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Some(Box::new(RealLock { _file: file })))
     }
@@ -125,14 +125,14 @@ impl DiskFile for RealFile {
     }
 }
 
-/// Makes a directory and those above it, and has the names of all of them synced: one that is there may have been made a
-/// moment before the power fails, by whoever.
+/// Creates a directory and its parents, and syncs the names of all of them: an existing one may have been created, by
+/// any process, just before the power fails.
 fn make_durably(dir: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     // A relative path of one part has the empty path as its parent.
     let parent = match dir.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         Some(_) => Path::new("."),
-        // Nothing holds the name of the root; where `.` leads, somebody works already.
+        // The root has no name; where `.` leads, a process works already.
         None => return Ok(()),
     };
     if dir == Path::new(".") {
@@ -145,7 +145,7 @@ fn make_durably(dir: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io
         Err(error) => return Err(error),
     };
     match sync(parent) {
-        // Others' directories need not be readable, and not every file system can do this to one.
+        // Foreign directories need not be readable, and not every file system can sync one.
         Err(error) if !is_new && is_not_ours_to_sync(&error) => Ok(()),
         done => done,
     }
@@ -156,7 +156,8 @@ fn is_not_ours_to_sync(error: &io::Error) -> bool {
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
 }
 
-/// Sets room aside where the file system can. A signal may come at any time, and says nothing of the disk.
+/// Preallocates room where the file system can. An interruption by a signal says nothing about the disk, so it is
+/// retried.
 #[cfg(target_os = "linux")]
 fn set_aside(allocate: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
     use rustix::io::{Errno, retry_on_intr};
@@ -166,15 +167,15 @@ fn set_aside(allocate: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()>
     }
 }
 
-/// Asks the file system where room was set aside and not written (lseek(2), `SEEK_DATA`). Nobody uses the file's own
-/// position, which that changes.
+/// Asks the file system for preallocated ranges that were not written (lseek(2), `SEEK_DATA`). That changes the
+/// file's position, which nothing uses.
 #[cfg(target_os = "linux")]
 pub(super) fn data_from(file: &File, at: u64) -> u64 {
     use rustix::fs::{SeekFrom, seek};
     match seek(file, SeekFrom::Data(at)) {
         Ok(data) => data,
         Err(rustix::io::Errno::NXIO) => u64::MAX,
-        // It can not say.
+        // Not supported.
         Err(_) => at,
     }
 }
@@ -184,12 +185,12 @@ pub(super) fn data_from(_: &File, at: u64) -> u64 {
     at
 }
 
-/// Has the kernel read ahead (posix_fadvise(2), `POSIX_FADV_WILLNEED`): the call begins that, and does not wait for it.
+/// Starts a prefetch by the kernel (posix_fadvise(2), `POSIX_FADV_WILLNEED`), and does not wait for it.
 #[cfg(target_os = "linux")]
 pub(super) fn will_read(file: &File, offset: u64, len: u64) {
     use rustix::fs::{Advice, fadvise};
     if let Some(len) = std::num::NonZeroU64::new(len) {
-        // Where it can not, it is read when it is asked for.
+        // If it fails, the data is read on demand.
         let _ = fadvise(file, offset, Some(len), Advice::WillNeed);
     }
 }
@@ -197,7 +198,7 @@ pub(super) fn will_read(file: &File, offset: u64, len: u64) {
 #[cfg(not(target_os = "linux"))]
 pub(super) fn will_read(_: &File, _: u64, _: u64) {}
 
-/// The lock is the open file's (`flock`): closing it lets go.
+/// The lock belongs to the open file (`flock`): closing it releases the lock.
 #[derive(Debug)]
 struct RealLock {
     _file: File,

@@ -1,28 +1,28 @@
-//! How long syncs took and how much was written at a time, as histograms for people to look at.
+//! Histograms of sync durations and write sizes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A count for each bucket, which are of powers of two: bucket `n` counts what is over `2^(n-1)` and at most `2^n`
-/// of its unit, the last one all that is larger.
+/// A count for each bucket. Bucket bounds are powers of two: bucket `n` counts values over `2^(n-1)` and at most
+/// `2^n` of the unit, the last one all larger values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Sizes {
-    /// How many fell into each bucket.
+    /// The count of each bucket.
     pub counts: [u64; Sizes::BUCKETS],
-    /// The sum of all sizes.
+    /// The sum of all values.
     pub sum: u64,
 }
 
 impl Sizes {
-    /// How many buckets there are: the last but one ends at 2^24, 16 s in microseconds and 16 MiB in bytes.
+    /// The number of buckets: the last but one ends at 2^24, 16 s in microseconds and 16 MiB in bytes.
     pub const BUCKETS: usize = 26;
 
-    /// The largest size that bucket `bucket` counts; `None` for the last one, which has no end.
+    /// The upper bound of bucket `bucket`; `None` for the last one, which has none.
     pub fn bound(bucket: usize) -> Option<u64> {
         (bucket < Sizes::BUCKETS - 1).then(|| 1 << bucket)
     }
 }
 
-/// [`Sizes`] that many change.
+/// [`Sizes`] that are updated concurrently.
 #[derive(Debug, Default)]
 pub(crate) struct SizeTally {
     counts: [AtomicU64; Sizes::BUCKETS],

@@ -1,14 +1,14 @@
 //! The executor: runs flush, compaction, prefetch and deletion of files beside the event loop, a slice at a time.
 //!
-//! Work is a [`Task`], cut into slices. Between two slices whoever runs it can do other work: a thread of the pool, or a
-//! simulation whose seed says which task goes on next. The event loop never waits for a task. It looks for the result in its
-//! turns, and is woken when there is one.
+//! Work is a [`Task`], cut into slices. Between two slices other work can run: on a thread of the pool, or in a
+//! simulation whose seed decides which task goes on next. The event loop never waits for a task. It polls for the
+//! result in its turns, and is woken when there is one.
 //!
 //! # Ground rules
 //! 1. A task depends on nothing but its arguments and the disk. So it does not matter when its slices run.
-//! 2. A task whose [`Handle`] is dropped does nothing more: the drop waits for the slice under way. So nothing is written
-//!    after the directory's lock is released.
-//! 3. Prefetch has a thread and a queue of its own. It never waits behind flush, compaction or deletion, and the event loop
+//! 2. A task whose [`Handle`] is dropped does nothing more: the drop waits for the slice under way. So nothing is
+//!    written after the directory's lock is released.
+//! 3. Prefetch has its own thread and queue. It never waits behind flush, compaction or deletion, and the event loop
 //!    shares no lock of that queue with a thread of lower priority.
 //! 4. A panic in a slice is an outcome of its task. The thread that ran it goes on with other work.
 //!
@@ -36,27 +36,28 @@ use self::work::Work;
 
 pub use threads::{Spawner, SystemThreads};
 
-/// What a task is for. It decides which thread runs the task, and what goes first.
+/// The class of a task. It decides which thread runs the task, and its priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Messages and bodies are read before a take asks for them.
+    /// Reads messages and bodies before a take asks for them.
     Prefetch,
-    /// Messages are written to tables, and the manifest names them.
+    /// Writes messages to tables, and the manifest that names them.
     Flush,
-    /// Files are removed that nothing needs any more.
+    /// Removes files that are no longer needed.
     Deletion,
-    /// Index runs are merged.
+    /// Merges index runs.
     Compaction,
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Class; 4] = [Class::Prefetch, Class::Flush, Class::Deletion, Class::Compaction];
 }
 
 const PREFETCH: &[Role] = &[Role { name: "dwell-prefetch", gives_way: false, classes: &[Class::Prefetch] }];
-/// Either runs every class of background work, so that one is enough. The first prefers flushes, since puts may wait for them:
-/// a flush waits for one slice of a compaction at the most. The other prefers what gives room back.
+/// Either thread runs every class of background work, so that one is enough. The first prefers flushes, since puts
+/// may wait for them: a flush waits for at most one slice of a compaction. The other prefers deletions, which free
+/// room.
 const BACKGROUND: &[Role] = &[
     Role {
         name: "dwell-flush",
@@ -72,18 +73,18 @@ const BACKGROUND: &[Role] = &[
 
 /// Work that is done in slices.
 pub(crate) trait Task: Send + 'static {
-    /// What comes of it.
+    /// The result.
     type Output: Send + 'static;
 
-    /// Does a part of what is left: about `most` small items, or one large one. The output when nothing is left; it is
-    /// not called again then.
+    /// Does a part of the remaining work: about `most` small items, or one large one. Returns the output when nothing
+    /// is left; it is not called again then.
     fn slice(&mut self, most: usize) -> Option<Self::Output>;
 
-    /// What came of it if a slice has panicked.
+    /// The output after a panic in a slice.
     fn panicked(self) -> Self::Output;
 }
 
-/// Who runs tasks.
+/// Runs tasks.
 #[derive(Debug)]
 pub(crate) struct Executor {
     prefetch: Pool,
@@ -92,7 +93,7 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// An executor with threads, which `spawner` starts as they are needed. `notifier` is called when a task with a [`Handle`]
+    /// An executor with threads, which `spawner` starts on demand. `notifier` is called when a task with a [`Handle`]
     /// ends.
     pub(crate) fn threads(spawner: &Arc<dyn Spawner>, notifier: Arc<dyn Notifier>) -> Arc<Executor> {
         let pool = |roles| Pool::new(roles, Arc::clone(spawner));
@@ -100,7 +101,7 @@ impl Executor {
         Arc::new(Executor { prefetch, background, notifier: Some(notifier) })
     }
 
-    /// An executor without threads: its tasks go on by [`stepping`], and nobody is notified of results.
+    /// An executor without threads: its tasks run by [`stepping`], and no notifier is called.
     pub(crate) fn without_threads() -> Arc<Executor> {
         let pool = || Pool::new(&[], Arc::new(SystemThreads));
         Arc::new(Executor { prefetch: pool(), background: pool(), notifier: None })
@@ -110,7 +111,7 @@ impl Executor {
         self.background.has_threads()
     }
 
-    /// What wakes the event loop when a task ends or makes progress; nothing without threads.
+    /// The notifier of the event loop, called when a task ends or makes progress; `None` without threads.
     pub(crate) fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         self.notifier.clone()
     }
@@ -122,7 +123,7 @@ impl Executor {
         }
     }
 
-    /// Does all deletions that are left, gives everything else up, and waits for the threads. A deletion that is submitted
+    /// Completes all pending deletions, cancels everything else, and joins the threads. A deletion that is submitted
     /// afterwards is done by the caller, any other task never.
     pub(crate) fn close(&self) {
         self.prefetch.close();
@@ -130,14 +131,15 @@ impl Executor {
     }
 }
 
-/// A task under way. Dropped, the task is given up: see the [module](self).
+/// A task under way. Dropping it cancels the task: see the [module](self).
 pub(crate) struct Handle<T> {
     executor: Arc<Executor>,
     work: Arc<Work>,
     result: Receiver<T>,
-    /// Whether the result was sent. It is so before the notifier is called, when the last slice has not returned yet.
+    /// Whether the result was sent. It is set before the notifier is called, when the last slice has not returned
+    /// yet.
     is_sent: Arc<AtomicBool>,
-    /// Whether the result was taken, so that nothing is left to be given up.
+    /// Whether the result was taken, so that nothing is left to cancel.
     is_taken: bool,
 }
 
@@ -156,7 +158,7 @@ pub(crate) fn spawn<T: Task>(
     let work = Arc::new(Work::new(class, task, {
         let is_sent = Arc::clone(&is_sent);
         move |output| {
-            // The handle may be gone.
+            // The handle may have been dropped.
             let _ = tell.send(output);
             is_sent.store(true, Ordering::SeqCst);
             notifier.iter().for_each(|notifier| notifier.notify());
@@ -166,10 +168,10 @@ pub(crate) fn spawn<T: Task>(
     (Handle { executor: Arc::clone(executor), work, result, is_sent, is_taken: false }, submitted)
 }
 
-/// Submits a task that nobody waits for.
+/// Submits a task without a handle.
 ///
 /// # Errors
-/// No thread can be started for it. A deletion has been done by the caller then; any other task is given up.
+/// No thread can be started for it. A deletion was done by the caller then; any other task is cancelled.
 pub(crate) fn spawn_detached<T: Task<Output = ()>>(
     executor: &Executor,
     class: Class,
@@ -196,7 +198,7 @@ impl<T> Handle<T> {
         }
     }
 
-    /// Whether it has ended, so that [`try_take`](Handle::try_take) says how.
+    /// Whether it has ended, so that [`try_take`](Handle::try_take) returns how.
     pub(crate) fn is_over(&self) -> bool {
         self.is_sent.load(Ordering::SeqCst) || self.work.is_over()
     }
@@ -204,7 +206,7 @@ impl<T> Handle<T> {
     /// Tries again to start a thread for it.
     ///
     /// # Errors
-    /// The system starts none, and no other thread is there.
+    /// The system cannot start one, and there is no other thread.
     pub(crate) fn start(&self) -> io::Result<()> {
         self.executor.pool(self.work.class()).start()
     }
@@ -236,7 +238,7 @@ pub(crate) mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Threads, and nobody who sleeps.
+    /// An executor with threads, whose notifier does nothing.
     pub(crate) fn threads() -> Arc<Executor> {
         let spawner: Arc<dyn Spawner> = Arc::new(SystemThreads);
         Executor::threads(&spawner, Arc::new(Nobody))
@@ -249,7 +251,7 @@ pub(crate) mod tests {
         fn notify(&self) {}
     }
 
-    /// Counts down, an item at a time.
+    /// Counts down, one item at a time.
     pub(super) struct Countdown {
         pub(super) left: usize,
         pub(super) slices: Arc<AtomicUsize>,
@@ -297,7 +299,7 @@ pub(crate) mod tests {
         assert_eq!(failing.try_take(), Ok(Some(Err("at 1".to_owned()))));
     }
 
-    /// Holds whoever notifies until it is let on.
+    /// Blocks the thread that notifies until it is released.
     #[derive(Debug)]
     struct Slow {
         notified: Mutex<Sender<()>>,
@@ -311,8 +313,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Crash story: 1. a merge ends and wakes the event loop. 2. The event loop finds its last slice under way still, and
-    /// sleeps again. 3. Nothing wakes it any more, and the runs stay unmerged.
+    /// Crash story: 1. a merge ends and wakes the event loop. 2. The event loop finds its last slice still under way,
+    /// and sleeps again. 3. Nothing wakes it any more, and the runs stay unmerged.
     #[test]
     fn whoever_is_woken_finds_the_task_over() {
         let ((notified, has_notified), (let_on, goes_on)) = (channel(), channel());

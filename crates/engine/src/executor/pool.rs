@@ -1,4 +1,5 @@
-//! Threads that share a queue of work. A thread is started when there is work for it, and then stays until the pool is closed.
+//! Threads that share a queue of work. A thread is started when there is work for it, and runs until the pool is
+//! closed.
 //!
 //! A pool without threads keeps its work for [stepping](super::stepping).
 
@@ -10,20 +11,20 @@ use std::thread::JoinHandle;
 use super::threads::{Spawner, give_way};
 use super::{Class, Work};
 
-/// How many items are in a slice: some tens of milliseconds of a merge, which is what a flush may wait.
+/// The number of items in a slice: some tens of milliseconds of a merge, which is what a flush may wait.
 const SLICE: usize = 64 * 1024;
 
-/// What a thread of a pool does.
+/// The role of a thread in a pool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Role {
     pub(super) name: &'static str,
-    /// Whether it gives way to threads that serve.
+    /// Whether it has a lower priority than threads that serve.
     pub(super) gives_way: bool,
-    /// The classes that it runs, what it prefers first. All roles of a pool run the same.
+    /// The classes that it runs, the preferred ones first. All roles of a pool run the same classes.
     pub(super) classes: &'static [Class],
 }
 
-/// See the module.
+/// A pool; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Pool {
     roles: &'static [Role],
@@ -34,15 +35,15 @@ pub(super) struct Pool {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// There is work, or the pool is closed.
+    /// Notified when there is work, or the pool is closed.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Work of which no thread runs a slice now, the oldest first.
+    /// Work that no thread is running, the oldest first.
     works: VecDeque<Arc<Work>>,
-    /// How many threads run a slice now.
+    /// The number of threads that are running a slice.
     running: usize,
     threads: Vec<JoinHandle<()>>,
     is_closed: bool,
@@ -59,7 +60,7 @@ impl Pool {
         !self.roles.is_empty()
     }
 
-    /// Puts work at the end of the queue. It is there also after an error: see [`Pool::start`].
+    /// Appends work to the queue. It is queued even after an error: see [`Pool::start`].
     pub(super) fn submit(&self, work: Arc<Work>) -> io::Result<()> {
         let mut state = self.shared.state();
         if state.is_closed {
@@ -75,10 +76,10 @@ impl Pool {
         started
     }
 
-    /// Starts the threads that work waits for and that are missing.
+    /// Starts missing threads for waiting work.
     ///
     /// # Errors
-    /// There is none, and the system starts none.
+    /// There is no thread, and the system cannot start one.
     pub(super) fn start(&self) -> io::Result<()> {
         self.start_missing(&mut self.shared.state())
     }
@@ -92,21 +93,21 @@ impl Pool {
             match self.spawner.spawn(role.name, Box::new(move || shared.run(role))) {
                 Ok(thread) => state.threads.push(thread),
                 Err(error) if state.threads.is_empty() => return Err(error),
-                // The threads that are there do it.
+                // The existing threads do the work.
                 Err(_) => break,
             }
         }
         Ok(())
     }
 
-    /// The work that waits, the oldest first.
+    /// The waiting work, the oldest first.
     pub(super) fn waiting(&self) -> Vec<Arc<Work>> {
         let mut state = self.shared.state();
         state.forget_over();
         state.works.iter().cloned().collect()
     }
 
-    /// Does all deletions that are left, gives everything else up, and waits for the threads. See [`Executor::close`].
+    /// Completes all pending deletions, cancels everything else, and joins the threads. See [`Executor::close`].
     ///
     /// [`Executor::close`]: super::Executor::close
     pub(super) fn close(&self) {
@@ -123,7 +124,7 @@ impl Pool {
                 std::thread::current().id(),
                 "a task outlives its executor"
             );
-            // It catches the panics of its tasks.
+            // The thread catches the panics of its tasks.
             let _ = thread.join();
         }
     }
@@ -136,12 +137,12 @@ impl Drop for Pool {
 }
 
 impl State {
-    /// Drops what was given up before a thread came to it.
+    /// Drops work that was cancelled before a thread ran it.
     fn forget_over(&mut self) {
         self.works.retain(|work| !work.is_over());
     }
 
-    /// The first work of the class that is preferred.
+    /// The first work of the most preferred class.
     fn next(&mut self, role: Role) -> Option<Arc<Work>> {
         let first = |class: &Class| self.works.iter().position(|work| work.class() == *class);
         let at = role.classes.iter().find_map(first)?;
@@ -156,7 +157,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread: runs slices until the pool is closed.
+    /// The body of a thread: runs slices until the pool is closed.
     fn run(&self, role: Role) {
         if role.gives_way {
             give_way();
@@ -179,7 +180,7 @@ impl Shared {
                 work.wind_up();
                 state = self.state();
             } else if !is_over {
-                // Behind others of its class, so that they go on too.
+                // Behind others of its class, so that they make progress too.
                 state.works.push_back(work);
             }
         }
@@ -204,12 +205,12 @@ mod tests {
 
     impl Notifier for Told {
         fn notify(&self) {
-            // The test may be over.
+            // The test may have ended.
             let _ = self.0.send(());
         }
     }
 
-    /// Starts no thread while it `is_out`.
+    /// A spawner that fails while it `is_out`.
     #[derive(Debug, Default)]
     struct Few {
         is_out: AtomicBool,
@@ -240,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Holds its thread until it is let on.
+    /// Blocks its thread until it is released.
     struct Held(Receiver<()>);
 
     impl Task for Held {
@@ -253,7 +254,7 @@ mod tests {
         fn panicked(self) {}
     }
 
-    /// Says that it was run.
+    /// Reports that it was run.
     struct Says(Sender<()>);
 
     impl Task for Says {
@@ -287,15 +288,15 @@ mod tests {
         let (prefetch, read) = channel();
         spawn_detached(&executor, Class::Prefetch, Says(prefetch)).unwrap();
         read.recv_timeout(PATIENCE).expect("prefetch has a thread of its own");
-        // One slice of a compaction ends, and the flush goes first.
+        // One slice of a compaction ends, and the flush is next.
         let_on.send(()).unwrap();
         assert_eq!(result(&mut flush, &told), Ok(4));
         let_other.send(()).unwrap();
         compactions.iter_mut().for_each(|one| result(one, &told));
     }
 
-    /// Crash story: 1. the system has no thread left when messages are to be flushed. 2. The flush is never done, though
-    /// there are threads again: puts wait for ever.
+    /// Crash story: 1. the system has no thread left when messages are to be flushed. 2. The flush is never done,
+    /// though there are threads again: puts wait for ever.
     #[test]
     fn what_found_no_thread_is_done_when_there_is_one_again() {
         let few = Arc::new(Few::default());

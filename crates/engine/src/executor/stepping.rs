@@ -1,13 +1,13 @@
-//! Stepping: without threads, whoever drives the executor says which task runs its next slice, and when.
+//! Stepping: without threads, the driver of the executor decides which task runs its next slice, and when.
 //!
-//! A simulation draws that from its seed, so that each order in which threads could do the work occurs in some seed. Tests
-//! let each task do a slice between two turns.
+//! A simulation draws that from its seed, so that each order in which threads could do the work occurs for some seed.
+//! Tests let each task run a slice between two turns.
 
 use std::sync::Arc;
 
 use super::{Class, Executor, Work};
 
-/// How many items are in a slice: few, so that much comes between two of them.
+/// The number of items in a slice: few, so that much can happen between two of them.
 const SLICE: usize = 512;
 
 impl Executor {
@@ -15,12 +15,12 @@ impl Executor {
         self.prefetch.waiting().into_iter().chain(self.background.waiting())
     }
 
-    /// The tasks that have not ended: prefetch first, and the oldest first.
+    /// The classes of the tasks that have not ended: prefetch first, then the oldest first.
     pub(crate) fn pending(&self) -> Vec<Class> {
         self.waiting().map(|work| work.class()).collect()
     }
 
-    /// Runs one slice of the `nth` [pending](Executor::pending) task; false if there are fewer.
+    /// Runs one slice of the [pending](Executor::pending) task of index `nth`; false if there are fewer.
     pub(crate) fn step(&self, nth: usize) -> bool {
         let Some(work) = self.waiting().nth(nth) else { return false };
         work.run_slice(SLICE);

@@ -1,23 +1,24 @@
-//! How the executor's threads are started: by the system, or by a test that lets some fail.
+//! Starting the executor's threads: by the system, or by a test that lets some fail.
 
 use std::fmt::Debug;
 use std::io;
 use std::thread::{self, JoinHandle};
 
-/// What the scheduler gives a thread of background work beside one that serves: about a third, where both want a core.
+/// The nice value of threads for background work: beside a serving thread about a third of a core, where both want
+/// it.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 5;
 
-/// Who starts threads.
+/// Starts threads.
 pub trait Spawner: Debug + Send + Sync {
     /// Starts a thread of that name.
     ///
     /// # Errors
-    /// The system has none left. The work is dropped then.
+    /// The system cannot start another thread. The work is dropped then.
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>;
 }
 
-/// The system's threads.
+/// The threads of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemThreads;
 
@@ -27,13 +28,13 @@ impl Spawner for SystemThreads {
     }
 }
 
-/// From here on the calling thread gives way to those that serve: where every core is busy, a message that is due, or a put
-/// that waits for its answer, goes before a file that nobody asks for yet.
+/// Lowers the priority of the calling thread below those that serve: where every core is busy, a due message, or a
+/// put that waits for its answer, comes before background work.
 ///
-/// On Linux a thread has a nice value of its own, and 0 names the calling one (setpriority(2)).
+/// On Linux each thread has its own nice value, and 0 names the calling one (setpriority(2)).
 #[cfg(target_os = "linux")]
 pub(super) fn give_way() {
-    // It only costs others their lead, should the system refuse.
+    // If the system refuses, only the priority is lost.
     let _ = rustix::process::nice(NICE);
 }
 

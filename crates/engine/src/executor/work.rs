@@ -7,15 +7,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::{Class, Task};
 
-/// See the module.
+/// A type-erased task; see the [module](self).
 pub(super) struct Work {
     class: Class,
-    /// Locked while a slice runs; `None` once it is over.
+    /// Locked while a slice runs; `None` once the work is over.
     slices: Mutex<Option<Slices>>,
     is_cancelled: AtomicBool,
 }
 
-/// Runs a slice of so many items; says whether that was the last one.
+/// Runs a slice of about the given number of items; returns whether it was the last one.
 type Slices = Box<dyn FnMut(usize) -> bool + Send>;
 
 impl Work {
@@ -27,7 +27,8 @@ impl Work {
             match catch_unwind(AssertUnwindSafe(|| task.slice(most))) {
                 Ok(None) => left = Some((task, tell)),
                 Ok(Some(output)) => {
-                    // What it still holds goes before anybody hears of its end. A panic of that changes nothing of the output.
+                    // What the task still holds is dropped before its end is reported. A panic of that drop does not
+                    // change the output.
                     let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
                     tell(output);
                 }
@@ -47,7 +48,7 @@ impl Work {
         self.slices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a slice, unless it is over. Returns whether it is over then.
+    /// Runs a slice, unless the work is over. Returns whether it is over then.
     pub(super) fn run_slice(&self, most: usize) -> bool {
         let mut slices = self.slices();
         // `cancel` may be waiting for the lock.
@@ -68,13 +69,13 @@ impl Work {
         }
     }
 
-    /// Gives it up: no slice of it runs when this returns, and what it held is gone.
+    /// Cancels the work: when this returns no slice of it runs, and what it held was dropped.
     pub(super) fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::SeqCst);
         *self.slices() = None;
     }
 
-    /// For work that no thread will run: does what is left of a deletion, and gives everything else up.
+    /// For work that no thread will run: completes a deletion, and cancels everything else.
     pub(super) fn wind_up(&self) {
         while self.class == Class::Deletion && !self.run_slice(1) {}
         self.cancel();
@@ -96,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// Says that a slice has begun, and waits until it may end.
+    /// Reports that a slice has begun, and waits until it may end.
     struct Held {
         begun: Sender<()>,
         goes_on: Receiver<()>,
@@ -135,8 +136,8 @@ mod tests {
         }
     }
 
-    /// Crash story: 1. what a flush holds panics as it is dropped, when all is written. 2. Its thread ends, nobody hears of the
-    /// flush, and puts wait for it.
+    /// Crash story: 1. what a flush holds panics as it is dropped, when all is written. 2. Its thread ends, the
+    /// result of the flush is never sent, and puts wait for it.
     #[test]
     fn what_panics_when_it_is_dropped_has_ended_all_the_same() {
         let (tell, told) = channel();
@@ -145,8 +146,8 @@ mod tests {
         assert_eq!(told.try_recv(), Ok(7));
     }
 
-    /// Crash story: 1. a slice writes a table. 2. The store is closed, and its directory released. 3. The slice goes on to
-    /// write into what may be another process's by then.
+    /// Crash story: 1. a slice writes a table. 2. The store is closed, and its directory released. 3. The slice goes
+    /// on to write into a directory that another process may own by then.
     #[test]
     fn whoever_gives_work_up_waits_for_the_slice_under_way() {
         let ((begun, has_begun), (let_on, goes_on)) = (channel(), channel());

@@ -1,6 +1,6 @@
-//! Damage to a real directory: what had been durable is refused if it is damaged, and what is opened is whole.
+//! Damage to a real directory: damage to durable data is refused, and a directory that opens is whole.
 //!
-//! Which batches are damaged is told by comparing bytes, not by any checksum.
+//! Which batches are damaged is found by comparing bytes, not by any checksum.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ use super::seeds;
 use crate::disk::MemoryDisk;
 use crate::journal::format::{SegmentHeader, SegmentName};
 
-/// A directory whose process was killed, and what was there after each of its batches.
+/// A directory whose process was killed, and the messages after each of its batches.
 struct Original {
     manifest: Vec<u8>,
     segments: Vec<Segment>,
@@ -30,8 +30,8 @@ struct Segment {
     batches: Vec<Stands>,
 }
 
-/// A sequence of changes: file (one byte), kind (one byte: flip, cut, zeros, copy), where (2 bytes), and what
-/// the kind needs.
+/// A sequence of changes: file (one byte), kind (one byte: flip, cut, zeros, copy), offset (2 bytes), and what the
+/// kind needs.
 pub fn damage(data: &[u8]) {
     static ORIGINAL: OnceLock<Original> = OnceLock::new();
     let original = ORIGINAL.get_or_init(Original::make);
@@ -90,11 +90,11 @@ fn change(input: &mut Input<'_>, bytes: &mut Vec<u8>) {
     }
 }
 
-/// What the bytes that are left say.
+/// What the remaining bytes prove.
 struct Verdict {
-    /// Up to this batch all are as they were.
+    /// Up to this batch all are unchanged.
     whole: u64,
-    /// Up to this batch all were durable, as a header says that is as it was.
+    /// Up to this batch all were durable, according to an unchanged header.
     mark: u64,
 }
 

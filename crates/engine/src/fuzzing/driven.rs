@@ -1,4 +1,4 @@
-//! An engine on a disk in memory, with a clock that stands still, run by whoever calls.
+//! An engine on a disk in memory, with a clock that stands still, driven by the caller.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use dwell_time::ManualClock;
 use crate::disk::MemoryDisk;
 use crate::{Driver, Engine, OpenError, Options};
 
-/// The number of every directory here.
+/// The random number of every directory here.
 pub(super) const DIRECTORY: u64 = 7;
 
 pub(super) fn dir() -> &'static Path {
@@ -50,7 +50,7 @@ impl Driven {
         Ok(Driven { disk: disk.clone(), clock, engine, driver })
     }
 
-    /// Runs a call that needs no time to pass to its answer.
+    /// Runs a call that needs no time to pass until its answer.
     pub(super) fn run<T>(&mut self, call: impl Future<Output = T>) -> T {
         let mut call = pin!(call);
         let mut context = Context::from_waker(Waker::noop());
@@ -69,7 +69,7 @@ impl Driven {
         queues.into_iter().map(|stats| stats.name).collect()
     }
 
-    /// All messages of all queues, by number; one whose body is damaged, or a queue that cannot be listed, as an error.
+    /// All messages of all queues, by number; a damaged body, or a queue that cannot be listed, is an error.
     pub(super) fn dump(&mut self) -> Vec<Result<Message>> {
         let store = self.engine.clone();
         let mut messages = Vec::new();

@@ -1,4 +1,4 @@
-//! Due files: what was written is read, by every way there is; and a damaged file tells no lies.
+//! Due files: what was written is read, in every way; and a damaged file gives no wrong answer.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -22,8 +22,7 @@ fn dir() -> &'static Path {
     Path::new("/data")
 }
 
-/// The first byte says how many messages there are; these; then changes to the file: where (2 bytes), and the bits
-/// that are flipped.
+/// The number of messages (one byte); the messages; then changes to the file: offset (2 bytes), and the bits to flip.
 pub fn due(data: &[u8]) {
     let mut input = Input::new(data);
     let entries = entries(&mut input);
@@ -49,7 +48,7 @@ pub fn due(data: &[u8]) {
     }
 }
 
-/// A file that holds these.
+/// A file that holds these entries.
 pub(super) fn written(entries: &[(Entry, Bytes)]) -> (MemoryDisk, Arc<File>) {
     let disk = MemoryDisk::new();
     disk.create_dir(dir()).expect("this disk does not fail");
@@ -69,7 +68,7 @@ pub(super) fn entries(input: &mut Input<'_>) -> Vec<(Entry, Bytes)> {
     entries
 }
 
-/// Two bytes of choices, and what is chosen.
+/// Decodes two bytes of choices, and the values chosen.
 fn entry(input: &mut Input<'_>, nth: u64) -> (Entry, Bytes) {
     let choices = input.u16();
     let chosen = |bit: u16| choices >> bit & 1 == 1;
@@ -83,7 +82,7 @@ fn entry(input: &mut Input<'_>, nth: u64) -> (Entry, Bytes) {
     let number = if chosen(4) { (u64::from(input.u32()) << 6) + nth } else { nth };
     let counter =
         if chosen(5) { input.u64() & MessageId::MAX_COUNTER } else { number & MessageId::MAX_COUNTER };
-    // The shard tells those apart that have all else in common.
+    // The shard distinguishes those that have everything else in common.
     let id = MessageId::new(put_for, nth as u16, u32::from(choices >> 6 & 1), counter);
     let state = match choices >> 7 & 3 {
         0 => State::Ready,

@@ -1,18 +1,18 @@
-//! Manifests that leave something out, for simulations that have to notice.
+//! Manifests that omit something, as mutants for simulations that have to notice.
 
 use std::path::Path;
 
 use crate::disk::MemoryDisk;
 use crate::manifest::{self, Manifest};
 
-/// What is left out.
+/// What is omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forgery {
-    /// That an entry of a due file is settled.
+    /// The settled bit of an entry of a due file.
     SettledBit,
-    /// The newest run of numbers: where messages lie that were moved or retired last.
+    /// The newest run of numbers: the places of the messages that were moved or flushed last.
     NewestRun,
-    /// That a message is leased whose copy lies in a due file.
+    /// A held message: it is leased, and its copy lies in a due file.
     Held,
 }
 
@@ -22,7 +22,7 @@ fn read(bytes: &[u8]) -> Option<Manifest> {
     Manifest::read(&disk, dir).ok()
 }
 
-/// The manifest with its checksums right and one thing left out; nothing if it has none of that.
+/// The manifest with valid checksums and one thing omitted; `None` if it has no such thing.
 pub fn forge(bytes: &[u8], forgery: Forgery) -> Option<Vec<u8>> {
     let mut manifest = read(bytes)?;
     let checkpoint = &mut manifest.checkpoint;
@@ -47,7 +47,7 @@ pub fn forge(bytes: &[u8], forgery: Forgery) -> Option<Vec<u8>> {
     Some(manifest.encode())
 }
 
-/// The segment that the journal is read back from.
+/// The segment that replay starts from.
 pub fn start(bytes: &[u8]) -> Option<u64> {
     Some(read(bytes)?.checkpoint.start)
 }

@@ -1,8 +1,8 @@
-//! Bytes as numbers. Where they end, zeros follow, so that every input says something.
+//! Bytes as numbers. Past their end zeros follow, so that every input is valid.
 
 use dwell_model::Timestamp;
 
-/// What is left of a fuzzer's bytes.
+/// The rest of a fuzzer's bytes.
 pub(super) struct Input<'a> {
     bytes: &'a [u8],
 }
@@ -50,7 +50,7 @@ impl<'a> Input<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// Some instant that there is.
+    /// A valid instant.
     pub(super) fn instant(&mut self) -> Timestamp {
         let ms = self.u64() % (Timestamp::MAX.as_ms() as u64 + 1);
         Timestamp::from_ms(ms as i64).expect("a remainder lies in range")
@@ -65,7 +65,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Writes what [`Input::near`] reads as `value`.
+/// Writes bytes that [`Input::near`] reads as `value`.
 pub(super) fn put_near(out: &mut Vec<u8>, value: u64, base: u64) {
     match i8::try_from(value.wrapping_sub(base) as i64) {
         Ok(difference) if difference != i8::MIN => out.push(difference as u8),

@@ -1,4 +1,4 @@
-//! The manifest: read only if it is what somebody wrote.
+//! The manifest: decoded only if its bytes are those that encoding gives.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::due::Settled;
 use crate::journal::format::u32_at;
 use crate::manifest::{FILE, Manifest};
 
-/// The first byte says whether length and checksums are made right; then comes the file.
+/// The first byte says whether length and checksums are corrected; then comes the file.
 pub fn manifest(data: &[u8]) {
     let mut input = Input::new(data);
     let is_right = input.u8() & 1 == 1;
@@ -39,7 +39,7 @@ pub fn manifest(data: &[u8]) {
             manifest.write(&disk, dir).expect("this disk does not fail");
             let again = Manifest::read(&disk, dir).expect("what was written is read");
             assert_eq!(again, manifest, "what was written is what was read");
-            // What a later version may add to the records of held messages is passed over, and not written again.
+            // Fields that a later version may add to the records of held messages are skipped, and not written again.
             let once = disk.read_file(&dir.join(FILE));
             again.write(&disk, dir).expect("this disk does not fail");
             assert_eq!(disk.read_file(&dir.join(FILE)), once, "a manifest has one form");
@@ -48,7 +48,7 @@ pub fn manifest(data: &[u8]) {
     }
 }
 
-/// A manifest with a checkpoint: its lives are too short for one.
+/// A manifest with a checkpoint: the lives of the seeds are too short for one.
 pub(super) fn seeds() -> Vec<Seed> {
     let at = |ms| Timestamp::from_ms(ms).expect("it is in range");
     let settled = |len, gone: &[u32]| {

@@ -1,4 +1,4 @@
-//! Records: whatever can be read can be written, and is the same when it is read again.
+//! Records: whatever can be decoded can be encoded, and is the same when it is decoded again.
 
 use super::input::Input;
 use crate::journal::format::SegmentName;
@@ -37,7 +37,7 @@ fn body(bytes: &[u8], at: u32, len: u32) -> &[u8] {
     &bytes[at as usize + 4..][..len as usize]
 }
 
-/// The records up to the end, or to the first that can not be read.
+/// The records up to the end, or to the first that cannot be decoded.
 fn read(bytes: &[u8], context: Context) -> Vec<Fact> {
     let mut decoder = Decoder::new(bytes, context);
     let mut facts = Vec::new();

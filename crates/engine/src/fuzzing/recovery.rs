@@ -1,4 +1,4 @@
-//! Opening any directory: refused with nothing changed, or opened, used, closed and opened again.
+//! Opening any directory: it is refused unchanged, or opened, used, closed and opened again.
 
 use dwell_model::{Key, Number, Receipt};
 use dwell_store::{Action, OnConflict, Put, Selection, Settle, Store as _, Take, Target, When};
@@ -53,10 +53,10 @@ fn reopened(disk: &MemoryDisk) -> Option<Driven> {
 }
 
 const DAY_MS: u64 = 86_400_000;
-/// How much time [`use_all`] lets pass.
+/// The time that [`use_all`] lets pass, in ms.
 const USED_MS: u64 = 2 * DAY_MS;
 
-/// Does a bit of everything to all that is there. Anything may be refused.
+/// Makes every kind of call on everything in the store. Any call may be refused.
 fn use_all(store: &mut Driven) {
     let engine = store.engine.clone();
     let queues = store.queues();

@@ -1,4 +1,4 @@
-//! Runs: what was written is found, alone and merged; and a damaged run tells no lies.
+//! Runs: what was written is found, alone and merged; and a damaged run gives no wrong answer.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,8 +16,8 @@ fn dir() -> &'static Path {
     Path::new("/data")
 }
 
-/// Kind (one byte), how many runs (one byte), for each a filter or none, how many pairs (one byte each), and these; then
-/// changes to the first run: where (2 bytes), and the bits that are flipped.
+/// Kind (one byte), number of runs (one byte), for each a filter or none, number of pairs (one byte each), and these;
+/// then changes to the first run: offset (2 bytes), and the bits to flip.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     if input.u8() & 1 == 0 {
@@ -81,7 +81,7 @@ fn check<V: Value>(input: &mut Input<'_>, value: impl Fn(&mut Input<'_>) -> V) {
     }
 }
 
-/// A run that holds these.
+/// A run that holds these pairs.
 pub(super) fn written<V: Value>(
     disk: &MemoryDisk,
     number: u32,
@@ -96,7 +96,7 @@ pub(super) fn written<V: Value>(
     Arc::new(writer.finish().expect("this disk does not fail"))
 }
 
-/// What a run answers; `None` where it refuses.
+/// The answers of a run; `None` where it refuses.
 pub(super) fn answers<V: Value>(run: &Arc<Run<V>>, keys: &[u64]) -> Vec<Option<String>> {
     let all = run.iter().collect::<Result<Vec<_>>>().ok();
     let found = keys.iter().map(|key| run.find(*key).ok().map(|found| format!("{found:?}")));

@@ -1,19 +1,19 @@
-//! A data directory as a fuzzer can change it: fields and records without their checksums.
+//! A data directory in a form that a fuzzer can change: fields and records without their checksums.
 //!
-//! Checksums are computed when the directory is made, so that a changed byte reaches what is behind them. A
-//! script begins with the manifest's incarnation (4 bytes), when it was made (8), newest (near 1) and next
-//! number (near 1); then come pieces, each with its kind:
+//! Checksums are computed when the directory is built, so that a changed byte gets past them. A script begins with
+//! the manifest's incarnation (4 bytes), when it was created (8), newest (near 1) and next number (near 1); then come
+//! pieces, each with its kind:
 //!
 //! | kind | piece | values |
 //! |---|---|---|
-//! | 0 | segment | number (near the last + 1), incarnation (near the manifest's), first (near the last sequence + 1), oldest (near 1), next number (near 1), made (8 bytes), synced answers (1) |
+//! | 0 | segment | number (near the last + 1), incarnation (near the manifest's), first (near the last sequence + 1), oldest (near 1), next number (near 1), created (8 bytes), synced answers (1) |
 //! | 1 | batch | sequence (near the last + 1), synced (near the sequence − 1), incarnation (near the segment's), records too many (1), fix bodies (1), wall clock (8), length (2), records |
 //! | 2 | raw bytes | length (1), bytes |
 //! | 3 | zeros | length (2) |
-//! | 4 | flipped byte | how far from the end (2), with what (1) |
-//! | 5 | cut | how many bytes (2) |
+//! | 4 | flipped byte | distance from the end (2), bits to flip (1) |
+//! | 5 | cut | number of bytes (2) |
 //!
-//! *near* is [`Input::near`]. Pieces but the first kind belong to the segment before them.
+//! *near* is [`Input::near`]. Pieces other than segments belong to the segment before them.
 
 use super::driven::{DIRECTORY, dir};
 use super::input::{Input, put_near};
@@ -23,7 +23,7 @@ use crate::journal::reader::{Found, SegmentReader};
 use crate::journal::record::{Context, Decoder, Fact};
 use crate::manifest::Manifest;
 
-/// No piece makes the directory longer than this.
+/// The maximum size of the directory in bytes; a piece that would exceed it is not added.
 const MOST: usize = 256 * 1024;
 
 /// The directory that `script` describes.
@@ -71,7 +71,7 @@ pub(super) fn build(script: &[u8]) -> MemoryDisk {
     disk
 }
 
-/// The segment that is being made.
+/// The segment that is being built.
 struct Made {
     name: Option<SegmentName>,
     incarnation: u32,
@@ -138,7 +138,7 @@ impl Made {
     }
 }
 
-/// The number and the place of the body of each record; nothing for those without.
+/// The number and the place of the body of each record; `None` for those without.
 fn bodies(records: &[u8], context: Context) -> Vec<Option<(u64, usize, usize)>> {
     let mut decoder = Decoder::new(records, context);
     let mut bodies = Vec::new();
@@ -187,7 +187,7 @@ pub(super) fn describe(disk: &MemoryDisk) -> Vec<u8> {
     out
 }
 
-/// Where a batch stands in its segment, and what its header says.
+/// A batch: its offset in the segment, and its header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stands {
     pub(super) sequence: u64,

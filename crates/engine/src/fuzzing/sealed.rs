@@ -1,4 +1,4 @@
-//! Sealed files of any content whose checksums are right: they are read or refused, and nothing else happens.
+//! Sealed files of any content with valid checksums: they are read or refused, without a panic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,9 +20,9 @@ fn dir() -> &'static Path {
     Path::new("/data")
 }
 
-/// Kind of the file (one byte), how many pieces (one byte), each with a length (2 bytes), what it is (one byte: a block
-/// of a due file, a block of a run or a chunk of expiries, the first piece of a filter, or none of these), and its bytes; then
-/// the index. The checksums of pieces and index are made right.
+/// Kind of the file (one byte), number of pieces (one byte), each with a length (2 bytes), what it is (one byte: a
+/// block of a due file, a block of a run or a chunk of expiries, the first piece of a filter, or none of these), and
+/// its bytes; then the index. The checksums of pieces and index are corrected.
 pub fn sealed(data: &[u8]) {
     let mut input = Input::new(data);
     let kind = [Kind::Due, Kind::Numbers, Kind::Keys][usize::from(input.u8() % 3)];
@@ -79,7 +79,7 @@ fn make_right(piece: &mut [u8], what: u8, salt: Salt) {
     }
 }
 
-/// Bytes for this and for `due`, `run` and `settled`.
+/// Seeds for this and for `due`, `run` and `settled`.
 pub(super) fn seeds() -> Vec<Seed> {
     let mut seeds = Vec::new();
     for (seed, len) in [(1, 60), (2, 400), (3, 1_500), (4, 2_500)] {
@@ -124,7 +124,7 @@ fn index_at(bytes: &[u8]) -> usize {
     u64_at(bytes, bytes.len() - 32 + 8) as usize
 }
 
-/// A file as `sealed` reads it: one that has a first piece of so many bytes, and perhaps another one.
+/// A file as `sealed` reads it: with a first piece of `first` bytes, and perhaps another one.
 fn describe(kind: u8, bytes: &[u8], first: usize, whats: (u8, u8)) -> Vec<u8> {
     let (start, middle, end) = (HEADER_LEN, HEADER_LEN + first, index_at(bytes));
     let mut seed = vec![kind, 2];

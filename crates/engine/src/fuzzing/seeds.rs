@@ -1,4 +1,4 @@
-//! Bytes that an engine wrote, for fuzzers to begin with.
+//! Bytes that an engine wrote, as seeds for fuzzers.
 
 use dwell_model::{Key, Message, QueueName, Setting, SettingChange, Timestamp};
 use dwell_store::{Action, OnConflict, Put, Selection, Settle, Store as _, Take, Target, When};
@@ -8,7 +8,7 @@ use super::script;
 use crate::disk::{Crash, MemoryDisk};
 use crate::journal::format::BatchHeader;
 
-/// A seed: the entry that it is for, a name, its bytes.
+/// A seed: its entry point, a name, its bytes.
 pub type Seed = (&'static str, String, Vec<u8>);
 
 /// A few hundred bytes for each entry, some of them damaged.
@@ -93,7 +93,7 @@ fn damages() -> Vec<Seed> {
     ]
 }
 
-/// Bytes that look like chance, the same ones each time (Knuth's MMIX generator).
+/// Pseudorandom bytes, the same ones each time (Knuth's MMIX generator).
 pub(super) fn made(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
@@ -107,7 +107,7 @@ fn queue(name: &str) -> QueueName {
     name.parse().expect("it is a name")
 }
 
-/// The commands of a small life, each as a step.
+/// The commands of a short life, each as a step.
 fn life(mut step: impl FnMut(&mut Driven), store: &mut Driven) {
     let engine = store.engine.clone();
     step(store);
@@ -162,7 +162,7 @@ fn life(mut step: impl FnMut(&mut Driven), store: &mut Driven) {
     step(store);
 }
 
-/// A directory that was closed properly.
+/// A directory that was closed cleanly.
 fn closed() -> MemoryDisk {
     let disk = MemoryDisk::new();
     let mut store = Driven::open(&disk).expect("an empty directory can be opened");
@@ -176,7 +176,7 @@ pub(super) fn killed() -> (MemoryDisk, Vec<Vec<Message>>) {
     let disk = MemoryDisk::new();
     let mut states: Vec<Vec<Message>> = vec![Vec::new()];
     let mut step = |store: &mut Driven| {
-        // What a copy of the directory holds when it is opened.
+        // The messages that a copy of the directory holds when it is opened.
         let copy = store.disk.copied();
         let last = script::segments(&copy)
             .into_iter()
@@ -187,7 +187,7 @@ pub(super) fn killed() -> (MemoryDisk, Vec<Vec<Message>>) {
         let found = opened.dump().into_iter().map(|message| message.expect("its body is whole")).collect();
         let before = states.last().cloned().unwrap_or_default();
         states.truncate(last);
-        // A batch of settings at the head of a segment comes before the command's own.
+        // A batch of settings at the head of a segment comes before the command's own batch.
         states.resize(last, before);
         states.push(found);
     };

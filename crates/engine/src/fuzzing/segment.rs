@@ -1,4 +1,4 @@
-//! Reading a segment: batches only where their checksums are right, and as much evidence as there is.
+//! Reading a segment: only batches with valid checksums are returned, and all marks are found.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ const INCARNATION: u32 = 3;
 const MOST: usize = 64 * 1024;
 
 /// The first byte is the length of the reader's windows; then comes a sequence of pieces: raw bytes, batches with
-/// right checksums, zeros, flipped bytes.
+/// valid checksums, zeros, flipped bytes.
 pub fn segment(data: &[u8]) {
     let mut input = Input::new(data);
     let step = usize::from(input.u8()) + BatchHeader::LEN + 1;
@@ -49,7 +49,7 @@ pub fn segment(data: &[u8]) {
     }
 }
 
-/// The mark of [`SegmentReader::rest`], from all bytes at once.
+/// The mark of [`SegmentReader::rest`], computed from all bytes at once.
 fn highest_mark(bytes: &[u8], salt: Salt, incarnation: Option<u32>) -> u64 {
     bytes
         .windows(BatchHeader::LEN)

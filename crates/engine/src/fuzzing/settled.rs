@@ -1,11 +1,11 @@
-//! Sets of settlements: the same as a list of bits, in memory and as bytes.
+//! Sets of settlements: equal to a list of bits, in memory and as bytes.
 
 use super::input::Input;
 use crate::due::Settled;
 use crate::journal::format::Salt;
 
-/// The first byte says what follows: a set as bytes, whose checksum is made right; or a length (3 bytes) and ranges
-/// (3 bytes and 2 bytes each) that are settled one after the other.
+/// The first byte says what follows: a set as bytes, whose checksum is corrected; or a length (3 bytes) and ranges (3
+/// bytes and 2 bytes each) that are settled one after the other.
 pub fn settled(data: &[u8]) {
     let mut input = Input::new(data);
     if input.u8() & 1 == 0 { read(input.rest()) } else { check(&mut input) }

@@ -13,22 +13,22 @@ use super::record::{Context, Encoder};
 use super::segment::{Place, Segment};
 use super::writer::WriteError;
 
-/// The state that every new segment begins with, so that segments before it may go: kept up to date by
-/// looking at the records that pass.
+/// The state that every new segment begins with, so that older segments can be removed. Updated from the records that
+/// are written.
 #[derive(Debug, Default)]
 pub(crate) struct Carry {
-    /// The settings of their own that queues have.
+    /// The own settings of queues.
     settings: BTreeMap<QueueName, OwnSettings>,
     pub(crate) next_number: u64,
-    /// The latest end of a put's token that the segment holds: until then the segment stays.
+    /// The latest expiry of an idempotency key in the segment: until then the segment stays.
     pub(crate) tokens_until: Timestamp,
-    /// Whether the segment holds a revival of all. Which messages it met depends on who had their keys then, so
-    /// those before it stay until it goes itself.
+    /// Whether the segment holds a bulk revive. Which messages it revived depends on the owners of their keys at the
+    /// time, so the segments before it stay until it is removed itself.
     pub(crate) revived: bool,
 }
 
 impl Carry {
-    /// No settings, and numbers from `next_number` on.
+    /// A carry without settings, with numbers from `next_number` on.
     pub(crate) fn starting_at(next_number: u64) -> Carry {
         Carry { next_number: next_number.max(1), ..Carry::default() }
     }
@@ -70,44 +70,44 @@ impl Carry {
         })
     }
 
-    /// Nothing is known of the settings; a segment that follows begins with all of them.
+    /// Forgets the settings; a segment that follows begins with all of them.
     pub(crate) fn forget_settings(&mut self) {
         self.settings.clear();
     }
 
-    /// A new segment has begun.
+    /// Resets what is tracked per segment.
     pub(crate) fn begin_segment(&mut self) {
         self.tokens_until = Timestamp::MIN;
         self.revived = false;
     }
 }
 
-/// The records of one batch, written straight into the bytes that go to the file.
+/// The records of one batch, encoded directly into the bytes of the file.
 #[derive(Debug)]
 pub(crate) struct Batch {
     bytes: Vec<u8>,
     encoder: Encoder,
     context: Context,
     segment: Arc<Segment>,
-    /// Where the batch will stand in the segment.
+    /// The offset of the batch in the segment.
     offset: u64,
     sequence: u64,
     synced: u64,
     records: u32,
-    /// Whether it is written for its time, whatever is in it.
+    /// Whether it is written for its wall clock, even without records.
     keeps_time: bool,
     needs_sync: bool,
-    /// Bodies begin below this place of a segment, and records take no more bytes.
+    /// The limit of offsets of bodies in a segment, and of the size of the records.
     reach: u32,
-    /// A body lies where no place leads.
+    /// Whether a body lies beyond the reach of a place.
     is_out_of_reach: bool,
     pub(crate) carry: Carry,
 }
 
 impl Batch {
-    /// The most bytes that a batch should have when another command is taken in.
+    /// The size in bytes up to which another command is added to a batch.
     pub(crate) const FULL: usize = 1024 * 1024;
-    /// So much memory is kept for the next batch.
+    /// The capacity that is kept for the next batch.
     const KEPT: usize = 4 * Batch::FULL;
 
     pub(crate) fn new(segment: Arc<Segment>, context: Context, carry: Carry, reach: u32) -> Batch {
@@ -128,7 +128,7 @@ impl Batch {
         }
     }
 
-    /// Begins the next batch, which will stand at `offset` of `segment`.
+    /// Begins the next batch, which will be written at `offset` of `segment`.
     pub(crate) fn begin(
         &mut self,
         segment: &Arc<Segment>,
@@ -150,7 +150,7 @@ impl Batch {
         self.encoder.begin_batch();
     }
 
-    /// Takes in the settings of all queues: what a segment begins with.
+    /// Adds the settings of all queues: what a segment begins with.
     pub(crate) fn take_in_settings(&mut self) {
         for record in self.carry.settings() {
             self.encoder.record(&mut self.bytes, self.context, &record);
@@ -158,7 +158,7 @@ impl Batch {
         }
     }
 
-    /// Says that nothing follows in this incarnation.
+    /// Records that nothing follows in this incarnation.
     pub(crate) fn close(&mut self) {
         self.encoder.closed(&mut self.bytes);
         self.records += 1;
@@ -170,31 +170,31 @@ impl Batch {
         self.records == 0 && !self.keeps_time
     }
 
-    /// How many records it has.
+    /// The number of records in it.
     pub(crate) fn records(&self) -> u32 {
         self.records
     }
 
-    /// Whether a record in it must be durable before anything is answered.
+    /// Whether it has a record that must be durable before it is answered.
     pub(crate) fn needs_sync(&self) -> bool {
         self.needs_sync
     }
 
-    /// Its bytes so far, header and all.
+    /// The current size in bytes, including the header.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether bodies can be found that begin among the next so many bytes.
+    /// Whether places can address bodies that begin within the next `bytes` bytes.
     pub(crate) fn reaches(&self, bytes: usize) -> bool {
         self.offset + self.bytes.len() as u64 + bytes as u64 <= u64::from(self.reach)
     }
 
-    /// Completes the header; these are the bytes to be written.
+    /// Completes the header and returns the bytes to write.
     ///
     /// # Errors
-    /// If there are more of them than a batch can have, or a body lies further back than a place can say. Puts are
-    /// refused before that, and [other calls](crate::Options::MAX_CALL_ITEMS) have too few items for it.
+    /// If the batch is too large, or a body lies beyond the reach of a place. Puts are refused before that, and
+    /// [other calls](crate::Options::MAX_CALL_ITEMS) have too few items for it.
     pub(crate) fn finish(&mut self) -> Result<&[u8], WriteError> {
         let records = &self.bytes[BatchHeader::LEN..];
         let len = u32::try_from(records.len()).ok().filter(|len| *len <= self.reach && !self.is_out_of_reach);

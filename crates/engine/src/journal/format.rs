@@ -1,6 +1,6 @@
-//! The journal's fixed parts: names of files, header of a segment, header of a batch. Little-endian.
+//! The fixed parts of the journal: file names, segment header, batch header. Little-endian.
 //!
-//! `docs/format.md` describes every byte, and what its checks can and can not tell.
+//! `docs/format.md` describes every byte, and what its checks can and cannot detect.
 
 use crc32fast::Hasher;
 use dwell_model::Timestamp;
@@ -8,24 +8,24 @@ use dwell_model::Timestamp;
 /// The version of a data directory, which its manifest states.
 ///
 /// To change what is written:
-/// 1. A new optional attribute of a record is a new field number in `record.rs`, *critical* if a reader
-///    that skips it would do wrong. It needs no new version. Nor does a new kind of record or a new setting:
-///    who does not know it refuses the directory as newer.
+/// 1. A new optional attribute of a record is a new field number in `record.rs`, *critical* if a reader that skips it
+///    would do wrong. It needs no new version. Nor does a new kind of record or a new setting: a version that does
+///    not know it refuses the directory as newer.
 /// 2. Anything else raises this number. Keep the old reader beside the new one, under its version.
-/// 3. Magic, version and checksum of manifest and segment header stay where they are for ever, so that
-///    every version can tell damage from novelty.
-/// 4. Describe it in `docs/format.md`, and write a data directory with the released version into
-///    `tests/fixtures/` first: the test that opens them is the proof that old data is still read.
+/// 3. Magic, version and checksum of manifest and segment header never move, so that every version can distinguish
+///    damage from a newer format.
+/// 4. Describe it in `docs/format.md`, and write a data directory with the released version into `tests/fixtures/`
+///    first: the test that opens them is the proof that old data is still read.
 pub const FORMAT_VERSION: u16 = 2;
 
 /// The version of segments and their records. Format 2 has not changed them.
 pub(crate) const SEGMENT_VERSION: u16 = 1;
 
-/// The place that a segment has in the world. Every checksum in it is salted with this, so that bytes of
-/// another directory, shard or segment never pass for its own; batches name the incarnation besides.
+/// The identity of a segment. Every checksum in it is salted with this, so that bytes of another directory, shard or
+/// segment never pass; batches also name the incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentName {
-    /// The random number that the directory got when it was made.
+    /// The random number of the directory, drawn when it was created.
     pub(crate) directory: u64,
     pub(crate) shard: u16,
     pub(crate) segment: u64,
@@ -37,7 +37,7 @@ impl SegmentName {
         format!("journal-{:03}-{:012}", self.shard, self.segment)
     }
 
-    /// Shard and number of a segment's file.
+    /// Parses shard and number from the name of a segment's file.
     pub(crate) fn parse(file_name: &str) -> Option<(u16, u64)> {
         let (shard, segment) = file_name.strip_prefix("journal-")?.split_once('-')?;
         let parsed = (shard.parse().ok()?, segment.parse().ok()?);
@@ -45,8 +45,8 @@ impl SegmentName {
         (name.file_name() == file_name).then_some(parsed)
     }
 
-    /// What every checksum in this segment starts from: the CRC-32 (IEEE) of directory (8 bytes), shard (2)
-    /// and number (8), little-endian.
+    /// The initial value of every checksum in this segment: the CRC-32 (IEEE) of directory (8 bytes), shard (2) and
+    /// number (8), little-endian.
     pub(crate) fn salt(&self) -> Salt {
         let mut hasher = Hasher::new();
         hasher.update(&self.directory.to_le_bytes());
@@ -56,17 +56,17 @@ impl SegmentName {
     }
 }
 
-/// What the checksums of one segment start from.
+/// The initial value of the checksums of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Salt(u32);
 
 impl Salt {
-    /// The CRC-32 (IEEE) of `name`: for files that are named otherwise than segments.
+    /// The CRC-32 (IEEE) of `name`: for files other than segments.
     pub(crate) fn of(name: &[u8]) -> Salt {
         Salt(crc32fast::hash(name))
     }
 
-    /// CRC-32 (IEEE) of `bytes`, going on from the salt.
+    /// The CRC-32 (IEEE) of `bytes`, continued from the salt.
     #[inline]
     pub(crate) fn checksum(self, bytes: &[u8]) -> u32 {
         let mut hasher = Hasher::new_with_initial(self.0);
@@ -74,44 +74,44 @@ impl Salt {
         hasher.finalize()
     }
 
-    /// The checksum that stands beside a body: salted with the message's number too, so that a body that was
-    /// looked for in a wrong place is noticed.
+    /// The checksum that is stored with a body: salted with the message's number too, so that a body read from a
+    /// wrong place is detected.
     #[inline]
     pub(crate) fn body_checksum(self, number: u64, body: &[u8]) -> u32 {
         self.of_body(number).checksum(body)
     }
 
-    /// What the checksum of a body goes on from.
+    /// The initial value of a body's checksum.
     #[inline]
     pub(crate) fn of_body(self, number: u64) -> Salt {
         Salt(self.0 ^ (number as u32) ^ (number >> 32) as u32)
     }
 
-    /// Where a checksum starts.
+    /// The initial value of a checksum.
     pub(crate) fn start(self) -> u32 {
         self.0
     }
 }
 
-/// What stands at the start of a segment.
+/// The header of a segment.
 ///
 /// | bytes | field |
 /// |---|---|
 /// | 0–7 | magic, `DWELLJNL` |
 /// | 8–9 | format version |
 /// | 10–11 | shard |
-/// | 12–15 | incarnation that made it |
+/// | 12–15 | incarnation that created it |
 /// | 16–23 | segment number |
 /// | 24–31 | directory |
 /// | 32–39 | first: the sequence that its first batch has |
-/// | 40–47 | oldest: the number of the oldest segment that was still needed when it was made |
+/// | 40–47 | oldest: the number of the oldest segment that was still needed when it was created |
 /// | 48–55 | next number: lower ones were given to messages, or will not be given any more |
-/// | 56–63 | when it was made, wall clock, milliseconds |
+/// | 56–63 | when it was created, wall clock, milliseconds |
 /// | 64 | 1 if batches are synced before they are answered, else 0 |
 /// | 65–67 | zero |
 /// | 68–71 | CRC-32 of bytes 0–67, salted |
 ///
-/// When it was made, all segments before it were synced, up to the sequence before `first`.
+/// When it was created, all segments before it were synced, up to the sequence before `first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) name: SegmentName,
@@ -125,10 +125,11 @@ pub(crate) struct SegmentHeader {
 
 const SEGMENT_MAGIC: [u8; 8] = *b"DWELLJNL";
 
-/// Segments and sequences rise by one, so that none gets here; behind it there is room to count on.
+/// The highest segment number and sequence. They rise by one, so that neither is reached, and arithmetic above it
+/// cannot overflow.
 const HIGHEST_COUNT: u64 = u64::MAX >> 1;
 
-/// What is wrong with the start of a segment.
+/// Why a segment header is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadHeader {
     Damaged(&'static str),
@@ -156,7 +157,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// Reads the header of the segment that has this name.
+    /// Decodes the header of the segment with this name.
     pub(crate) fn decode(
         bytes: &[u8; SegmentHeader::LEN],
         name: SegmentName,
@@ -181,7 +182,7 @@ impl SegmentHeader {
                 .ok_or(BadHeader::Damaged("the segment was made at no instant"))?,
             synced_answers: bytes[64] == 1,
         };
-        // The checksum's salt has compared directory, shard and number already.
+        // The salt of the checksum covers directory, shard and number already.
         if header.encode() != *bytes {
             return Err(BadHeader::Damaged("the segment's header holds values that nobody writes"));
         }
@@ -196,7 +197,7 @@ impl SegmentHeader {
     }
 }
 
-/// What stands before a batch's records.
+/// The header of a batch, before its records.
 ///
 /// | bytes | field |
 /// |---|---|
@@ -240,7 +241,7 @@ impl BatchHeader {
         bytes
     }
 
-    /// `None` unless these are a batch header of this segment, undamaged.
+    /// Decodes an undamaged batch header of this segment; `None` for anything else.
     pub(crate) fn decode(bytes: &[u8], salt: Salt) -> Option<BatchHeader> {
         let bytes: &[u8; BatchHeader::LEN] = bytes.first_chunk()?;
         if bytes[..4] != BATCH_MARKER || salt.checksum(&bytes[..44]) != u32_at(bytes, 44) {
@@ -319,7 +320,7 @@ mod tests {
         let sound =
             SegmentHeader { name: NAME, incarnation, first, oldest, next_number, made, synced_answers };
         assert_eq!(SegmentHeader::decode(&sound.encode(), NAME), Ok(sound));
-        // So many segments and batches there may be, and no more.
+        // The highest valid segment number and sequence.
         let last = SegmentName { segment: HIGHEST_COUNT, ..NAME };
         for highest in [
             SegmentHeader { first: HIGHEST_COUNT, ..sound },

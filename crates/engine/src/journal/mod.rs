@@ -2,10 +2,10 @@
 //!
 //! # Layout
 //! - `format`: names, headers, checksums, [`FORMAT_VERSION`]
-//! - `wire`, `record`, `setting`: a record's bytes
+//! - `wire`, `record`, `setting`: the encoding of records
 //! - `batch`: a batch while it is built; `segment`: an open segment, and the place of a body in it
-//! - `writer`: appending, syncing, rolling over to the next segment, letting the oldest go
-//! - `reader`: reading a segment batch by batch, and looking for evidence behind damage
+//! - `writer`: appending, syncing, rolling over to the next segment, removing the oldest
+//! - `reader`: reading a segment batch by batch, and searching for marks behind damage
 
 pub(crate) mod batch;
 pub(crate) mod format;

@@ -1,4 +1,4 @@
-//! Reading a segment: batch by batch, and behind damage, looking for what a later batch says about it.
+//! Reading a segment: batch by batch, and searching behind damage for the marks of later batches.
 
 use std::io;
 use std::sync::Arc;
@@ -6,41 +6,41 @@ use std::sync::Arc;
 use super::format::{BATCH_MARKER, BatchHeader, Salt};
 use crate::disk::DiskFile;
 
-/// Reads one segment from front to back through a window of its bytes.
+/// Reads one segment from front to back through a window.
 #[derive(Debug)]
 pub(crate) struct SegmentReader {
     file: Arc<dyn DiskFile>,
     salt: Salt,
-    /// `None` if the segment's header can not be read: then any batch's may be right.
+    /// `None` if the segment's header cannot be read: then any incarnation is accepted.
     incarnation: Option<u32>,
     len: u64,
     window: Vec<u8>,
-    /// Where in the segment the window begins.
+    /// The offset of the window in the segment.
     start: u64,
-    /// So much is read at a time.
+    /// The size of a read.
     step: usize,
 }
 
-/// What stands at some place of a segment.
+/// What is found at some offset of a segment.
 #[derive(Debug)]
 pub(crate) enum Found<'a> {
-    /// A whole batch, its checksums right.
+    /// A whole batch with valid checksums.
     Batch(BatchHeader, &'a [u8]),
-    /// Something else, and why it is not a batch. Where it is damaged in a batch, if it can be told.
+    /// Anything else, and why it is not a batch: with the damaged part of a batch, if it is known.
     Other(&'static str),
 }
 
-/// What stands behind the last batch of a segment that can be read.
+/// What follows the last batch of a segment that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rest {
-    /// Behind the last byte that is not zero.
+    /// The offset after the last byte that is not zero.
     pub(crate) end: u64,
-    /// The highest synced mark in any batch header, wherever it stands; 0 if there is none.
+    /// The highest synced mark in any batch header, at any offset; 0 if there is none.
     pub(crate) mark: u64,
 }
 
 impl SegmentReader {
-    /// How much is read at a time.
+    /// The size of a read in bytes.
     const STEP: usize = 1024 * 1024;
 
     pub(crate) fn new(
@@ -60,7 +60,7 @@ impl SegmentReader {
         })
     }
 
-    /// The same with small windows, so that much happens at their edges.
+    /// A reader with small windows, so that their edges are tested.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn with_step(self, step: usize) -> SegmentReader {
         assert!(step > BatchHeader::LEN, "a header fits into a window");
@@ -83,12 +83,12 @@ impl SegmentReader {
         Ok(Some(&self.window[from..from + len]))
     }
 
-    /// What stands at `at`, where batch `sequence` should.
+    /// What is at `at`, where batch `sequence` is expected.
     pub(crate) fn find(&mut self, at: u64, sequence: u64) -> io::Result<Found<'_>> {
         self.find_one_of(at, |found| found == sequence)
     }
 
-    /// What stands at `at`, where a batch should whose sequence `fits`.
+    /// What is at `at`, where a batch is expected whose sequence `fits`.
     pub(crate) fn find_one_of(&mut self, at: u64, fits: impl Fn(u64) -> bool) -> io::Result<Found<'_>> {
         let salt = self.salt;
         let header = match self.header(at)? {
@@ -107,7 +107,7 @@ impl SegmentReader {
         Ok(Found::Batch(header, records))
     }
 
-    /// The batch header at `at`, or why it is none.
+    /// The batch header at `at`, or why it is not one.
     pub(crate) fn header(&mut self, at: u64) -> io::Result<Result<BatchHeader, &'static str>> {
         let (salt, incarnation) = (self.salt, self.incarnation);
         let Some(header) = self.bytes(at, BatchHeader::LEN)? else {
@@ -122,7 +122,7 @@ impl SegmentReader {
         Ok(Ok(header))
     }
 
-    /// Where the next batch header from `at` on stands whose sequence `fits`, wherever that is.
+    /// The offset of the next batch header from `at` on, at any offset, whose sequence `fits`.
     pub(crate) fn next_header(&mut self, at: u64, fits: impl Fn(u64) -> bool) -> io::Result<Option<u64>> {
         let (salt, incarnation) = (self.salt, self.incarnation);
         let mut next = at;
@@ -137,23 +137,23 @@ impl SegmentReader {
                     return Ok(Some(next + from as u64));
                 }
             }
-            // A header may lie across two windows.
+            // A header may cross two windows.
             let step = if next + (len as u64) < self.len { len - BatchHeader::LEN + 1 } else { len };
             next += step as u64;
         }
         Ok(None)
     }
 
-    /// Where something else than zeros may stand, from `at` on.
+    /// The next offset from `at` on that may hold anything but zeros.
     fn data_from(&self, at: u64) -> io::Result<u64> {
         if at < self.len { self.file.data_from(at) } else { Ok(at) }
     }
 
-    /// What stands from `at` on, where no batch does. All of it is read, once.
+    /// Examines everything from `at` on, where no batch is. Reads all of it, once.
     ///
-    /// Damage may have hidden where batches begin, so every byte is tried. A body may hold the bytes
-    /// of a real header of this segment; but it was copied before it was put, so that its mark is lower than
-    /// the sequence of the batch that it is in, and proves nothing that is not so.
+    /// Damage may have hidden where batches begin, so every offset is tried. A body may hold a copy of a real header
+    /// of this segment; but it was copied before it was put, so its mark is lower than the sequence of its batch, and
+    /// proves nothing that is not true.
     pub(crate) fn rest(&mut self, at: u64) -> io::Result<Rest> {
         let (salt, incarnation) = (self.salt, self.incarnation);
         let mut rest = Rest { end: at, mark: 0 };
@@ -175,7 +175,7 @@ impl SegmentReader {
                     rest.mark = rest.mark.max(header.synced);
                 }
             }
-            // A header may lie across two windows.
+            // A header may cross two windows.
             let step = if next + (len as u64) < self.len { len - BatchHeader::LEN + 1 } else { len };
             next = self.data_from(next + step as u64)?;
         }
@@ -183,7 +183,7 @@ impl SegmentReader {
     }
 }
 
-/// Compared in pieces, which is as fast as memory.
+/// Compares in pieces, which is as fast as memory.
 fn is_zeros(bytes: &[u8]) -> bool {
     static ZEROS: [u8; 4096] = [0; 4096];
     bytes.chunks(ZEROS.len()).all(|piece| piece == &ZEROS[..piece.len()])
@@ -227,7 +227,7 @@ mod tests {
         SegmentReader { step, ..reader }
     }
 
-    /// Headers are found wherever they stand: across the ends of what is read at a time, at the very end, and within others.
+    /// Headers are found at any offset: across the ends of windows, at the very end, and within other headers.
     #[test]
     fn a_header_behind_damage_is_found_wherever_it_stands() {
         for at in [0, 1, 15, 16, 17, 63, 64, 65, 100, 127, 128, 200] {
@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    /// Zeros are what was set aside, and no evidence; the rest ends behind the last byte that is none.
+    /// Zeros are preallocated room, and no evidence; the rest ends after the last byte that is not zero.
     #[test]
     fn the_rest_ends_behind_its_last_byte_and_knows_the_highest_mark() {
         let zeros = vec![0; 300];

@@ -1,4 +1,4 @@
-//! A segment of the journal as the process holds it, and the place of a body in it.
+//! An open segment of the journal, and the place of a body in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,26 +13,26 @@ use super::format::{Salt, SegmentName, u32_at};
 use crate::disk::{DiskFile, failure};
 use crate::due::File;
 
-/// An open segment, or a due file that stands for one.
+/// An open segment, or a due file in its place.
 ///
-/// Every [`Place`] in it holds it: while anybody may still read a body here, the count of its owners says so,
-/// and its file is open though it may have lost its name.
+/// Every [`Place`] in it owns a reference: while a body may still be read, the reference count shows it, and the file
+/// stays open even if it was unlinked.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) name: SegmentName,
     pub(crate) salt: Salt,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn DiskFile>,
-    /// Pieces of a due file that were read a moment ago, with where they begin: bodies that will be wanted next lie in
-    /// the blocks in which their messages were found.
+    /// Recently read pieces of a due file, by offset: the bodies that are wanted next lie in the blocks in which
+    /// their messages were found.
     recent: Mutex<BTreeMap<u64, Bytes>>,
-    /// Bodies that could not be read when they were to be moved, by where they lie, and how often.
+    /// The number of failed reads of bodies that were to be moved, by offset.
     refused: Mutex<BTreeMap<u32, u32>>,
 }
 
 impl Segment {
-    /// So often a body can not be read before it is taken along without its bytes: what does not answer for a moment
-    /// is not lost for it.
+    /// The number of failed reads after which a body is moved without its bytes: a temporary failure does not lose
+    /// it.
     const TRIES: u32 = 3;
 
     pub(crate) fn new(name: SegmentName, dir: &Path, file: Arc<dyn DiskFile>) -> Segment {
@@ -40,8 +40,8 @@ impl Segment {
         Segment { name, salt: name.salt(), path, file, recent: Mutex::default(), refused: Mutex::default() }
     }
 
-    /// A due file, as far as bodies in it are concerned: they lie there as they do in segments. Its name has a number
-    /// behind those of all segments.
+    /// A due file as the segment of its bodies: they have the layout of bodies in segments. Its name has a number
+    /// above those of all segments.
     pub(crate) fn of_due_file(due: &File) -> Segment {
         let crate::sealed::Name { directory, shard, number, .. } = due.name();
         let name = SegmentName { directory, shard, segment: 1 << 63 | u64::from(number) };
@@ -54,17 +54,17 @@ impl Segment {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps bytes that stand at `at`, until they are [forgotten](Segment::forget).
+    /// Caches the bytes at `at`, until they are [forgotten](Segment::forget).
     pub(crate) fn remember(&self, at: u64, bytes: Bytes) {
         self.recent().insert(at, bytes);
     }
 
-    /// Lets go of the bytes that stand at `at`.
+    /// Drops the cached bytes at `at`.
     pub(crate) fn forget(&self, at: u64) {
         self.recent().remove(&at);
     }
 
-    /// The body at `at` could not be read once more. Whether that was the last try.
+    /// Counts another failed read of the body at `at`. Returns whether it was the last try.
     fn gives_up(&self, at: u32) -> bool {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let tries = refused.entry(at).or_default();
@@ -72,7 +72,7 @@ impl Segment {
         *tries >= Segment::TRIES
     }
 
-    /// Copies the bytes from `start` on, if they are remembered: what is small should not keep a block in memory.
+    /// Copies the bytes from `start` on, if they are cached: a small body should not keep a block in memory.
     fn recall(&self, start: u64, into: &mut [u8]) -> bool {
         let recent = self.recent();
         let end = start + into.len() as u64;
@@ -87,11 +87,12 @@ impl Segment {
 
 /// Where a body lies: its checksum (4 bytes), then the body.
 ///
-/// An `Arc` and not a segment's number, so that reading needs no table, and segments count what they hold.
+/// An `Arc` and not a segment's number, so that reading needs no lookup table, and segments count their bodies in
+/// use.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) segment: Arc<Segment>,
-    /// Where the checksum stands in the segment.
+    /// The offset of the checksum in the segment.
     pub(crate) at: u32,
     pub(crate) len: u32,
 }
@@ -109,7 +110,7 @@ impl Place {
         Spot { segment: &self.segment, at: self.at, len: self.len }
     }
 
-    /// Reads the bodies of several messages, those that lie side by side in one call; in the order given. Small ones
+    /// Reads the bodies of several messages, in the order given. Adjacent bodies are read in one call, and small ones
     /// share memory, a few dozen at a time.
     pub(crate) fn read_all(places: &[(Number, &Place)]) -> Vec<io::Result<Bytes>> {
         let order = in_order(places);
@@ -132,21 +133,21 @@ impl Place {
         bodies
     }
 
-    /// This body, to be [gathered](Place::gather).
+    /// The body as an argument of [`Place::gather`].
     pub(crate) fn wanted(&self, number: Number) -> Wanted<'_> {
         Wanted { number, spot: self.spot() }
     }
 
-    /// Reads the bodies of many messages, in few calls, each behind the one before into `bodies`, which is made as long as
-    /// all of them; in the order given. Says which of them are damaged: those that fail their checksums are as they lie on
-    /// the disk, those that can not be read there are zeros.
+    /// Reads the bodies of many messages, in few calls, one after another into `bodies`, which grows to hold all of
+    /// them; in the order given. Returns which of them are damaged: a body that fails its checksum is kept as it is
+    /// on the disk, one that cannot be read there is zeros.
     ///
     /// # Errors
-    /// The disk's, where it may be another the next time. What the medium can not read is damage when it was tried
-    /// [often enough](Segment::TRIES).
+    /// Errors of the disk that may be temporary. What the medium cannot read is damage after [`Segment::TRIES`]
+    /// tries.
     pub(crate) fn gather(wanted: &[Wanted<'_>], bodies: &mut Vec<u8>) -> io::Result<BTreeSet<usize>> {
         let mut len = 0;
-        // As they lie, and where each begins in `bodies`.
+        // The bodies in the order of their offsets, and where each begins in `bodies`.
         let order = wanted.iter().zip(0u32..).map(|(one, index)| {
             let start = len;
             len += one.spot.len as usize;
@@ -165,7 +166,7 @@ impl Place {
             bytes.resize(run.len(), 0);
             let is_read = match run.read(&mut bytes) {
                 Ok(()) => true,
-                // Others in it may lie where the disk can be read.
+                // Other bodies in it may be readable.
                 Err(error) if failure::is_of_medium(&error) => false,
                 Err(error) => return Err(error),
             };
@@ -200,7 +201,7 @@ impl Place {
     }
 }
 
-/// A [`Place`] while somebody else holds the segment.
+/// A [`Place`] without ownership of the segment.
 #[derive(Clone, Copy, Debug)]
 struct Spot<'a> {
     segment: &'a Segment,
@@ -208,7 +209,7 @@ struct Spot<'a> {
     len: u32,
 }
 
-/// A body that is wanted with others.
+/// A body that is read together with others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     number: Number,
@@ -216,19 +217,19 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Spot<'_> {
-    /// Where it ends in the segment.
+    /// The offset of its end in the segment.
     fn end(&self) -> u64 {
         u64::from(self.at) + 4 + u64::from(self.len)
     }
 
-    /// Checksum and body, as they are on the disk: what was wrong on its way into memory may be right there.
+    /// Checksum and body, read again from the disk: they may have been corrupted on their way into memory.
     fn bytes(&self) -> io::Result<Bytes> {
         let mut bytes = vec![0; 4 + self.len as usize];
         self.segment.file.read_at(&mut bytes, u64::from(self.at))?;
         Ok(bytes.into())
     }
 
-    /// The body out of bytes in which its checksum stands at `from`, or else as it is on the disk.
+    /// The body from bytes that have its checksum at `from`, or else from the disk.
     fn cut_from(&self, bytes: &Bytes, from: usize, number: Number) -> io::Result<Bytes> {
         if self.check(bytes, from, number).is_ok() {
             return Ok(bytes.slice(from + 4..from + 4 + self.len as usize));
@@ -236,14 +237,14 @@ impl Spot<'_> {
         self.alone(number)
     }
 
-    /// The body, read by itself.
+    /// Reads the body by itself.
     fn alone(&self, number: Number) -> io::Result<Bytes> {
         let bytes = self.bytes()?;
         self.check(&bytes, 0, number)?;
         Ok(bytes.slice(4..))
     }
 
-    /// The body out of bytes in which its checksum stands at `from`, not held.
+    /// Verifies and borrows the body from bytes that have its checksum at `from`.
     fn check<'a>(&self, bytes: &'a [u8], from: usize, number: Number) -> io::Result<&'a [u8]> {
         let body = &bytes[from + 4..from + 4 + self.len as usize];
         if self.segment.salt.body_checksum(number.get(), body) != u32_at(bytes, from) {
@@ -260,10 +261,10 @@ impl Spot<'_> {
     }
 }
 
-/// A body by the segment it lies in and where in it, and which of those that are wanted it is.
+/// A body: the number and offset of its segment, and its index among the bodies wanted.
 type Lying = (u64, u32, usize);
 
-/// Bodies in the order in which they lie.
+/// Bodies in the order of their places.
 fn in_order(places: &[(Number, &Place)]) -> Vec<Lying> {
     let mut order: Vec<Lying> = places
         .iter()
@@ -274,23 +275,23 @@ fn in_order(places: &[(Number, &Place)]) -> Vec<Lying> {
     order
 }
 
-/// A run that shares memory with others.
+/// A run that shares an allocation with others.
 struct Piece<'a> {
     run: Run<'a>,
     /// Its bodies.
     lying: &'a [Lying],
-    /// Where it begins in that memory.
+    /// Its offset in that allocation.
     from: usize,
 }
 
 impl Piece<'_> {
-    /// Where it ends in that memory.
+    /// The end in that allocation.
     fn end(&self) -> usize {
         self.from + self.run.len()
     }
 }
 
-/// Reads pieces into one allocation, and cuts the bodies out of it.
+/// Reads pieces into one allocation, and slices the bodies out of it.
 fn read_pieces(places: &[(Number, &Place)], pieces: &[Piece<'_>], bodies: &mut [io::Result<Bytes>]) {
     let mut bytes = vec![0; pieces.last().map_or(0, Piece::end)];
     let read = pieces.iter().map(|piece| piece.run.read(&mut bytes[piece.from..piece.end()]));
@@ -301,7 +302,7 @@ fn read_pieces(places: &[(Number, &Place)], pieces: &[Piece<'_>], bodies: &mut [
             let (number, place) = places[*index];
             bodies[*index] = match &read {
                 Ok(()) => place.spot().cut_from(&bytes, from + (u64::from(*at) - run.start) as usize, number),
-                // What is wrong with one of them need not be wrong with the others.
+                // An error of one body need not affect the others.
                 Err(error) if lying.len() > 1 && !failure::is_passing(error) => place.spot().alone(number),
                 Err(error) => Err(failure::copied(error)),
             };
@@ -318,16 +319,16 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// What lies between two bodies is read with them up to so many bytes: less than a call costs.
+    /// The maximum gap in bytes between two bodies that is read with them: cheaper than a call.
     const GAP: u64 = 1024;
-    /// The same where nobody keeps what is read, and nobody waits for it.
+    /// The maximum gap where what is read is not kept, and no caller waits for it.
     const FAR: u64 = 4 * 1024;
-    /// One call reads so many bytes, or one body.
+    /// The maximum size of a read in bytes, unless it is a single body.
     const MOST: u64 = 1024 * 1024;
-    /// Runs share memory up to so many bytes: whoever keeps one body keeps no more than this.
+    /// The maximum size of an allocation that runs share: the most that a single kept body holds in memory.
     const SHARED: usize = 16 * 1024;
 
-    /// As many of `spots`, which begin with `first`, as lie no further apart than `gap`.
+    /// The prefix of `spots`, beginning with `first`, whose gaps are at most `gap`.
     fn starting_with(first: Spot<'a>, spots: impl Iterator<Item = Spot<'a>>, gap: u64) -> Run<'a> {
         let mut run = Run { segment: first.segment, start: u64::from(first.at), end: first.end(), count: 0 };
         for spot in spots {

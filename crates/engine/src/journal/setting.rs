@@ -1,4 +1,4 @@
-//! Settings as bytes: the setting's number, then 0 if it follows the default, or 1 and its value.
+//! The encoding of settings: the setting's number, then 0 if it follows the default, or 1 and its value.
 //!
 //! | number | setting | value, in varints |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | 3 | backoff | base in ms, factor in percent, cap in ms, jitter in percent |
 //! | 4 | max_pending | messages |
 //! | 5 | pause | 0 running, 1 indefinite, 2 and its end (an instant) |
-//! | 6 | levels | how many, then each in ms |
+//! | 6 | levels | their number, then each in ms |
 //! | 7 | spread | partitions |
 //! | 8 | token_ttl | milliseconds |
 //! | 9 | dead_ttl | milliseconds |

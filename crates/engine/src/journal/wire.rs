@@ -1,16 +1,16 @@
-//! The bytes that records are made of: varints, texts, tagged fields.
+//! The encoding of records: varints, texts, tagged fields.
 //!
 //! - *varint*: LEB128, seven bits a byte, low ones first, at most ten bytes, and never longer than needed.
 //! - *zigzag*: a signed difference as a varint, `(n << 1) ^ (n >> 63)`.
-//! - *text*: a varint length, then so many bytes.
-//! - *field*: a varint key `number << 2 | critical << 1 | kind`, then a varint (kind 0) or a text (kind 1).
-//!   Fields come in rising order of their numbers; a zero byte ends them. A reader that does not know
-//!   a field skips it, or refuses it as newer if it is critical.
+//! - *text*: a varint length, then the bytes.
+//! - *field*: a varint key `number << 2 | critical << 1 | kind`, then a varint (kind 0) or a text (kind 1). Fields
+//!   come in rising order of their numbers; a zero byte ends them. A reader that does not know a field skips it, or
+//!   refuses it as newer if it is critical.
 
-/// Why bytes can not be read as records.
+/// Why bytes cannot be decoded as records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// They are not what any version writes.
+    /// No version writes these bytes.
     Malformed(&'static str),
     /// A later version wrote something that must not be ignored.
     Newer(&'static str),
@@ -18,7 +18,7 @@ pub(crate) enum Unreadable {
 
 pub(crate) type Read<T> = std::result::Result<T, Unreadable>;
 
-/// The values of a field.
+/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
     Int(u64),
@@ -71,19 +71,19 @@ pub(crate) fn put_text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// A field that no reader may skip.
+/// Appends a critical integer field, which no reader may skip.
 pub(crate) fn put_int_field(out: &mut Vec<u8>, number: u64, value: u64) {
     put_varint(out, number << 2 | CRITICAL);
     put_varint(out, value);
 }
 
-/// A field that a reader may skip who does not know it.
+/// Appends an integer field that a reader may skip if it does not know it.
 pub(crate) fn put_optional_int_field(out: &mut Vec<u8>, number: u64, value: u64) {
     put_varint(out, number << 2);
     put_varint(out, value);
 }
 
-/// A field that no reader may skip.
+/// Appends a critical bytes field, which no reader may skip.
 pub(crate) fn put_bytes_field(out: &mut Vec<u8>, number: u64, bytes: &[u8]) {
     put_varint(out, number << 2 | CRITICAL | BYTES);
     put_text(out, bytes);
@@ -109,12 +109,12 @@ impl<'a> Cursor<'a> {
         Cursor { bytes, at: 0 }
     }
 
-    /// How many bytes were read so far.
+    /// The number of bytes read so far.
     pub(crate) fn position(&self) -> usize {
         self.at
     }
 
-    /// How many bytes are left.
+    /// The number of bytes left.
     pub(crate) fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
@@ -146,7 +146,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// One of several bytes: eight of them at once, if they are there. Runs and heads of entries consist of these.
+    /// Decodes a varint of several bytes, eight of them at once if they are there. Runs and heads of entries consist
+    /// of these.
     fn long_varint(&mut self) -> Read<u64> {
         let Some(word) = self.bytes[self.at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes)) else {
             return self.varint_by_bytes();
@@ -160,7 +161,7 @@ impl<'a> Cursor<'a> {
         if len > 1 && bits >> (8 * (len - 1)) == 0 {
             return Err(Unreadable::Malformed("a number is not in its shortest form"));
         }
-        // Seven bits a byte become fourteen a pair of them, 28 a half of the word, and all.
+        // Groups of seven bits are merged to 14, to 28, and to all.
         let sevens = bits & 0x7f7f_7f7f_7f7f_7f7f;
         let pairs = sevens & 0x007f_007f_007f_007f | (sevens & 0x7f00_7f00_7f00_7f00) >> 1;
         let halves = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
@@ -168,7 +169,7 @@ impl<'a> Cursor<'a> {
         Ok(halves & 0x0fff_ffff | (halves & 0x0fff_ffff_0000_0000) >> 4)
     }
 
-    /// The same by the description.
+    /// The same, byte by byte.
     fn varint_by_bytes(&mut self) -> Read<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -195,7 +196,7 @@ impl<'a> Cursor<'a> {
         self.take(len)
     }
 
-    /// The next field, or nothing after the last one. `known` says up to which number the caller knows them.
+    /// The next field, or `None` after the last one. `known` is the highest field number that the caller knows.
     pub(crate) fn field(&mut self, known: u64) -> Read<Option<(u64, Value<'a>)>> {
         loop {
             let key = self.varint()?;
@@ -259,7 +260,7 @@ mod tests {
                     bytes.resize(bytes.len() + 9, follow);
                     (0..bytes.len()).for_each(|len| read(&bytes[..len]));
                     assert_eq!(Cursor::new(&bytes).varint(), Ok(value));
-                    // One longer than it need be.
+                    // A longer encoding than necessary.
                     bytes[alone.len() - 1] |= 0x80;
                     (0..bytes.len()).for_each(|len| read(&bytes[..len]));
                 }

@@ -1,22 +1,22 @@
-//! Appending to the journal: batches, syncs, zeros ahead of them, the next segment, and letting the oldest go.
+//! Appending to the journal: batches, syncs, zeros ahead of them, the next segment, and removing the oldest.
 //!
 //! Ground rules:
-//! 1. A segment is made only when all before it are synced. So damage in any but the last is damage, never a
-//!    torn tail, and the header can say so.
-//! 2. A new segment is durable, name and all, before the first batch goes into it.
-//! 3. A segment goes when no message in it is left, no token that it holds is in force, and none before
-//!    it stays; and only after a newer segment's header says, durably, that it is not needed. The records that
-//!    ended its messages are synced by then.
+//! 1. A segment is created only when all before it are synced. So damage in any but the last is never a torn tail,
+//!    and the header can say so.
+//! 2. A new segment is durable, name and all, before the first batch is written to it.
+//! 3. A segment is removed when no message in it is left, no idempotency key in it is in force, and none before it
+//!    stays; and only after a newer segment's header says, durably, that it is not needed. The records that ended its
+//!    messages are synced by then.
 //!
-//! Crash story, for rule 3: 1. segment 5 is made, its header says that 3 is the oldest. 2. The files of 1 and 2
-//! are removed, the power fails, and 1 is back. 3. Recovery reads the header of 5 and starts at 3; it does not
-//! read 1, which would bring settled messages back, and removes it.
+//! Crash story, for rule 3: 1. segment 5 is created, its header says that 3 is the oldest. 2. The files of 1 and 2
+//! are removed, the power fails, and 1 is back. 3. Recovery reads the header of 5 and starts at 3; it does not read
+//! 1, which would bring settled messages back, and removes it.
 //!
-//! Crash story, for a segment that found no room: 1. segment 6 is begun while batch 40 is next; its header is written,
-//! and then the disk is full. Its file is removed, and batches 40 to 50 go into segment 5. 2. The power fails, and the
-//! file of segment 6 is back, whose header says that it begins with batch 40. 3. Recovery goes on with it where it
-//! finds batch 40 in segment 5, and batches 40 to 50 are lost. So the removal is durable before anything else is written;
-//! where it finds no room either, batches wait for it.
+//! Crash story, for a segment that found no room: 1. segment 6 is begun while batch 40 is next; its header is
+//! written, and then the disk is full. Its file is removed, and batches 40 to 50 are written to segment 5. 2. The
+//! power fails, and the file of segment 6 is back, whose header says that it begins with batch 40. 3. Recovery goes
+//! on with it where it finds batch 40 in segment 5, and batches 40 to 50 are lost. So the removal is durable before
+//! anything else is written; where it finds no room either, batches wait for it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,18 +32,18 @@ use super::segment::Segment;
 use crate::disk::{Disk, failure};
 use crate::file_deleter::FileDeleter;
 
-/// Why something could not be written.
+/// Why a write failed.
 #[derive(Debug)]
 pub(crate) enum WriteError {
     /// There is no room. Nothing has changed, and the same call may succeed later.
     Full(io::Error),
-    /// The disk failed: what it holds now is known only after reading it again.
+    /// The disk failed: its content is unknown until it is read again.
     Failed(io::Error),
 }
 
 impl From<io::Error> for WriteError {
     fn from(error: io::Error) -> WriteError {
-        // One more open file than there may be is no room either: nothing was begun.
+        // Too many open files count as no room: nothing was begun.
         if failure::is_full(&error) || failure::has_no_file_left(&error) {
             WriteError::Full(error)
         } else {
@@ -52,7 +52,7 @@ impl From<io::Error> for WriteError {
     }
 }
 
-/// What stays the same while the store is open.
+/// The parameters that do not change while the store is open.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     pub(crate) disk: Arc<dyn Disk>,
@@ -69,19 +69,19 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// How long a segment gets that begins with so many bytes of settings.
+    /// The size of a segment that begins with `begun` bytes of settings.
     fn length(&self, begun: u64) -> u64 {
         self.segment_bytes.max(2 * begun)
     }
 }
 
-/// A segment that is written no more.
+/// A segment that is no longer written.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) segment: Arc<Segment>,
-    /// How many records it holds, but for the settings that it begins with.
+    /// The number of records, without the settings that it begins with.
     pub(crate) records: u64,
-    /// How many bytes they take.
+    /// Their size in bytes.
     pub(crate) bytes: u64,
     /// See [`Carry::tokens_until`].
     pub(crate) tokens_until: Timestamp,
@@ -89,12 +89,12 @@ pub(crate) struct Kept {
     pub(crate) revived: bool,
 }
 
-/// What of the journal an opening would replay for its messages.
+/// The part of the journal that an opening would replay for its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unretired {
     pub(crate) segments: usize,
     pub(crate) records: u64,
-    /// What a retirement of it writes at the most, but for what it moves besides. What segments begin with is none of it.
+    /// The most that a flush of it writes, without what it moves. The settings that segments begin with do not count.
     pub(crate) bytes: u64,
 }
 
@@ -102,57 +102,57 @@ pub(crate) struct Unretired {
 #[derive(Debug)]
 pub(crate) struct Writer {
     home: Home,
-    /// Oldest first.
+    /// Older segments, oldest first.
     kept: VecDeque<Kept>,
     active: Active,
     /// The sequence of the last batch written.
     sequence: u64,
-    /// The sequence up to which all is synced.
+    /// The sequence up to which everything is synced.
     synced: u64,
     checkpoint: Start,
-    /// A segment that found no room when it was begun. Before it is gone, durably, nothing is written.
+    /// A segment whose creation found no room. Nothing is written until it is durably removed.
     half_made: Option<PathBuf>,
 }
 
-/// What the manifest says of the journal.
+/// What the manifest says about the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Start {
-    /// Of segments before this one only the tokens of puts are needed.
+    /// Of segments before this one only the idempotency keys of puts are needed.
     pub(crate) segment: u64,
-    /// Whether messages lie in due files: what became of them stands in segments from here on.
+    /// Whether messages lie in due files: the records that end them are in segments from here on.
     pub(crate) has_files: bool,
 }
 
 #[derive(Debug)]
 struct Active {
     segment: Arc<Segment>,
-    /// How much of it are its header and the settings that it begins with.
+    /// The size of its header and of the settings that it begins with.
     begun: u64,
-    /// Where the next batch goes.
+    /// The offset of the next batch.
     end: u64,
-    /// How many bytes of the file the disk has set aside.
+    /// The number of bytes that are preallocated.
     reserved: u64,
-    /// Up to where it was written, be it with zeros.
+    /// The end of what was written, including zeros.
     written: u64,
-    /// The sequence of the last batch in it, or before it, when it was begun.
+    /// The sequence of the last batch in it, or before it when it was begun.
     sequence: u64,
-    /// How many records were written to it since: the settings that it begins with are none of them.
+    /// The number of records written to it since, without the settings that it begins with.
     records: u64,
 }
 
-/// What is written ahead of batches.
+/// The zeros that are written ahead of batches.
 static ZEROS: [u8; 512 * 1024] = [0; 512 * 1024];
 
 impl Writer {
-    /// So many segments that could go are worth a new one that lets them.
+    /// The number of removable segments that make a new one worthwhile.
     const WORTH_A_SEGMENT: usize = 4;
-    /// Batches of up to so many bytes have zeros written ahead of them: a commit of the file system's journal costs more
-    /// than their bytes. Above it, it costs as much as to write them twice (docs/engine-speed.md).
+    /// The maximum size of batches that have zeros written ahead of them: a commit of the file system's journal costs
+    /// more than their bytes. Above it, it costs as much as writing them twice (docs/engine-speed.md).
     const SMALL: u64 = 128 * 1024;
-    /// So many bytes are written ahead of them.
+    /// The number of zeros that are written ahead.
     const AHEAD: u64 = 512 * 1024;
 
-    /// Begins segment `number` behind those that were recovered, all synced up to `sequence`.
+    /// Begins segment `number` after the recovered ones, all synced up to `sequence`.
     pub(crate) fn begin(
         home: Home,
         kept: VecDeque<Kept>,
@@ -169,7 +169,7 @@ impl Writer {
         let mut batch = Batch::new(Arc::clone(&segment), context, carry, home.body_reach);
         let path = segment.path.clone();
         let active = fill(&home, segment, sequence, oldest, &mut batch, now, true).inspect_err(|_| {
-            // Nothing is written after it, so that nothing depends on its going.
+            // Nothing is written after it, so it is safe to leave it.
             let _ = home.disk.remove(&path);
         })?;
         batch.carry.begin_segment();
@@ -180,9 +180,9 @@ impl Writer {
         Ok((writer, batch))
     }
 
-    /// Prepares `batch` for the records of commands at `now`; rolls over to the next segment first, if it is
-    /// time. If there is no room for one, the segment grows beyond its size instead. Where room is `short`, each
-    /// segment that can go is worth it.
+    /// Prepares `batch` for the records of commands at `now`; rolls over to the next segment first, if it is time. If
+    /// there is no room for one, the segment grows beyond its size instead. Where room is `short`, a new segment is
+    /// worthwhile for each one that can be removed.
     pub(crate) fn begin_batch(
         &mut self,
         batch: &mut Batch,
@@ -190,7 +190,7 @@ impl Writer {
         short: bool,
     ) -> Result<(), WriteError> {
         if short && self.removable(batch, now) > 0 {
-            // What this one had set aside may be all the room there is for the next.
+            // The preallocated rest of this one may be all the room there is for the next.
             self.trim();
         }
         if self.is_to_roll_over(batch, now, short) {
@@ -204,15 +204,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether it is time for the next segment: not before as much else stands in this one as settings.
+    /// Whether it is time for the next segment: not before this one has as many other bytes as bytes of settings.
     pub(crate) fn is_to_roll_over(&self, batch: &Batch, now: Timestamp, short: bool) -> bool {
         let worth = if short { 1 } else { Writer::WORTH_A_SEGMENT };
         self.active.end >= self.home.length(self.active.begun) || self.removable(batch, now) >= worth
     }
 
-    /// Makes sure that the newest segment holds nothing yet but settings, and says which it is. One that was just begun
-    /// will do: so a retirement that is due at the opening keeps nobody waiting for another. Where room is scarce it
-    /// `sets_aside` none of it: the retirement is to have it.
+    /// Ensures that the newest segment holds nothing but settings, and returns its number. One that was just begun is
+    /// reused: so a flush that is due at the opening does not wait for another. Where room is scarce it is not
+    /// preallocated (`sets_aside`): the flush needs the room.
     pub(crate) fn rotate(
         &mut self,
         batch: &mut Batch,
@@ -227,12 +227,12 @@ impl Writer {
         Ok(self.active.segment.name.segment)
     }
 
-    /// The manifest says something else of the journal now, durably.
+    /// The durable manifest has a new checkpoint.
     pub(crate) fn set_checkpoint(&mut self, checkpoint: Start) {
         self.checkpoint = checkpoint;
     }
 
-    /// Writes a batch. After [`WriteError::Full`] it may be appended again.
+    /// Writes a batch. After [`WriteError::Full`] the call may be repeated.
     pub(crate) fn append(&mut self, batch: &mut Batch) -> Result<(), WriteError> {
         self.remove_half_made()?;
         self.write_zeros_behind(batch.len() as u64)?;
@@ -244,11 +244,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes zeros, for many batches to come, where a small batch of `len` bytes is the first to write.
+    /// Writes zeros for many batches to come, if a small batch of `len` bytes would be the first write to its blocks.
     ///
-    /// A file system that has set room aside (ext4, XFS) keeps in mind which of it was written. The first sync of each
-    /// block changes that, and costs a commit of the file system's own journal besides; a sync of what was
-    /// written before costs the data alone. Nobody sees it: these bytes read as zeros before.
+    /// A file system with preallocation (ext4, XFS) tracks which blocks were written. The first sync of each block
+    /// changes that, and also costs a commit of the file system's own journal; a sync of blocks written before costs
+    /// the data alone. The content does not change: these bytes read as zeros before.
     fn write_zeros_behind(&mut self, len: u64) -> Result<(), WriteError> {
         let Active { segment, end, reserved, written, .. } = &mut self.active;
         let behind = *end + len;
@@ -261,7 +261,7 @@ impl Writer {
             let zeros = &ZEROS[..ZEROS.len().min((end - at) as usize)];
             match segment.file.write_at(zeros, at).map_err(WriteError::from) {
                 Ok(()) => at += zeros.len() as u64,
-                // The batch may fit all the same.
+                // The batch may still fit.
                 Err(WriteError::Full(_)) => break,
                 Err(failed) => return Err(failed),
             }
@@ -270,7 +270,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes all that was written durable.
+    /// Syncs everything that was written.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         if self.synced < self.sequence {
             self.active.segment.file.sync()?;
@@ -284,20 +284,20 @@ impl Writer {
         self.synced < self.sequence
     }
 
-    /// How many bytes may still be written: set aside, or free on the disk.
+    /// The number of bytes that can still be written: preallocated, or free on the disk.
     pub(crate) fn room(&self) -> io::Result<u64> {
         let free = self.home.disk.free_space(&self.home.dir)?;
         Ok(free.saturating_add(self.active.reserved.saturating_sub(self.active.end)))
     }
 
-    /// Every segment, and how much of it was written.
+    /// All segments, with the number of bytes written to each.
     pub(crate) fn written(&self) -> io::Result<Vec<(Arc<Segment>, u64)>> {
         let kept = self.kept.iter().map(|kept| Ok((Arc::clone(&kept.segment), kept.segment.file.size()?)));
         let active = Ok((Arc::clone(&self.active.segment), self.active.end));
         kept.chain([active]).collect()
     }
 
-    /// How many segments there are.
+    /// The number of segments.
     pub(crate) fn segments(&self) -> usize {
         self.kept.len() + 1
     }
@@ -314,12 +314,12 @@ impl Writer {
         })
     }
 
-    /// How many bytes a segment begins with: the newest one did.
+    /// The number of bytes that a segment begins with, from the newest one.
     pub(crate) fn begun(&self) -> u64 {
         self.active.begun
     }
 
-    /// Gives back what was set aside and not used. Nothing depends on it.
+    /// Gives back the preallocated rest. Nothing depends on it.
     pub(crate) fn trim(&mut self) {
         let _ = self.active.segment.file.set_size(self.active.end);
         self.active.reserved = self.active.end;
@@ -364,7 +364,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Removes the segment that found no room, if there is one. Where that takes room too, it is to be tried again.
+    /// Removes the segment that found no room, if there is one. Where the removal needs room too, it is to be
+    /// repeated.
     fn remove_half_made(&mut self) -> Result<(), WriteError> {
         let Some(path) = &self.half_made else { return Ok(()) };
         match self.home.disk.remove(path) {
@@ -384,10 +385,10 @@ impl Writer {
     }
 }
 
-/// How many of the oldest segments nobody needs.
+/// The number of the oldest segments that are not needed.
 ///
-/// Those before the checkpoint's start are not needed for their messages, whatever stands in them. From there on
-/// segments stay while there are due files: a record that ends a message of one may stand in any of them.
+/// Those before the checkpoint's start are not needed for their messages, whatever their records. From there on
+/// segments stay while there are due files: a record that ends a message of one may be in any of them.
 fn removable(kept: &VecDeque<Kept>, checkpoint: Start, active_revived: bool, now: Timestamp) -> usize {
     let is_empty = |kept: &&Kept| Arc::strong_count(&kept.segment) == 1 && kept.tokens_until < now;
     let is_before = |kept: &&Kept| kept.segment.name.segment < checkpoint.segment;
@@ -400,7 +401,7 @@ fn removable(kept: &VecDeque<Kept>, checkpoint: Start, active_revived: bool, now
     if revived { before } else { count }
 }
 
-/// An empty segment file.
+/// Creates an empty segment file.
 fn create(home: &Home, number: u64) -> Result<Arc<Segment>, WriteError> {
     let name = SegmentName { directory: home.directory, shard: home.shard, segment: number };
     let file = home.disk.create(&home.dir.join(name.file_name()))?;
@@ -408,8 +409,8 @@ fn create(home: &Home, number: u64) -> Result<Arc<Segment>, WriteError> {
     Ok(Arc::new(Segment::new(name, &home.dir, file)))
 }
 
-/// Writes header and settings into an empty segment, and makes it durable. After [`WriteError::Full`] it is good for
-/// nothing, and has to go before anything else is written.
+/// Writes header and settings into an empty segment, and makes it durable. After [`WriteError::Full`] it is unusable,
+/// and has to be removed before anything else is written.
 fn fill(
     home: &Home,
     segment: Arc<Segment>,
@@ -440,18 +441,18 @@ fn fill(
     let length = home.length(begun);
     let set_aside = if sets_aside { segment.file.preallocate(length) } else { Ok(()) };
     let reserved = match set_aside.map_err(WriteError::from) {
-        // A file system that cannot set room aside leaves the file as it was.
+        // Without support for preallocation the file system leaves the file as it was.
         Ok(()) if segment.file.size().is_ok_and(|size| size >= length) => length,
         Ok(()) => 0,
         Err(WriteError::Full(_)) => {
-            // It may have set aside all that there was (ext4, XFS), and others have to write.
+            // It may have reserved all free space (ext4, XFS), which others need to write.
             let _ = segment.file.set_size(0);
             0
         }
         Err(failed) => return Err(failed),
     };
     segment.file.write_at(&bytes, 0)?;
-    // It may be told here that there is no room, where room is looked for late.
+    // With delayed allocation a full disk may be reported only here.
     segment.file.sync()?;
     home.disk.sync_dir(&home.dir)?;
     Ok(Active { segment, begun, end: begun, reserved, written: begun, sequence, records: 0 })
@@ -480,7 +481,7 @@ mod tests {
         assert!(matches!(of(Errno::IO), WriteError::Failed(_)));
     }
 
-    /// Segments 1, 2 and so on, of which some hold bodies that are in use, or a revive of all.
+    /// Segments 1, 2 and so on; some hold bodies that are in use, or a bulk revive.
     fn segments(count: u64, in_use: &[u64], revived: &[u64]) -> (VecDeque<Kept>, Vec<Arc<Segment>>) {
         let (disk, dir) = (crate::disk::MemoryDisk::new(), std::path::Path::new("/d"));
         crate::disk::Disk::create_dir(&disk, dir).unwrap();
@@ -514,7 +515,7 @@ mod tests {
         );
         assert_eq!(gone(&[], &[], false, (4, false)), 6, "nothing lies in files");
         assert_eq!(gone(&[5], &[], false, (4, false)), 4);
-        // A revive of all means dead messages that were put before it.
+        // A bulk revive refers to dead messages that were put before it.
         assert_eq!(gone(&[5], &[5], false, (4, false)), 3);
         assert_eq!(gone(&[5], &[4], false, (4, false)), 4, "it goes with what it revives");
         assert_eq!(gone(&[5], &[], true, (4, false)), 3);
@@ -546,13 +547,13 @@ mod tests {
         Writer::begin(home, VecDeque::new(), 1, 0, Carry::starting_at(1), start, Timestamp::MIN).unwrap()
     }
 
-    /// The setting of a queue, as a record of some dozen bytes.
+    /// The setting of a queue, as a record of a few dozen bytes.
     fn configured(queue: &str, lease_ms: u64) -> Record {
         let change = SettingChange::Set(Setting::LeaseMs(lease_ms));
         Record::Configured { queue: queue.parse().unwrap(), change }
     }
 
-    /// Appends a batch with so many records; says how long it was.
+    /// Appends a batch of `records` records; returns its length.
     fn append(writer: &mut Writer, batch: &mut Batch, records: u64) -> u64 {
         writer.begin_batch(batch, Timestamp::MIN, false).unwrap();
         (0..records).for_each(|at| batch.record(&configured("q", 1_000 + at), Durability::Synced));
@@ -560,7 +561,7 @@ mod tests {
         batch.len() as u64
     }
 
-    /// The sequences of the batches of the newest segment, one after the other from its header on, and where they end.
+    /// The sequences of the contiguous batches of the newest segment after its header, and where they end.
     fn batches(writer: &Writer) -> (Vec<u64>, u64) {
         let segment = &writer.active.segment;
         let mut reader = SegmentReader::new(Arc::clone(&segment.file), segment.salt, Some(3)).unwrap();
@@ -572,7 +573,7 @@ mod tests {
         (sequences, at)
     }
 
-    /// A segment begins with the settings of all queues: a batch like others, which no retirement is worth.
+    /// A segment begins with the settings of all queues: an ordinary batch, which alone does not cause a flush.
     #[test]
     fn what_a_segment_begins_with_is_a_batch_that_counts_for_nothing() {
         let (disk, now) = (MemoryDisk::new(), Timestamp::MIN);
@@ -600,7 +601,8 @@ mod tests {
         assert_eq!(writer.unretired(), unretired(1, 1, third), "the first is needed no more");
     }
 
-    /// The room that a segment has set aside counts beside what the disk has free, and goes as batches are written.
+    /// The preallocated room of a segment counts in addition to the free space of the disk, and shrinks as batches
+    /// are written.
     #[test]
     fn what_was_set_aside_is_room_until_it_is_written_or_given_back() {
         let disk = MemoryDisk::new();
@@ -617,7 +619,7 @@ mod tests {
         assert_eq!((disk.used(), writer.room().unwrap()), (header + len, room));
     }
 
-    /// A segment is full when it has as many bytes as segments have, or twice as many as it begins with, if that is more.
+    /// A segment is full at the configured size, or at twice the size of what it begins with, if that is more.
     #[test]
     fn the_next_segment_is_begun_when_one_is_full() {
         let (disk, now) = (MemoryDisk::new(), Timestamp::MIN);
@@ -633,7 +635,7 @@ mod tests {
         append(&mut writer, &mut batch, 1);
         assert_eq!((writer.segments(), writer.active.segment.name.segment), (2, 2));
 
-        // Settings of so many queues that they take more than a segment.
+        // The settings of many queues, larger than a segment.
         writer.begin_batch(&mut batch, now, false).unwrap();
         (0..200).for_each(|at| batch.record(&configured(&format!("queue-{at}"), 5), Durability::Synced));
         writer.append(&mut batch).unwrap();

@@ -1,9 +1,9 @@
-//! Checking a directory: every checksum, and that what the files say of each other is so.
+//! Checking a directory: every checksum, and the references between files.
 //!
-//! 1. The manifest is whole, and every file that it names is there.
+//! 1. The manifest is whole, and every file that it names exists.
 //! 2. Every block of every due file and run is as it was written; each live message is found by its number and key.
 //! 3. Every batch of every segment is whole, and none is missing before the torn tail.
-//! 4. Manifest and journal together make a state: the one that an opening would find.
+//! 4. Manifest and journal together give a state: the one that an opening would find.
 
 use std::path::{Path, PathBuf};
 
@@ -19,56 +19,56 @@ use crate::manifest::{self, Manifest};
 use crate::report::Cut;
 use crate::sealed::{Kind, Name, ReadError};
 
-/// Something that is wrong.
+/// A flaw that a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw {
     /// The file.
     pub file: PathBuf,
-    /// Where in it, in bytes; nothing if it is about the file as a whole, or about how it fits to others.
+    /// The offset in it, in bytes; `None` if the flaw concerns the file as a whole, or its relation to others.
     pub offset: Option<u64>,
     /// What is wrong.
     pub reason: String,
 }
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct CheckReport {
-    /// Files that were read whole, and whose checksums are right; the manifest counts.
+    /// Files that were read whole, with valid checksums; the manifest counts.
     pub files: u64,
-    /// Bytes of these.
+    /// The total size of these files in bytes.
     pub bytes: u64,
     /// Entries of due files.
     pub entries: u64,
-    /// Those of them that are not settled.
+    /// Entries of due files that are not settled.
     pub live: u64,
-    /// Pairs of runs, which say where a message lies.
+    /// Pairs of runs, which locate messages.
     pub pairs: u64,
     /// Batches of the journal.
     pub batches: u64,
     /// Records in them.
     pub records: u64,
-    /// How many messages an opening would find; nothing if it would fail.
+    /// The number of messages that an opening would find; `None` if it would fail.
     pub messages: Option<u64>,
-    /// What is wrong: the first 1,000 of it.
+    /// The flaws: the first 1,000 of them.
     pub flaws: Vec<Flaw>,
-    /// How much there is of it in all.
+    /// The number of all flaws.
     pub flaws_in_all: u64,
-    /// What was being written when the machine stopped: no damage. The next opening cuts it off.
+    /// The torn tail: no damage. The next opening cuts it off.
     pub cuts: Vec<Cut>,
-    /// Files that nobody needs. The next opening removes them.
+    /// Files that are not needed. The next opening removes them.
     pub leftovers: Vec<String>,
 }
 
 impl CheckReport {
     const MOST: usize = 1_000;
 
-    /// Whether nothing is wrong.
+    /// Whether there are no flaws.
     pub fn is_sound(&self) -> bool {
         self.flaws_in_all == 0
     }
 
     fn note(&mut self, file: &Path, offset: Option<u64>, reason: impl Into<String>) {
-        // What is found once more on another way.
+        // The same flaw may be found again in another way.
         let is_here = |flaw: &Flaw| flaw.file.as_os_str() == file.as_os_str();
         let is_known = |flaw: &Flaw| flaw.offset == offset && offset.is_some() && is_here(flaw);
         if self.flaws.iter().any(is_known) {
@@ -80,7 +80,7 @@ impl CheckReport {
         }
     }
 
-    /// Notes why something can not be opened, if it is damage; gives back what is none.
+    /// Records an error of opening something, if it is damage; returns other errors.
     fn note_error(&mut self, error: OpenError) -> Result<(), OpenError> {
         match error {
             OpenError::Damaged { file, offset, reason } => self.note(&file, Some(offset), reason),
@@ -94,8 +94,8 @@ impl CheckReport {
 /// Checks the directory; changes nothing. Reads due files and segments once or twice, and runs twice.
 ///
 /// # Errors
-/// [`OpenError`] if it is not a data directory, in use, or of a later format, or if the process may not have the few open
-/// files that it takes. Damage is no error, but in the report.
+/// [`OpenError`] if it is not a data directory, in use, or of a later format, or if the process cannot open the few
+/// files that it needs at a time. Damage is no error; it is in the report.
 pub fn check(disk: &(impl Disk + Clone), dir: &Path) -> Result<CheckReport, OpenError> {
     with_few(disk, |few| checked(few.disk(), dir))
 }
@@ -106,7 +106,7 @@ fn checked(disk: &dyn Disk, dir: &Path) -> Result<CheckReport, OpenError> {
     let manifest = match Manifest::read(disk, dir) {
         Ok(manifest) => manifest,
         Err(error) => {
-            // Without it nobody knows which files count.
+            // Without it it is not known which files count.
             report.note_error(error)?;
             return Ok(report);
         }

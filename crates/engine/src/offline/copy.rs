@@ -1,4 +1,4 @@
-//! A backup of a directory that nobody has open.
+//! A backup of a directory that is not open.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use crate::backup::{BackupReport, Pinned, Snapshot};
 use crate::disk::{Disk, DiskLock};
 use crate::manifest::Manifest;
 
-/// Copies what the manifest of `dir` names into `new_dir`, which has to be empty or not there; see
-/// [`Engine::backup`](crate::Engine::backup). `copies` says that no file is to be linked. Nothing is verified on the way:
-/// [`check`](super::check()) does.
+/// Copies the files that the manifest of `dir` names into `new_dir`, which has to be empty or missing; see
+/// [`Engine::backup`](crate::Engine::backup). `copies` disables links. Nothing is verified: [`check`](super::check())
+/// does that.
 ///
 /// # Errors
-/// [`OpenError`] if `dir` is not a data directory, in use, of a later format, or lacks a file that its manifest names; if
-/// `new_dir` holds something, or can not be written.
+/// [`OpenError`] if `dir` is not a data directory, in use, of a later format, or lacks a file that its manifest
+/// names; if `new_dir` is not empty, or cannot be written.
 pub fn backup(
     disk: &(impl Disk + Clone),
     dir: &Path,
@@ -34,7 +34,7 @@ pub fn backup(
     })
 }
 
-/// What the manifest of a directory names, and the lock that keeps it as it is.
+/// The files that the manifest of a directory names, and the lock of the directory.
 fn snapshot(disk: &dyn Disk, dir: &Path) -> Result<(Box<dyn DiskLock>, Snapshot), OpenError> {
     let (lock, _) = enter(disk, dir)?;
     let manifest = Manifest::read(disk, dir)?;

@@ -1,4 +1,4 @@
-//! All messages of a directory, one after the other.
+//! A dump of all messages of a directory.
 
 use std::path::Path;
 
@@ -12,27 +12,28 @@ use crate::OpenError;
 use crate::disk::Disk;
 use crate::journal::segment::Place;
 
-/// So many messages are read at a time.
+/// The number of messages that are read at a time.
 const PAGE: usize = 500;
-/// So many stay in memory that have been shown.
+/// The number of shown messages that stay in memory.
 const KEPT: usize = 4 * PAGE;
-/// So many places are looked at for those that may go.
+/// The number of messages that are examined for eviction.
 const LOOKED_AT: usize = 16 * PAGE;
 
-/// Which messages are wanted.
+/// A filter of messages.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Filter {
-    /// Those of this queue.
+    /// Messages of this queue.
     pub queue: Option<QueueName>,
-    /// Those in this state.
+    /// Messages in this state.
     pub state: Option<StateKind>,
 }
 
-/// Shows each message as an opening at `now` would find it, by queue, state, due and id; says how many there were. `each`
-/// ends it by being false. Changes nothing. Reads the journal and every due file once, of the messages that are wanted.
+/// Passes each message to `each` as an opening at `now` would find it, by queue, state, due and id; returns their
+/// number. `each` returns false to stop. Changes nothing. Reads the journal and every due file once, bodies only of
+/// the messages that are wanted.
 ///
 /// # Errors
-/// [`OpenError`], as an opening would, and [`OpenError::Damaged`] where a message can not be read.
+/// [`OpenError`], as an opening would, and [`OpenError::Damaged`] where a message cannot be read.
 pub fn dump(
     disk: &(impl Disk + Clone),
     dir: &Path,

@@ -1,7 +1,7 @@
-//! A disk as the tools use it: few files are open at a time, however many a directory has.
+//! A disk for the tools: it has few open files, however many files a directory has.
 //!
-//! What a tool can not read it takes for damaged, and says so, or repairs it. That the process may open no further file, or
-//! gets no memory, is no damage: whatever a tool made of such an error, it ends with the error itself.
+//! The tools report or repair what they cannot read as damage. A limit of open files or of memory is no damage:
+//! whatever a tool makes of such an error, it fails with the error itself.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,21 @@ use rustix::io::Errno;
 use crate::OpenError;
 use crate::disk::{Disk, DiskFile, DiskLock, LenientDisk, PooledDisk};
 
-/// So many files are open at a time. The tools read most of them once and from front to back, so that few are enough; and a
-/// process that may have as few as 64 open can use them.
+/// The maximum number of open files. The tools read most of them once and from front to back, so that few are enough;
+/// and a process with a limit of 64 can run them.
 const OPEN_FILES: usize = 32;
 
-/// A disk for one run of a tool.
+/// The disk for one run of a tool.
 pub(super) struct Few {
     disk: PooledDisk,
     refused: Arc<Refused>,
 }
 
-/// The first call that was refused for want of something that the process needs.
+/// The first call that failed for lack of a resource of the process.
 #[derive(Debug, Default)]
 struct Refused(Mutex<Option<(PathBuf, io::Error)>>);
 
-/// Runs a tool over `disk`.
+/// Runs a tool on `disk`.
 pub(super) fn with_few<T>(
     disk: &(impl Disk + Clone),
     tool: impl FnOnce(&Few) -> Result<T, OpenError>,
@@ -39,7 +39,7 @@ pub(super) fn with_few<T>(
     done
 }
 
-/// The same disk, with few files open at a time.
+/// The same disk, with few open files.
 pub(super) fn few_of(disk: Arc<dyn Disk>) -> PooledDisk {
     PooledDisk::new(disk, OPEN_FILES)
 }
@@ -50,12 +50,12 @@ impl Few {
         &self.disk
     }
 
-    /// The same, for who saves what can be read: see [`LenientDisk`].
+    /// The same disk for saving what can be read: see [`LenientDisk`].
     pub(super) fn lenient(&self) -> LenientDisk {
         LenientDisk::new(Arc::new(self.disk.clone()))
     }
 
-    /// Refuses to go on where something was refused to the process.
+    /// Fails if a call was refused for lack of a resource.
     pub(super) fn check(&self) -> Result<(), OpenError> {
         match self.refused.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some((file, source)) => Err(OpenError::Io { file, source }),
@@ -64,13 +64,13 @@ impl Few {
     }
 }
 
-/// Whether it is the process that lacks something, and nothing is wrong with the file.
+/// Whether the process lacks a resource, and nothing is wrong with the file.
 fn is_want(error: &io::Error) -> bool {
     let wants = [Errno::MFILE, Errno::NFILE, Errno::NOMEM].map(Errno::raw_os_error);
     error.raw_os_error().is_some_and(|code| wants.contains(&code))
 }
 
-/// Remembers what was refused.
+/// Records refused calls.
 #[derive(Clone, Debug)]
 struct Watched {
     disk: Arc<dyn Disk>,

@@ -1,4 +1,4 @@
-//! Files whose checksums are right and that nobody has written so: refused, and saved from, without a panic.
+//! Invalid files with valid checksums: they are refused, and repaired, without a panic.
 
 use std::future::Future;
 use std::path::Path;
@@ -59,7 +59,7 @@ fn mended(disk: &MemoryDisk) -> RepairReport {
 #[test]
 fn a_segment_whose_header_counts_as_nobody_does_is_told_and_its_batches_are_saved() {
     let (disk, clock) = (MemoryDisk::new(), clock());
-    // The last one may be torn, as far as anybody knows.
+    // The last batch could pass for a torn tail.
     for _ in 0..3 {
         let (engine, mut driver) = open(&disk, &clock).unwrap();
         run(&mut driver, engine.put(vec![Put::new("q".parse().unwrap(), "x")])).remove(0).unwrap();
@@ -85,7 +85,7 @@ fn a_segment_whose_header_counts_as_nobody_does_is_told_and_its_batches_are_save
     }
 }
 
-/// A directory with due files, and leased messages that lie in them.
+/// A directory with due files, and leased messages in them.
 fn with_held() -> (MemoryDisk, Manifest) {
     let (disk, clock) = (MemoryDisk::new(), clock());
     let (engine, mut driver) = open(&disk, &clock).unwrap();

@@ -1,17 +1,16 @@
-//! What can be done with a data directory that no engine has open: checking, measuring, dumping, copying, repairing it.
+//! Tools for a data directory that no engine has open: checking, measuring, dumping, copying, repairing it.
 //!
-//! All of it reads through a [`Disk`]; with [`ReadOnlyDisk`](crate::disk::ReadOnlyDisk) nothing in the directory can
-//! change. Few files are open at a time, however many there are. A directory that is in use is refused with
-//! [`OpenError::Locked`]. How far a call has come shows in what a [`CountedDisk`](crate::disk::CountedDisk) was asked to
-//! read: each call says how much it reads in all.
+//! All of them read through a [`Disk`]; with [`ReadOnlyDisk`](crate::disk::ReadOnlyDisk) nothing in the directory can
+//! change. The number of open files is small. A directory that is in use is refused with [`OpenError::Locked`]. A
+//! [`CountedDisk`](crate::disk::CountedDisk) shows the progress: each call documents how much it reads in all.
 //!
 //! # Layout
-//! - [`check()`]: every checksum, and that what the files say of each other is so
-//! - [`stats()`]: what is in a directory, by kind of file and by queue
+//! - [`check()`]: every checksum, and the references between files
+//! - [`stats()`]: the content of a directory, by kind of file and by queue
 //! - [`dump()`]: all messages
 //! - [`backup()`]: a copy that can be opened
-//! - [`repair()`]: what can be saved of a damaged directory, into a new one
-//! - `few`: few files open at a time
+//! - [`repair()`]: saves what can be saved of a damaged directory, into a new one
+//! - `few`: a bounded number of open files
 //! - `segments`: the journal's batches, also behind damage; `stored`: a directory as an opening would find it
 
 mod check;
@@ -40,7 +39,7 @@ pub use dump::{Filter, dump};
 pub use repair::{Lost, RepairReport, repair};
 pub use stats::{DirectoryStats, DueFileStats, KindStats, QueueFiles, sizes, stats};
 
-/// Locks a directory that is there, and looks at its names.
+/// Locks an existing directory, and lists its names.
 fn enter(disk: &dyn Disk, dir: &Path) -> Result<(Box<dyn DiskLock>, Vec<String>), OpenError> {
     let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
     let is_ours = |name: &String| {
@@ -59,7 +58,7 @@ fn enter(disk: &dyn Disk, dir: &Path) -> Result<(Box<dyn DiskLock>, Vec<String>)
     }
 }
 
-/// The length of a file, if it can be had.
+/// The length of a file, if it is available.
 fn size_of(disk: &dyn Disk, path: &Path) -> Option<u64> {
     disk.open(path).and_then(|file| file.size()).ok()
 }

@@ -1,12 +1,13 @@
-//! The journal's batches, one by one, whole ones behind damaged ones too.
+//! The journal's batches, one by one, including whole ones behind damage.
 //!
-//! Recovery stops at the first damage. This goes on: where a batch should be and is not, the next one is looked for at
-//! every byte. A batch counts if its checksums are right, its sequence is higher than all before it, and lower than
-//! the one that the next segment begins with: what lies beyond was cut by a recovery, and never answered.
+//! Recovery stops at the first damage. This goes on: where a batch is expected and not found, the next one is
+//! searched for at every byte. A batch counts if its checksums are valid, its sequence is higher than all before it,
+//! and lower than the one that the next segment begins with: what lies beyond was cut by a recovery, and never
+//! answered.
 //!
-//! Of a batch whose records fail their checksum everything but damaged bodies can still be proven. The CRC of a whole
-//! is made of the CRCs of its parts, and each body has one of its own beside it: with those in the place of the bodies
-//! the checksum of the whole comes out right only if all else is as it was written.
+//! If the records of a batch fail their checksum, everything but damaged bodies can still be proven. The CRC of a
+//! concatenation is computed from the CRCs of its parts, and each body has its own stored beside it: with those in
+//! place of the bodies the checksum of the records is valid only if everything else is as it was written.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,20 +30,20 @@ pub(super) struct SegmentFile {
     pub(super) size: u64,
 }
 
-/// What lies in a segment.
+/// A part of a segment.
 pub(super) enum Piece<'a> {
-    /// A batch, whole, or whole but for some bodies.
+    /// A batch, whole, or whole except for some bodies.
     Batch { at: u64, header: BatchHeader, records: &'a [u8] },
-    /// Something that was written and can not be read.
+    /// Data that was written and cannot be read.
     Lost { from: u64, to: u64, reason: &'static str },
-    /// What was being written when the machine stopped.
+    /// A batch that was being written when the machine stopped.
     Torn { from: u64, to: u64, reason: &'static str },
 }
 
-/// Why something is lost that the disk does not give back.
+/// The reason for data that the disk cannot read.
 pub(super) const UNREADABLE: &str = "it can not be read";
 
-/// The segments in `dir`, oldest first, those included that the newest one says nobody needs.
+/// The segments in `dir`, oldest first, including those that are not needed according to the newest one.
 pub(super) fn segments(disk: &dyn Disk, dir: &Path, directory: u64) -> Result<Vec<SegmentFile>, OpenError> {
     let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
     let mut segments = Vec::new();
@@ -71,9 +72,9 @@ pub(super) fn segments(disk: &dyn Disk, dir: &Path, directory: u64) -> Result<Ve
     Ok(segments)
 }
 
-/// Reads segments, one after the other.
+/// A walk over segments, one after the other.
 pub(super) struct Walk {
-    /// The last batch that was found.
+    /// The sequence of the last batch found.
     sequence: u64,
     /// The highest sequence that is known to have been synced.
     mark: u64,
@@ -82,36 +83,36 @@ pub(super) struct Walk {
     pub(super) batches: u64,
 }
 
-/// What to do where a batch is looked for.
+/// The next step of the search for batches.
 enum Step {
     Batch(BatchHeader),
-    /// Up to where the next batch begins.
+    /// Lost up to the offset where the next batch begins.
     Lost(u64, &'static str),
-    /// Up to where nothing more was written.
+    /// Lost up to the end of what was written.
     LostRest(u64, &'static str),
     Torn(u64, &'static str),
     End,
 }
 
-/// The segment that is read.
+/// The current segment.
 struct Here<'a> {
     found: &'a SegmentFile,
-    /// No batch from this one on counts.
+    /// Batches from this sequence on do not count.
     below: u64,
     is_last: bool,
 }
 
 impl Walk {
-    /// Begins with the oldest of `segments`.
+    /// A walk that begins with the oldest of `segments`.
     pub(super) fn over(segments: &[SegmentFile]) -> Walk {
         let mark = segments.iter().filter_map(|found| found.header.ok()).map(|header| header.first - 1).max();
         Walk { sequence: 0, mark: mark.unwrap_or(0), has_gap: false, batches: 0 }
     }
 
-    /// Reads the `at`-th of `segments`, and shows what lies there.
+    /// Reads the segment of index `at`, and passes its parts to `each`.
     ///
     /// # Errors
-    /// Those of `each`. What can not be read is [`Piece::Lost`].
+    /// Those of `each`. What cannot be read is [`Piece::Lost`].
     pub(super) fn read(
         &mut self,
         segments: &[SegmentFile],
@@ -136,7 +137,7 @@ impl Walk {
                 let Ok(Rest { end, mark }) = reader.rest(0) else { return each(unreadable(0)) };
                 self.mark = self.mark.max(mark);
                 if here.is_last && self.mark <= self.sequence && self.sequence > 0 {
-                    // It was being made when the machine stopped.
+                    // It was being created when the machine stopped.
                     return if end == 0 { Ok(()) } else { each(Piece::Torn { from: 0, to: end, reason }) };
                 }
                 each(Piece::Lost { from: 0, to: from.min(found.size), reason })?;
@@ -184,7 +185,7 @@ impl Walk {
         Ok(())
     }
 
-    /// What stands at `at`.
+    /// What is at `at`.
     fn step(&mut self, reader: &mut SegmentReader, here: &Here<'_>, at: u64) -> io::Result<Step> {
         let (after, below, salt) = (self.sequence, here.below, here.found.segment.salt);
         let fits = |sequence: u64| sequence > after && sequence < below;
@@ -204,7 +205,7 @@ impl Walk {
         }
         self.mark = self.mark.max(mark);
         Ok(match next {
-            // Nothing says that it was synced, so nobody was answered.
+            // No mark says that it was synced, so it was not answered.
             _ if self.mark <= after && here.is_last => Step::Torn(written, reason),
             Some(next) => Step::Lost(next, reason),
             None => Step::LostRest(written, reason),
@@ -212,7 +213,7 @@ impl Walk {
     }
 }
 
-/// The batch at `at`, whole or whole but for bodies; or why there is none.
+/// The batch at `at`, whole or whole except for bodies; or why there is none.
 fn batch(
     reader: &mut SegmentReader,
     at: u64,
@@ -233,7 +234,7 @@ fn batch(
     Ok(Err(reason))
 }
 
-/// What stands above records of this segment when they are read.
+/// The context for decoding records of this segment.
 pub(super) fn context(segment: &Segment, header: &BatchHeader) -> Context {
     Context {
         shard: segment.name.shard,
@@ -243,16 +244,16 @@ pub(super) fn context(segment: &Segment, header: &BatchHeader) -> Context {
     }
 }
 
-/// Where the body of a put lies among its batch's records, if it is as it was written.
+/// The body of a put among its batch's records, if it passes its checksum.
 pub(super) fn body(records: &[u8], at: u32, len: u32, number: u64, salt: Salt) -> Option<&[u8]> {
     let (at, len) = (at as usize, len as usize);
     let body = &records[at + 4..at + 4 + len];
     (salt.body_checksum(number, body) == u32_at(records, at)).then_some(body)
 }
 
-/// Whether nothing in these records is damaged but bodies; see the module.
+/// Whether nothing in these records is damaged except bodies; see the [module](self).
 fn holds_but_for_bodies(records: &[u8], header: &BatchHeader, salt: Salt) -> bool {
-    // The context only moves instants.
+    // The context only shifts instants.
     let context = Context { shard: 0, incarnation: header.incarnation, now: header.now, salt };
     let mut decoder = Decoder::new(records, context);
     let (mut whole, mut from, mut count) = (Hasher::new_with_initial(salt.start()), 0, 0);
@@ -263,7 +264,7 @@ fn holds_but_for_bodies(records: &[u8], header: &BatchHeader, salt: Salt) -> boo
                 let at = body_at as usize;
                 whole.update(&records[from..at + 4]);
                 let stored = u32_at(records, at);
-                // The checksum beside a body goes on from a salt; without that, it is that of the body alone.
+                // The stored checksum of a body continues from a salt; without that, it is that of the body alone.
                 let mut moved = Hasher::new_with_initial(salt.of_body(record.number.get()).start());
                 moved.combine(&Hasher::new_with_initial_len(0, u64::from(body_len)));
                 let alone = stored ^ moved.finalize();
@@ -279,7 +280,7 @@ fn holds_but_for_bodies(records: &[u8], header: &BatchHeader, salt: Salt) -> boo
     count == header.records && whole.finalize() == header.checksum
 }
 
-/// A segment that should be there, by its path.
+/// The paths of required segments that are missing.
 pub(super) fn missing(segments: &[SegmentFile], dir: &Path, directory: u64, newest: u64) -> Vec<PathBuf> {
     let numbers: Vec<u64> = segments.iter().map(|found| found.segment.name.segment).collect();
     let last = segments.iter().rev().find_map(|found| found.header.ok());

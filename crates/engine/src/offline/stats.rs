@@ -1,4 +1,4 @@
-//! What is in a directory: by kind of file, by due file, by queue.
+//! The content of a directory: by kind of file, by due file, by queue.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,12 +15,12 @@ use crate::disk::Disk;
 use crate::journal::format::SegmentName;
 use crate::sealed::{Kind, Name};
 
-/// How much of a kind of file there is.
+/// The totals of a kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct KindStats {
-    /// How many files.
+    /// The number of files.
     pub files: u64,
-    /// Their bytes; room that was set aside for a segment counts.
+    /// Their size in bytes, including preallocated room of segments.
     pub bytes: u64,
 }
 
@@ -29,51 +29,51 @@ pub struct KindStats {
 pub struct DueFileStats {
     /// Its name.
     pub file: String,
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Its messages.
+    /// Its number of messages.
     pub entries: u32,
-    /// Those of them that are not settled.
+    /// The number of messages that are not settled.
     pub live: u32,
-    /// The earliest due of any of them, settled or not.
+    /// The earliest due of any message, settled or not.
     pub earliest: Timestamp,
-    /// The latest.
+    /// The latest due of any message, settled or not.
     pub latest: Timestamp,
 }
 
-/// What due files hold of a queue.
+/// The messages of a queue in due files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct QueueFiles {
-    /// In how many due files it is.
+    /// The number of due files that it is in.
     pub files: u64,
-    /// Its messages there that are not settled.
+    /// Messages that are not settled.
     pub live: u64,
-    /// Those that are, and whose room comes back when their files go.
+    /// Settled messages, whose room is freed when their files are removed.
     pub settled: u64,
     /// Bytes of all bodies, settled or not.
     pub body_bytes: u64,
 }
 
-/// What is in a directory.
+/// The content of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryStats {
     /// How often it was opened.
     pub incarnation: u32,
-    /// When it was made.
+    /// When it was created.
     pub made: Timestamp,
-    /// Whether it was closed in good order.
+    /// Whether it was closed cleanly.
     pub was_closed: bool,
-    /// How many messages there are.
+    /// The number of messages.
     pub messages: u64,
-    /// Of these how many lie in due files alone.
+    /// The number of messages that lie in due files alone.
     pub cold: u64,
-    /// The segment from which on the journal is read back; what was before is in due files. 0 without any.
+    /// The segment from which the journal is replayed; everything before is in due files. 0 if there are none.
     pub start: u64,
-    /// Manifest, segments, due files, runs of numbers and of keys, and whatever else lies there.
+    /// Manifest, segments, due files, runs of numbers and of keys, and other files.
     pub kinds: [(&'static str, KindStats); 6],
     /// The due files, in the order in which they were written.
     pub due_files: Vec<DueFileStats>,
-    /// Each queue as it stands now, and what due files hold of it.
+    /// The current state of each queue, and its messages in due files.
     pub queues: Vec<(QueueStats, QueueFiles)>,
 }
 
@@ -126,11 +126,11 @@ fn measured(disk: &dyn Disk, dir: &Path, now: Now) -> Result<DirectoryStats, Ope
     })
 }
 
-/// Measures the files in a directory, whoever has it open: manifest, segments, due files, runs of numbers and of keys,
-/// and whatever else lies there.
+/// Measures the files in a directory, open or not: manifest, segments, due files, runs of numbers and of keys, and
+/// other files.
 ///
 /// # Errors
-/// [`OpenError`] if it can not be listed.
+/// [`OpenError`] if it cannot be listed.
 pub fn sizes(disk: &dyn Disk, dir: &Path) -> Result<[(&'static str, KindStats); 6], OpenError> {
     let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
     Ok(kinds(disk, dir, &names))

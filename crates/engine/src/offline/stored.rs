@@ -1,4 +1,4 @@
-//! A directory as an opening would find it, read and left as it is.
+//! A directory as an opening would find it, read without a change.
 
 use std::path::Path;
 
@@ -17,12 +17,12 @@ use crate::replay::Rebuilding;
 use crate::report::OpenReport;
 use crate::shard::step::Step;
 
-/// So many cold messages are handed over at a time.
+/// The number of cold messages that are read at a time.
 const WINDOW: usize = 512;
-/// So many blocks are kept that were read.
+/// The number of blocks in the cache.
 const BLOCKS: usize = 256;
 
-/// What a directory holds.
+/// The content of a directory.
 pub(super) struct Stored {
     pub(super) manifest: Manifest,
     pub(super) report: OpenReport,
@@ -42,26 +42,26 @@ impl Stored {
         Ok(Stored { manifest, report: recovered.report, step })
     }
 
-    /// Lets time act as it would if the directory were opened now.
+    /// Applies the passage of time, as an opening now would.
     pub(super) fn open(&mut self, now: Now) {
         let (core, cold) = self.step.both();
         core.opened(now, &mut Unrecorded(cold));
         while core.free_some(now, &mut Unrecorded(cold)) {}
     }
 
-    /// How many messages there are.
+    /// The number of messages.
     pub(super) fn messages(&self) -> u64 {
         self.step.core().len() as u64 + self.step.core().cold_len()
     }
 }
 
-/// A core that takes in what incarnations up to this one have written.
+/// A core that accepts what incarnations up to this one have written.
 pub(super) fn core(incarnation: u32) -> Core<Place> {
     let incarnation = (incarnation + 1).min(MessageId::MAX_INCARNATION);
     Core::new(CoreConfig { incarnation, ..CoreConfig::new(Limits::default(), 0) })
 }
 
-/// A log that forgets what it is told: the directory stays as it is.
+/// A log that ignores its records: the directory stays as it is.
 pub(super) struct Unrecorded<'a>(pub(super) &'a mut ColdSet);
 
 impl Log<Place> for Unrecorded<'_> {

@@ -1,4 +1,4 @@
-//! Why a sealed file can not be read.
+//! Why a sealed file cannot be read.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use super::FORMAT_VERSION;
 use crate::OpenError;
 use crate::journal::wire::Unreadable;
 
-/// A read that gave nothing.
+/// A failed read.
 #[derive(Debug, Error)]
 pub(crate) enum ReadError {
-    /// The file is not as it was written.
+    /// The file differs from what was written.
     #[error("{} is damaged at byte {offset}: {reason}", file.display())]
     Damaged { file: PathBuf, offset: u64, reason: String },
     /// A later version wrote the file.
@@ -43,8 +43,8 @@ impl ReadError {
         }
     }
 
-    /// Whether the place that was read is bad, so that what stood there has to come from elsewhere: not if the file can not
-    /// be opened just now, or was written by a later version.
+    /// Whether the bytes that were read are damaged, so that their content must come from elsewhere: not if the file
+    /// cannot be opened just now, or was written by a later version.
     pub(crate) fn is_of_the_place(&self) -> bool {
         use io::ErrorKind::{Interrupted, NotFound, OutOfMemory, PermissionDenied, WouldBlock};
         match self {
@@ -57,7 +57,7 @@ impl ReadError {
         }
     }
 
-    /// A read at `offset` failed. That the file ends before is damage: its length was checked when it was opened.
+    /// A read at `offset` failed. A file that ends early is damaged: its length was checked when it was opened.
     pub(crate) fn io(file: &Path, offset: u64, source: io::Error) -> ReadError {
         if source.kind() == io::ErrorKind::UnexpectedEof {
             return ReadError::damaged(file, offset, "the file ends here");

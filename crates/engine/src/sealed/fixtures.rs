@@ -1,8 +1,8 @@
-//! Sealed files and sets of settlements that released versions wrote are read, for ever.
+//! Sealed files and sets of settlements that released versions wrote stay readable for ever.
 //!
 //! When a format is released, `DWELL_WRITE_FIXTURE=1 cargo test -p dwell-engine --lib -- --ignored
-//! sealed::fixtures::write` writes `tests/fixtures/sealed/v<format>`; it never writes over one. `expected.txt` is what
-//! this test prints: it changes when messages get a new attribute, the data beside it never.
+//! sealed::fixtures::write` writes `tests/fixtures/sealed/v<format>`; it never overwrites one. `expected.txt` is what
+//! this test prints: it changes when messages get a new attribute, the data beside it never does.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -67,7 +67,7 @@ fn write_all() -> MemoryDisk {
     disk
 }
 
-/// Everything that the files hold, as text.
+/// Everything in the files, as text.
 fn describe(disk: &MemoryDisk) -> String {
     let mut text = String::new();
     let file = Arc::new(due::File::open(disk, dir(), DUE).unwrap());

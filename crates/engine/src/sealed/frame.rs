@@ -11,26 +11,26 @@ use crate::journal::format::{u16_at, u32_at, u64_at};
 ///    new version.
 /// 2. Anything else raises this number. Keep the old reader beside the new one, under its version: sealed files
 ///    live as long as the messages in them.
-/// 3. Magic, version and checksum of the header stay where they are for ever, so that every version can tell
-///    damage from novelty.
+/// 3. Magic, version and checksum of the header never move, so that every version can distinguish damage from a newer
+///    format.
 /// 4. Describe it in `docs/format.md`, and put files of the released version into `tests/fixtures/sealed/` first.
 pub(crate) const FORMAT_VERSION: u16 = 1;
 
-/// Bytes of a header.
+/// The length of a header in bytes.
 pub(crate) const HEADER_LEN: usize = 32;
-/// Bytes of a footer.
+/// The length of a footer in bytes.
 pub(super) const FOOTER_LEN: usize = 32;
 
 const FOOTER_MAGIC: [u8; 8] = *b"DWELLEND";
 
-/// What is wrong with a header or footer.
+/// Why a header or footer is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadFrame {
     Damaged(&'static str),
     Newer(u16),
 }
 
-/// What stands at the start of a sealed file.
+/// The header of a sealed file.
 ///
 /// | bytes | field |
 /// |---|---|
@@ -53,7 +53,7 @@ pub(super) fn header(name: Name) -> [u8; HEADER_LEN] {
     bytes
 }
 
-/// Checks the header of the file that has this name.
+/// Checks the header of the file with this name.
 pub(super) fn check_header(bytes: &[u8; HEADER_LEN], name: Name) -> Result<(), BadFrame> {
     if name.salt().checksum(&bytes[..28]) != u32_at(bytes, 28) {
         return Err(BadFrame::Damaged("the file's header fails its checksum"));
@@ -71,12 +71,12 @@ pub(super) fn check_header(bytes: &[u8; HEADER_LEN], name: Name) -> Result<(), B
     Ok(())
 }
 
-/// Whether these bytes are the header of the file that has this name.
+/// Whether these bytes are the header of the file with this name.
 pub(crate) fn is_header_of(bytes: &[u8], name: Name) -> bool {
     bytes.first_chunk().is_some_and(|bytes| check_header(bytes, name).is_ok())
 }
 
-/// What stands at the end of a sealed file.
+/// The footer of a sealed file.
 ///
 /// | bytes | field |
 /// |---|---|
@@ -104,7 +104,7 @@ impl Footer {
         bytes
     }
 
-    /// Reads the footer of the file that has this name and length.
+    /// Decodes the footer of the file with this name and length.
     pub(super) fn decode(
         bytes: &[u8; FOOTER_LEN],
         name: Name,

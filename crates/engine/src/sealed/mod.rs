@@ -1,14 +1,14 @@
 //! Sealed files: written once, from front to back, synced, and then only read, by position, until they are removed.
 //!
-//! What due files and runs have in common: name, header, footer, and how they are written and opened. Between
-//! header and footer lie blocks with checksums of their own, and then the index, which is held in memory.
+//! What due files and runs have in common: name, header, footer, and how they are written and opened. Between header
+//! and footer lie blocks with their own checksums, and then the index, which is held in memory.
 //!
 //! # Ground rules
 //! 1. Every byte is under a checksum that is salted with the file's [`Name`], so that bytes of another file,
-//!    directory or shard never pass for its own.
-//! 2. A sealed file counts from the moment that something durable names it. Until then it may be torn in any
-//!    way; after that it may not, and damage in it is damage. It never judges which is which.
-//! 3. A read that meets damage says where: [`ReadError`]. It gives no part of an answer.
+//!    directory or shard never pass.
+//! 2. A sealed file counts from the moment that something durable names it. Until then it may be torn in any way;
+//!    after that it may not, and is damaged if it is. This module never decides which is the case.
+//! 3. A read of damaged bytes returns their offset: [`ReadError`]. It returns no partial result.
 
 mod error;
 #[cfg(test)]
@@ -26,5 +26,5 @@ pub(crate) use open::Opened;
 pub(crate) use several::open_all;
 pub(crate) use writer::Appender;
 
-/// So many bytes are written or read at once where one piece follows another.
+/// The size in bytes of sequential reads and writes.
 pub(crate) const PIECE: usize = 256 * 1024;

@@ -1,15 +1,15 @@
-//! What a sealed file is and where it belongs.
+//! The identity of a sealed file.
 
 use crate::journal::format::Salt;
 
 /// The kinds of sealed files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
-    /// Messages.
+    /// Tables: messages.
     Due,
-    /// From numbers to where messages are.
+    /// Runs of the number index: from numbers to the places of messages.
     Numbers,
-    /// From hashes of queue and key to numbers.
+    /// Runs of the key index: from hashes of queue and key to numbers.
     Keys,
 }
 
@@ -24,7 +24,7 @@ impl Kind {
         }
     }
 
-    /// What its files begin with.
+    /// The first bytes of its files.
     pub(super) const fn magic(self) -> [u8; 8] {
         match self {
             Kind::Due => *b"DWELLDUE",
@@ -34,14 +34,14 @@ impl Kind {
     }
 }
 
-/// The place that a sealed file has in the world.
+/// The identity of a sealed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name {
-    /// The random number that the directory got when it was made.
+    /// The random number of the directory, drawn when it was created.
     pub(crate) directory: u64,
     pub(crate) shard: u16,
     pub(crate) kind: Kind,
-    /// Never used again in the shard for a file of this kind.
+    /// The number of the file, never reused in the shard for a file of this kind.
     pub(crate) number: u32,
 }
 
@@ -51,7 +51,7 @@ impl Name {
         format!("{}-{:03}-{:010}", self.kind.word(), self.shard, self.number)
     }
 
-    /// Kind, shard and number of a sealed file, by its name.
+    /// Parses kind, shard and number from the name of a sealed file.
     pub(crate) fn parse(file_name: &str) -> Option<(Kind, u16, u32)> {
         let mut parts = file_name.split('-');
         let word = parts.next()?;
@@ -61,8 +61,8 @@ impl Name {
         (name.file_name() == file_name).then_some((kind, shard, number))
     }
 
-    /// What every checksum in the file goes on from: the CRC-32 (IEEE) of directory (8 bytes), shard (2), number (4)
-    /// and magic (8), little-endian.
+    /// The initial value of every checksum in the file: the CRC-32 (IEEE) of directory (8 bytes), shard (2), number
+    /// (4) and magic (8), little-endian.
     pub(crate) fn salt(&self) -> Salt {
         let mut bytes = Vec::with_capacity(22);
         bytes.extend_from_slice(&self.directory.to_le_bytes());

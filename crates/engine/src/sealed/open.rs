@@ -1,4 +1,4 @@
-//! Opening a sealed file: header, footer and index, checked.
+//! Opening a sealed file: header, footer and index, verified.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::{Kind, Name, ReadError, Result};
 use crate::disk::{Disk, DiskFile};
 use crate::journal::format::Salt;
 
-/// An open sealed file whose kind has still to make sense of the index.
+/// An open sealed file whose index is not decoded yet.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) name: Name,
@@ -17,7 +17,7 @@ pub(crate) struct Opened {
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) size: u64,
     pub(crate) index: Vec<u8>,
-    /// Where the index stands, and so where the blocks end.
+    /// The offset of the index, which is the end of the blocks.
     pub(crate) index_at: u64,
 }
 
@@ -28,17 +28,17 @@ pub(super) struct Found {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
     size: u64,
-    /// From here on it is read at once.
+    /// The offset from which the end is read in one call.
     tail_at: u64,
 }
 
-/// So many bytes are read from the end of a file, besides those that its blocks have in the index.
+/// The number of bytes read from the end of a file, in addition to the estimated size of its index.
 const TAIL: u64 = 4 * 1024;
-/// More are read by themselves.
+/// The maximum of that read; a longer index is read separately.
 const MOST: u64 = 256 * 1024;
 
-/// One byte in so many is of the index, in most files at most: 32 bytes for a block of 32 KiB; for one of 4 KiB, 5 bytes if
-/// its keys are numbers, and 12 if they are hashes.
+/// The number of bytes of blocks for one byte of index, for most files at least: 32 bytes for a block of 32 KiB; for
+/// one of 4 KiB, 5 bytes if its keys are numbers, and 12 if they are hashes.
 fn one_in(kind: Kind) -> u64 {
     match kind {
         Kind::Due => 1_024,
@@ -48,7 +48,7 @@ fn one_in(kind: Kind) -> u64 {
 }
 
 impl Found {
-    /// Opens the file of that name in `dir`, and has what will be read first be on its way.
+    /// Opens the file of that name in `dir`, and starts a prefetch of what is read first.
     pub(super) fn open(disk: &dyn Disk, dir: &Path, name: Name) -> Result<Found> {
         let path = dir.join(name.file_name());
         let io = |error| ReadError::io(&path, 0, error);
@@ -66,12 +66,12 @@ impl Found {
 }
 
 impl Opened {
-    /// Opens the file of that name in `dir`, and reads what it says of itself.
+    /// Opens the file of that name in `dir`, and reads header, footer and index.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, name: Name) -> Result<Opened> {
         Opened::read(Found::open(disk, dir, name)?)
     }
 
-    /// Reads what a file says of itself: two reads, or three if the index is longer than others.
+    /// Reads header, footer and index: two reads, or three if the index is longer than usual.
     pub(super) fn read(found: Found) -> Result<Opened> {
         let Found { name, path, file, size, tail_at } = found;
         let io = |offset| {

@@ -1,7 +1,7 @@
-//! Opening many files: several at a time, since each waits for the disk most of the while.
+//! Opening many files, several at a time, since each mostly waits for the disk.
 //!
-//! Each thread says of a handful of files what it will read of them before it reads any: so the disk has more to do than
-//! there are threads that wait for it.
+//! Each thread announces what it will read of a group of files before it reads any: so the disk has more requests
+//! than there are threads.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,13 +11,13 @@ use super::open::{Found, Opened};
 use super::{Name, Result};
 use crate::disk::Disk;
 
-/// So many threads open files at a time,
+/// The maximum number of threads that open files,
 const AT_A_TIME: usize = 8;
-/// and each so many of them. Fewer files than this are no work for another thread.
+/// and the number of files that each has under way. Fewer files than this are not worth another thread.
 const EACH: usize = 16;
 
-/// Opens files; what `make` makes of them is in the order of their names. Without threads one is opened after the other.
-/// After an error no more are begun; of several errors it gives that of the first name.
+/// Opens files; the results of `make` are in the order of the names. Without threads the files are opened one after
+/// the other. After an error no more are begun; of several errors it returns that of the first name.
 pub(crate) fn open_all<T: Send>(
     disk: &dyn Disk,
     dir: &Path,
@@ -46,7 +46,7 @@ pub(crate) fn open_all<T: Send>(
         }
     };
     let mut opened = thread::scope(|scope| {
-        // Without a thread the others do its work, and at the least this one does.
+        // If no thread can be started, the others do its work, and at least the current one does.
         let spawn = |_| thread::Builder::new().name("dwell-open".to_owned()).spawn_scoped(scope, work).ok();
         let helpers = (names.len() / EACH).min(AT_A_TIME);
         let spawned: Vec<_> = (1..helpers).filter_map(spawn).collect();
@@ -60,7 +60,7 @@ pub(crate) fn open_all<T: Send>(
     opened.into_iter().map(|(_, one)| one).collect()
 }
 
-/// No list of names is so long; behind it there is room to count on.
+/// An index beyond any list of names; arithmetic above it cannot overflow.
 const ENDED: usize = usize::MAX / 2;
 
 #[cfg(test)]

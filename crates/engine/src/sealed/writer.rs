@@ -16,13 +16,13 @@ pub(crate) struct Appender {
     salt: Salt,
     path: PathBuf,
     file: Arc<dyn DiskFile>,
-    /// What is not written yet.
+    /// The buffered bytes.
     pending: Vec<u8>,
     written: u64,
 }
 
 impl Appender {
-    /// An empty file of that name in `dir`, in the place of one that may be there.
+    /// Creates an empty file of that name in `dir`; replaces an existing one.
     pub(crate) fn create(disk: &dyn Disk, dir: &Path, name: Name) -> io::Result<Appender> {
         let path = dir.join(name.file_name());
         let file = disk.create(&path)?;
@@ -38,12 +38,12 @@ impl Appender {
         self.salt
     }
 
-    /// Where the next byte goes.
+    /// The offset of the next byte.
     pub(crate) fn position(&self) -> u64 {
         self.written + self.pending.len() as u64
     }
 
-    /// Adds `bytes`. After an error the file is of no use.
+    /// Appends `bytes`. After an error the file is unusable.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.len() >= PIECE {
             self.flush()?;
@@ -62,7 +62,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Adds index and footer, and syncs. What was written is open then as if it had been read back.
+    /// Appends index and footer, and syncs. Returns the file opened as if it had been read back.
     pub(crate) fn finish(mut self, index: Vec<u8>) -> io::Result<Opened> {
         let index_at = self.position();
         let footer = Footer {

@@ -1,14 +1,14 @@
-//! Bodies that the next take of a queue is going to want, read while the caller is busy with those it has.
+//! Prefetch of bodies for the next take of a queue, while the caller processes the last one.
 //!
-//! A backlog is taken in the order of due and lies in the journal in the order of its puts, so each body is a call of the
-//! operating system for itself, and all of them cost a take more than the rest of it. While nobody waits for them they
-//! cost its caller nothing.
+//! A backlog is taken in the order of due and lies in the journal in the order of its puts, so each body costs a
+//! system call, and together they cost a take more than the rest of it. Read in between, they cost the caller
+//! nothing.
 //!
 //! # Ground rules
-//! 1. What was read is a hint. Whoever was handed a message looks for its number among what was read, and reads its
-//!    body where it is not there, or could not be read.
-//! 2. One batch of bodies at a time, bounded in number and bytes. It is given up when another begins.
-//! 3. Places are let go of as they are read: what nobody asks for keeps no segment.
+//! 1. What was read is a hint. The caller looks for the number of each message among what was read, and reads the
+//!    body itself if it is not there, or could not be read.
+//! 2. One batch of bodies at a time, bounded in number and bytes. It is cancelled when another begins.
+//! 3. Places are released as they are read: a prefetch that is no longer wanted holds no segment.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,24 +22,24 @@ use crate::cold::BETWEEN;
 use crate::executor::{Class, Executor, Task, spawn_detached};
 use crate::journal::segment::Place;
 
-/// A take of fewer messages reads them itself before another thread is awake.
+/// The minimum number of messages of a take: with fewer it reads them itself before another thread is awake.
 const FEWEST: usize = 64;
-/// So many are read ahead at most,
+/// The maximum number of bodies that are prefetched,
 const MOST: usize = 1024;
-/// of so many bytes.
+/// and of their bytes.
 const MOST_BYTES: usize = 1024 * 1024;
-/// So many are read before it is looked whether anybody wants more.
+/// The number of bodies that are read between two checks whether more are wanted.
 const AT_A_TIME: usize = 64;
 
-/// Has bodies read ahead.
+/// Prefetches bodies.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     executor: Arc<Executor>,
-    /// What is read, or was, and for which queue.
+    /// The last prefetch, and its queue.
     last: Option<(QueueName, Arc<Reading>)>,
 }
 
-/// Bodies on their way.
+/// A batch of bodies that is being read.
 #[derive(Debug, Default)]
 pub(crate) struct Reading(Mutex<State>);
 
@@ -51,13 +51,13 @@ struct State {
 }
 
 impl Ahead {
-    /// Has them read by that executor.
+    /// Prefetches on `executor`.
     pub(crate) fn new(executor: Arc<Executor>) -> Ahead {
         Ahead { executor, last: None }
     }
 
-    /// A take of `queue` alone was handed so many messages: begins to read those that come next, and gives what was read
-    /// for this one.
+    /// A take of `queue` alone was handed `handed` messages: begins to read those that come next, and returns what
+    /// was read for this take.
     pub(crate) fn go_on(
         &mut self,
         core: &Core<Place>,
@@ -98,7 +98,7 @@ impl Drop for Ahead {
     }
 }
 
-/// Reads bodies until all are read, or nobody wants them.
+/// Reads bodies until all are read, or the prefetch is cancelled.
 struct ReadBodies(Arc<Reading>);
 
 impl Task for ReadBodies {
@@ -116,7 +116,7 @@ impl Reading {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads some more; false if nothing is left, or nobody wants it.
+    /// Reads some more; false if nothing is left, or the prefetch was cancelled.
     fn read_some(&self) -> bool {
         let some: Vec<(Number, Place)> = {
             let mut state = self.state();
@@ -143,14 +143,14 @@ impl Reading {
         state.wanted.clear();
     }
 
-    /// What was read so far. No more is.
+    /// Takes what was read so far, and cancels the rest.
     pub(crate) fn take(&self) -> IntoIter<(Number, Bytes)> {
         self.give_up();
         std::mem::take(&mut self.state().read).into_iter()
     }
 }
 
-/// The body of `number`, if it is the next of those that were read, or nearly.
+/// The body of `number`, if it is at or near the front of those that were read.
 pub(crate) fn next_body(read: &mut IntoIter<(Number, Bytes)>, number: Number) -> Option<Bytes> {
     let at = read.as_slice().iter().take(BETWEEN).position(|(other, _)| *other == number)?;
     read.nth(at).map(|(_, body)| body)
@@ -171,7 +171,7 @@ mod tests {
 
     const NOW: Now = Now { wall: Timestamp::MIN, mono_ms: 0 };
 
-    /// Bodies one behind the other, as in a segment.
+    /// Bodies one after another, as in a segment.
     struct Bodies {
         segment: Arc<Segment>,
         end: u32,
@@ -208,7 +208,7 @@ mod tests {
         format!("body {number}").into()
     }
 
-    /// Two queues with so many messages each, numbers in turn: the odd ones in `a`.
+    /// Two queues with `count` messages each, with alternating numbers: the odd ones in `a`.
     fn filled(count: u64) -> (Core<Place>, Bodies) {
         let (mut core, mut bodies) = (Core::new(CoreConfig::new(Limits::default(), 1)), Bodies::new());
         for number in 1..=2 * count {
@@ -229,7 +229,7 @@ mod tests {
         (Arc::clone(&executor), Ahead::new(executor))
     }
 
-    /// Until all that was asked for before is read.
+    /// Waits until all that was requested before is read.
     fn wait(executor: &Executor) {
         while executor.step(0) {}
     }

@@ -1,4 +1,4 @@
-//! What a shard may be asked, and how its answers leave.
+//! The commands of a shard, and how its answers are sent.
 
 use std::sync::Arc;
 
@@ -17,29 +17,29 @@ use crate::backup::Snapshot;
 use crate::journal::segment::Place;
 use crate::sync::oneshot;
 
-/// So many messages, and bytes of them, are few: what takes about as long as a sync, with it.
+/// The maximum number of messages, and bytes of them, of a short command: about as long as a sync, with it.
 const FEW: usize = 1024;
 const FEW_BYTES: usize = 1024 * 1024;
 
-/// Where an answer goes. Whoever waits there may have gone.
+/// The way back to the caller, who may have dropped the receiver.
 pub(crate) type Reply<T> = oneshot::Sender<T>;
 
-/// Answers whoever waits. A waker that panics ends no turn: the answer is there already when it is called.
+/// Answers the caller. A waker that panics does not end the turn: the answer is already there when it is called.
 pub(crate) fn send<T>(reply: Reply<T>, answer: T) -> std::result::Result<(), T> {
     contained(|| reply.send(answer)).unwrap_or(Ok(()))
 }
 
-/// Where messages are, by their numbers.
+/// The queues and ids of messages, by their numbers.
 type Located = Vec<Result<Option<(QueueName, MessageId)>>>;
 
-/// What some queues have falling due together, and the last of these queues if there was one.
+/// The combined forecast of some queues, and the last of these queues if there was one.
 pub(crate) type Counted = (Forecast, Option<QueueName>);
 
-/// Messages handed out, and what was read of their bodies already.
+/// Messages handed out, with those of their bodies that were read already.
 #[derive(Debug)]
 pub(crate) struct Handed {
     pub(crate) deliveries: Vec<Delivery<Place>>,
-    /// Bodies that came with their messages, in the order of these.
+    /// The bodies that were read with their messages, in the order of these.
     pub(crate) bodies: Vec<(Number, Bytes)>,
     pub(crate) ahead: Option<Arc<Reading>>,
 }
@@ -51,13 +51,13 @@ impl From<Vec<Delivery<Place>>> for Handed {
 }
 
 impl Handed {
-    /// The receipts.
+    /// The receipts of the messages.
     pub(crate) fn receipts(&self) -> Vec<Receipt> {
         self.deliveries.iter().map(|delivery| delivery.receipt.clone()).collect()
     }
 }
 
-/// A command and the way back. Bodies go back as places: whoever asked reads them.
+/// A command with its reply. Bodies are returned as places: the caller reads them.
 #[derive(Debug)]
 pub(crate) enum Command {
     Put {
@@ -72,7 +72,7 @@ pub(crate) enum Command {
     },
     Forget(WaiterId),
     GiveBack(Vec<Receipt>),
-    /// Messages that were leased and whose bodies could not be read, and why.
+    /// Messages that were leased but whose bodies could not be read, and why.
     Unread(Vec<(Receipt, Arc<str>)>),
     TakeId {
         queue: QueueName,
@@ -90,7 +90,7 @@ pub(crate) enum Command {
         dead: bool,
         reply: Reply<Vec<Result<Message<Place>>>>,
     },
-    /// The rest of a get that looks for the youngest of many dead messages that had a key.
+    /// The rest of a get that searches for the youngest of many dead messages with a key.
     GetOn(Box<Get<Place>>, Reply<Vec<Result<Message<Place>>>>),
     Locate(Vec<Number>, Reply<Located>),
     Peek(QueueName, StateKind, Reply<Result<Option<Message<Place>>>>),
@@ -105,38 +105,38 @@ pub(crate) enum Command {
     },
     Stats(QueueName, Reply<Result<QueueStats>>),
     Forecast(QueueName, Arc<[Timestamp]>, Reply<Result<Forecast>>),
-    /// The same of so many queues, from the first after this one on.
+    /// The same for a page of queues: their maximum number, and the queue that the page starts after.
     ForecastPage(Option<QueueName>, usize, Arc<[Timestamp]>, Reply<Result<Counted>>),
     Queues(Option<QueueName>, usize, Reply<Result<Vec<QueueStats>>>),
     Configure(QueueName, Vec<SettingChange>, Reply<Result<QueueStats>>),
     Revive(QueueName, Selection, When, Reply<Result<Swept>>),
     Discard(QueueName, Selection, Reply<Result<Swept>>),
     Deaths(Reply<Result<Vec<QueueDeaths>>>),
-    /// The rest of a revive or a discard of many.
+    /// The rest of a bulk revive or discard.
     GoOn(Box<Sweep>, Reply<Result<Swept>>),
     Purge(QueueName, Reply<Result<u64>>),
     DeleteQueue(QueueName, Reply<Result<u64>>),
-    /// What a backup is made of. The shard takes it itself.
+    /// A snapshot for a backup. The shard handles it itself.
     Snapshot(Reply<Result<Snapshot>>),
     Close(Reply<Result<()>>),
 }
 
-/// Whether the batch that an answer depends on is where it should be.
+/// Whether the batch that an answer depends on was written, and synced if required.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Done,
-    /// The disk failed: what it says.
+    /// The error of the disk.
     Failed(Box<str>),
 }
 
-/// An answer that is held until its batch is written, and synced if need be.
+/// An answer that is held until its batch is written, and synced if required.
 pub(crate) enum Effect {
     /// Any answer but messages handed out.
     Answer(Box<dyn FnOnce(&Outcome) + Send>),
-    /// Messages handed out: if nobody is there to receive them, they go back.
+    /// Messages handed out: if the receiver is gone, they are given back.
     Deliver(Reply<Result<Handed>>, Result<Handed>),
-    /// A put of which a part is in the batch, and the rest belongs into others. `before` of its answers are of batches that
-    /// are where they should be.
+    /// A put of which a part is in the batch, and the rest belongs into later ones. The first `before` of its answers
+    /// are of earlier batches, which are safe.
     Rest {
         puts: Vec<Put>,
         answered: Vec<Result<PutAnswer>>,
@@ -149,7 +149,7 @@ impl Effect {
     /// An answer to a command that may have changed something.
     pub(crate) fn change<T: Answer>(reply: Reply<T>, answer: T) -> Effect {
         Effect::Answer(Box::new(move |outcome| {
-            // Whoever asked may have gone; what was asked for has happened all the same.
+            // The caller may be gone; the command has taken effect all the same.
             let _ = match outcome {
                 Outcome::Done => send(reply, answer),
                 Outcome::Failed(reason) => send(reply, answer.failed(outcome_unknown(reason))),
@@ -157,7 +157,7 @@ impl Effect {
         }))
     }
 
-    /// The answer to a put, all but `before` of it about this batch.
+    /// The answer to a put; all but the first `before` of its answers depend on this batch.
     pub(crate) fn put(
         reply: Reply<Vec<Result<PutAnswer>>>,
         answered: Vec<Result<PutAnswer>>,
@@ -172,7 +172,7 @@ impl Effect {
         }))
     }
 
-    /// An answer to a command that only looked.
+    /// An answer to a read-only command.
     pub(crate) fn look<T: Answer>(reply: Reply<T>, answer: T) -> Effect {
         Effect::Answer(Box::new(move |outcome| {
             let _ = match outcome {
@@ -182,8 +182,8 @@ impl Effect {
         }))
     }
 
-    /// Lets it go, and says what is to be done next: messages that nobody was there to receive go back, and what is
-    /// unfinished goes on.
+    /// Sends the answer, and returns what is to be done next: messages whose receiver is gone are given back, and
+    /// what is unfinished goes on.
     pub(crate) fn release(self, outcome: &Outcome) -> Option<Command> {
         match (self, outcome) {
             (Effect::Answer(answer), _) => answer(outcome),
@@ -200,7 +200,7 @@ impl Effect {
                 Command::Put { puts, answered, reply }.refuse(&stopped(reason));
             }
             (Effect::Deliver(reply, answer), Outcome::Failed(reason)) => {
-                // Whether the leases were written is not known; where there were none, nothing was done.
+                // It is not known whether the leases were written; without messages nothing was done.
                 let took = answer.is_ok_and(|handed| !handed.deliveries.is_empty());
                 let error = if took { outcome_unknown(reason) } else { stopped(reason) };
                 let _ = send(reply, Err(error));
@@ -210,7 +210,7 @@ impl Effect {
     }
 }
 
-/// What can be turned into a refusal as a whole.
+/// An answer that can be replaced by an error as a whole.
 pub(crate) trait Answer: Send + 'static {
     fn failed(self, error: Error) -> Self;
 }
@@ -227,7 +227,7 @@ impl<T: Send + 'static> Answer for Vec<Result<T>> {
     }
 }
 
-/// Answers, those from `at` on being of a batch that failed.
+/// Answers; those from index `at` on are of a batch that failed.
 fn failed_from<T: Send + 'static>(at: usize, mut answered: Vec<Result<T>>, reason: &str) -> Vec<Result<T>> {
     let of_batch = answered.split_off(at);
     answered.extend(of_batch.failed(outcome_unknown(reason)));
@@ -243,12 +243,12 @@ pub(crate) fn stopped(reason: &str) -> Error {
 }
 
 impl Command {
-    /// Whether it puts messages: the first to be refused when room gets short.
+    /// Whether it puts messages: these are the first to be refused when room gets short.
     pub(crate) fn is_put(&self) -> bool {
         matches!(self, Command::Put { .. })
     }
 
-    /// Whether it gives leases back that nobody holds.
+    /// Whether it gives leases back that have no holder.
     pub(crate) fn gives_back(&self) -> bool {
         match self {
             Command::GiveBack(receipts) => !receipts.is_empty(),
@@ -257,13 +257,13 @@ impl Command {
         }
     }
 
-    /// Whether it brings more messages into memory than may leave it before more are retired: new ones, or those of files that
-    /// are to be written again.
+    /// Whether it may bring more messages into memory than can be freed before the next flush: new ones, or those of
+    /// files that are to be rewritten.
     pub(crate) fn brings_many(&self) -> bool {
         matches!(self, Command::Put { .. } | Command::Revive(..) | Command::Reschedule(..))
     }
 
-    /// Whether it names a queue of which this holds. What touches all queues names none.
+    /// Whether it names a queue for which `holds` is true. A command on all queues names none.
     pub(crate) fn names_any(&self, mut holds: impl FnMut(&QueueName) -> bool) -> bool {
         // The items of a call are mostly of one queue.
         fn any<'a>(
@@ -306,7 +306,7 @@ impl Command {
         }
     }
 
-    /// Whether it touches few messages, and so is done in about the time that its sync takes.
+    /// Whether it touches few messages, so that it takes about as long as its sync.
     pub(crate) fn is_short(&self) -> bool {
         match self {
             Command::Put { puts, .. } => {
@@ -339,7 +339,7 @@ impl Command {
         }
     }
 
-    /// Refuses it before anything was done, or any more of it.
+    /// Refuses it before anything, or any more, was done.
     pub(crate) fn refuse(self, error: &Error) {
         fn one<T>(reply: Reply<Result<T>>, error: &Error) {
             let _ = send(reply, Err(error.clone()));

@@ -1,4 +1,4 @@
-//! Where commands wait for a shard's next turn.
+//! The inbox: commands that wait for a shard's next turn.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
@@ -9,21 +9,21 @@ use dwell_time::Notifier;
 use super::command::Command;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Commands that wait, and who is told of them.
+/// The waiting commands, and the notifier of their receiver.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// Nothing once the shard is gone.
+    /// `None` once the shard is gone.
     commands: Mutex<Option<VecDeque<Command>>>,
     notifier: Arc<dyn Notifier>,
 }
 
 impl Inbox {
-    /// An empty one; `notifier` ends the sleep of whoever takes the turns.
+    /// An empty inbox; `notifier` wakes the thread that runs the turns.
     pub(crate) fn new(notifier: Arc<dyn Notifier>) -> Inbox {
         Inbox { commands: Mutex::new(Some(VecDeque::new())), notifier }
     }
 
-    /// Hands a command over; refuses it if the shard is gone.
+    /// Queues a command; refuses it if the shard is gone.
     pub(crate) fn send(&self, command: Command) {
         let refused = match &mut *self.commands() {
             Some(commands) => {
@@ -38,17 +38,17 @@ impl Inbox {
         }
     }
 
-    /// Who is told of commands.
+    /// The notifier that is called for each command.
     pub(crate) fn notifier(&self) -> &Arc<dyn Notifier> {
         &self.notifier
     }
 
-    /// Whether no command waits.
+    /// Whether no command is waiting.
     pub(crate) fn is_empty(&self) -> bool {
         self.commands().as_ref().is_none_or(VecDeque::is_empty)
     }
 
-    /// Moves all that waits behind `mine`.
+    /// Moves all waiting commands to the end of `mine`.
     pub(crate) fn take_into(&self, mine: &mut VecDeque<Command>) {
         if let Some(commands) = &mut *self.commands() {
             if mine.is_empty() {
@@ -59,7 +59,7 @@ impl Inbox {
         }
     }
 
-    /// The shard is gone: refuses what came meanwhile, and all that will come.
+    /// The shard is gone: refuses all waiting commands, and all later ones.
     pub(crate) fn close(&self) {
         let left = self.commands().take();
         for command in left.into_iter().flatten() {

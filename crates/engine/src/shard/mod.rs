@@ -1,19 +1,19 @@
 //! A shard: one queue of commands, one journal, one thread.
 //!
 //! # Layout
-//! - `command`: what a shard may be asked, and how its answers leave
+//! - `command`: the commands of a shard, and how its answers are sent
 //! - `step`: the deterministic part, commands to records
 //! - this file: a turn, which is a batch of commands, written and synced before it is answered
-//! - `ahead`: bodies that are read before they are asked for
-//! - `inbox`: where commands wait; `turns`: a shard with its commands and its clock
-//! - `thread`: who takes the turns, and sleeps between them; `seat`: where callers take turns themselves
+//! - `ahead`: prefetch of bodies
+//! - `inbox`: commands that wait; `turns`: a shard with its commands and its clock
+//! - `thread`: runs the turns, and sleeps between them; `seat`: where callers run turns inline
 //!
 //! # Ground rules
-//! 1. Nothing leaves before the batch that it may depend on is written, and synced if it has to be. All commands
-//!    of a turn are in one batch, and all batches before it are where they should be: so it is enough
-//!    to hold a turn's answers until its own batch is safe.
-//! 2. A failed sync is never repeated: the kernel may have dropped what it could not write, and say yes the
-//!    second time. The shard answers `OutcomeUnknown`, and nothing after.
+//! 1. No answer is sent before the batch that it may depend on is written, and synced if required. All commands of a
+//!    turn are in one batch, and all earlier batches are safe: so it is enough to hold a turn's answers until its own
+//!    batch is safe.
+//! 2. A failed sync is never repeated: the kernel may have dropped what it could not write, and report success the
+//!    second time. The shard answers `OutcomeUnknown`, and accepts nothing after that.
 //! 3. A write that found no room has changed nothing that counts: its batch is kept and written again.
 
 pub(crate) mod ahead;
@@ -44,27 +44,27 @@ use crate::retire::{self, Gate, Part, Retirement};
 use crate::sealed::Kind;
 use crate::troubles::Troubles;
 
-/// How long a batch that found no room waits before it is tried again.
+/// The delay in ms before a batch that found no room is retried.
 const RETRY_MS: u64 = 100;
 
-/// What a purge has removed is forgotten by and by, so many messages by each call and more of them after each turn.
+/// Lazy free: the number of purged messages that each call frees. More are freed after each turn.
 const BURIED_A_CALL: usize = 256;
-/// The same where turns are driven, so that much happens in between.
+/// The same where turns are driven, so that much can happen in between.
 pub(crate) const BURIED_WHEN_DRIVEN: usize = 2;
 
-/// A put that waits for a retirement is refused after so long.
+/// How long a put waits for a flush before it is refused, in ms.
 const HELD_MS: u64 = 3_000;
-/// What has expired in due files is seen to so long after its time at the latest, though nobody calls.
+/// The maximum delay in ms before expired messages in due files are handled without a call.
 const EXPIRY_MS: u64 = 10_000;
-/// So long a sweep leaves half of the room for messages to puts.
+/// How long a sweep leaves half of the room for messages to puts, in ms.
 const POLITE_MS: u64 = 500;
 
-/// What a shard counts for everybody to read.
+/// The counters of a shard, readable by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) wakeups: AtomicU64,
     pub(crate) commands: AtomicU64,
-    /// How many commands came in at a time.
+    /// The number of commands in each batch.
     pub(crate) batch_commands: SizeTally,
     pub(crate) batches: AtomicU64,
     pub(crate) syncs: AtomicU64,
@@ -95,32 +95,32 @@ pub(crate) struct Shard {
     retirement: Retirement,
     durability: Durability,
     low_water: LowWater,
-    /// Where the next retirement may soon find no room: so many bytes of the journal are worth one.
+    /// Set where the next flush may find no room: the number of journal bytes that make one worthwhile.
     scarce: Option<u64>,
-    /// So many bytes may be written before room is looked at again; 0 while there is too little.
+    /// The number of bytes that may be written before the free room is checked again; 0 while there is too little.
     unchecked: u64,
-    /// Whether puts are refused for want of room.
+    /// Whether puts are refused for lack of room.
     is_short: bool,
-    /// When the oldest batch that is not synced was written, on the monotonic clock.
+    /// When the oldest unsynced batch was written, on the monotonic clock.
     unsynced_since: Option<u64>,
-    /// A batch that found no room, and the answers that wait for it.
+    /// A batch that found no room, and the answers that depend on it.
     stuck: Option<Stuck>,
-    /// Who waits for a snapshot.
+    /// The callers that wait for a snapshot.
     snapshots: Vec<Reply<dwell_store::Result<Snapshot>>>,
-    /// Commands that wait for a retirement, the oldest first, and since when: puts and revives.
+    /// Commands that wait for a flush, the oldest first, and since when: puts and revives.
     held: VecDeque<(Command, u64)>,
-    /// Commands that wait for leases of their queues to run out, or until no cold message is left that has expired and was
-    /// not come to, the oldest first: a slice of these each turn.
+    /// Commands that wait until expired leases of their queues are handled, or until all expired cold messages are,
+    /// the oldest first: a slice of these each turn.
     behind: VecDeque<Command>,
-    /// Revives and discards that go on, the oldest first: a slice of it each turn.
+    /// Bulk revives and discards under way, the oldest first: one slice each turn.
     sweeps: VecDeque<Command>,
-    /// Since when the first of them has waited for a retirement, if it does.
+    /// The wait of the first of them for a flush, if it waits.
     sweep_waits: Option<SweepWaits>,
-    /// Whether they may be looked at again at once: what they wait for has come, or turns bring it about.
+    /// Whether `held` can be retried at once: its wait is over, or ends by further turns.
     held_go_on: bool,
-    /// The same of the first sweep.
+    /// The same for the first sweep.
     sweep_goes_on: bool,
-    /// Why nothing is accepted any more.
+    /// Why no more commands are accepted.
     failed: Option<Box<str>>,
     is_closed: bool,
     tally: Arc<Tally>,
@@ -133,13 +133,13 @@ struct Stuck {
     reason: Box<str>,
 }
 
-/// Since when the first sweep has waited for a retirement, on the monotonic clock, and for which part of the room.
+/// Since when the first sweep has waited for a flush, on the monotonic clock, and for which part of the room.
 struct SweepWaits {
     since: u64,
     part: Part,
 }
 
-/// How many bytes may be written, how many of them are kept from puts, and how many the journal holds that are to be retired.
+/// The free bytes, how many of them puts must leave, and the bytes of the journal that are to be flushed.
 struct Room {
     room: u64,
     keep: u64,
@@ -147,14 +147,14 @@ struct Room {
 }
 
 impl SweepWaits {
-    /// As it is now; `before` says since when.
+    /// The current wait; `before` has its beginning.
     fn at(before: Option<&SweepWaits>, now: Now) -> SweepWaits {
         let since = before.map_or(now.mono_ms, |before| before.since);
         let is_polite = now.mono_ms < since.saturating_add(POLITE_MS);
         SweepWaits { since, part: if is_polite { Part::Half } else { Part::All } }
     }
 
-    /// When it waits for something else.
+    /// When the wait changes its part or ends.
     fn again_ms(&self) -> u64 {
         self.since.saturating_add(if self.part == Part::Half { POLITE_MS } else { HELD_MS })
     }
@@ -195,12 +195,12 @@ impl Shard {
         }
     }
 
-    /// What fails in the background, and is tried again.
+    /// Background work that fails and is retried.
     pub(crate) fn troubles(&self) -> &Arc<Troubles> {
         self.retirement.troubles()
     }
 
-    /// Whether it was closed: no turn is to be taken any more.
+    /// Whether it was closed: no more turns are to be run.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
@@ -210,14 +210,14 @@ impl Shard {
         self.stuck.is_some()
     }
 
-    /// Whether commands wait for what turns alone bring about: the next one should follow at once.
+    /// Whether commands wait for progress that only turns make: the next one should follow at once.
     pub(crate) fn wants_turns(&self) -> bool {
         let core = self.step.core();
         let waits = self.held_go_on || !self.behind.is_empty() || core.is_behind() || core.is_unserved();
         waits && self.failed.is_none() && self.stuck.is_none()
     }
 
-    /// Whether a revive or a discard has more to do than wait.
+    /// Whether a bulk revive or discard can go on.
     pub(crate) fn is_sweeping(&self) -> bool {
         !self.sweeps.is_empty()
             && self.failed.is_none()
@@ -225,14 +225,14 @@ impl Shard {
             && (self.sweep_waits.is_none() || self.sweep_goes_on)
     }
 
-    /// Commands that wait for a retirement, or for their next slice, and will not be done.
+    /// Removes commands that wait for a flush, or for their next slice, and will not be done.
     pub(crate) fn take_held(&mut self) -> impl Iterator<Item = Command> {
         let held = self.held.drain(..).map(|(command, _)| command);
         let snapshots = self.snapshots.drain(..).map(Command::Snapshot);
         held.chain(self.behind.drain(..)).chain(self.sweeps.drain(..)).chain(snapshots)
     }
 
-    /// The shard is gone: takes that wait end without an answer.
+    /// The shard is gone: waiting takes end without an answer.
     pub(crate) fn let_waiting_go(&mut self) {
         self.step.let_waiting_go();
     }
@@ -261,11 +261,11 @@ impl Shard {
         } else if let Some(expires) =
             self.step.cold().next_expiry().filter(|_| self.step.core().cold_len() > 0)
         {
-            // Where nothing is cold nothing is seen to, and so the files would name what has expired for ever.
+            // Where nothing is cold nothing is to be handled, though the files would list expired entries for ever.
             wake.by_wall(expires.saturating_after(EXPIRY_MS));
         }
         if let Some(end) = self.step.core().next_retention() {
-            // Not for each of many that died one after the other.
+            // Not at once, since many may expire one after the other.
             wake.by_wall(end.saturating_after(EXPIRY_MS));
         }
         if let Some(mono_ms) = self.retirement.next_wake(&self.step) {
@@ -277,8 +277,8 @@ impl Shard {
         wake
     }
 
-    /// Takes commands from the inbox, as many as belong into one batch, and answers them. What is left belongs
-    /// into the next turn, which is due at once.
+    /// Takes commands from the inbox, as many as belong into one batch, and answers them. The rest is for the next
+    /// turn, which is due at once.
     pub(crate) fn turn(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
         if let Some(reason) = &self.failed {
             let error = stopped(reason);
@@ -290,7 +290,7 @@ impl Shard {
         }
         if self.stuck.is_some() && !self.try_stuck(inbox, now) {
             if self.stuck.is_some() && !self.retirement.is_idle() {
-                // The files that it makes needless may be the room that is waited for.
+                // The files that the flush makes obsolete may be the room that is needed.
                 self.go_on_retiring(inbox, now);
             }
             return;
@@ -304,14 +304,15 @@ impl Shard {
         self.look_after_held(now);
     }
 
-    /// Sees that the next turn comes when what was held back may go on.
+    /// Schedules the next turn for when held commands may go on.
     fn look_after_held(&mut self, now: Now) {
         let waits_for_job = |part| self.retirement.waits_for_job(&self.step, now, part);
         self.held_go_on = !self.held.is_empty() && !waits_for_job(Part::All);
         self.sweep_goes_on = self.sweep_waits.as_ref().is_some_and(|waits| !waits_for_job(waits.part));
     }
 
-    /// Whether a turn would do nothing but what it is asked for: no segment is begun, and no message captured or told of its copy.
+    /// Whether a turn would do nothing but its commands: no segment is begun, and no message is captured or gets a
+    /// new place.
     pub(crate) fn is_at_ease(&self, now: Now) -> bool {
         self.failed.is_none()
             && self.stuck.is_none()
@@ -333,22 +334,22 @@ impl Shard {
             self.retirement.evict(&mut self.step);
             self.count();
         }
-        // The caller's command may be one of them, and nobody takes another turn for it.
+        // The caller's command may be one of the held ones, and no other turn is run for it.
         self.look_after_held(now);
     }
 
-    /// From now on a thread takes the turns.
+    /// From now on a thread runs the turns.
     pub(crate) fn use_thread(&mut self) {
         self.step.core_mut().set_buried_a_call(BURIED_A_CALL);
     }
 
-    /// Goes on with retiring messages, or begins with it if it is time, and lets go of clean ones.
+    /// Continues a flush, or begins one if it is due, and evicts messages that have a copy in a file.
     fn retire(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
         if self.retirement.is_due(&self.step, self.writer.unretired(), self.scarce, now) {
             match self.writer.rotate(&mut self.batch, now.wall, self.scarce.is_none()) {
                 Ok(start) => {
                     let next_number = self.batch.carry.next_number;
-                    // From here on nothing goes that the next checkpoint needs.
+                    // From here on no segment is removed that the next checkpoint needs.
                     self.writer.set_checkpoint(Start { segment: self.retirement.start(), has_files: true });
                     self.retirement.begin(&mut self.step, start, next_number);
                 }
@@ -371,7 +372,7 @@ impl Shard {
         }
     }
 
-    /// Goes on a little with retiring messages. A batch may wait for room meanwhile.
+    /// Continues a flush by one slice. A batch may be waiting for room meanwhile.
     fn go_on_retiring(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
         match self.retirement.step(&mut self.step, now) {
             retire::Stepped::Quiet => {}
@@ -387,7 +388,7 @@ impl Shard {
         self.writer.set_checkpoint(Start { segment, has_files });
     }
 
-    /// Answers those who wait for a snapshot: all that was answered before is in it.
+    /// Answers the callers that wait for a snapshot: everything answered before is in it.
     fn snapshot(&mut self) {
         if let Err(error) = self.sync() {
             return self.fail(&error, Vec::new());
@@ -395,12 +396,12 @@ impl Shard {
         for reply in std::mem::take(&mut self.snapshots) {
             let snapshot =
                 self.pinned().map_err(|error| Error::Unavailable { reason: error.to_string().into() });
-            // Whoever asked may have gone.
+            // The caller may be gone.
             let _ = command::send(reply, snapshot);
         }
     }
 
-    /// Everything that the durable manifest needs, open.
+    /// Opens everything that the durable manifest needs.
     fn pinned(&self) -> std::io::Result<Snapshot> {
         let (cold, mut manifest) = (self.step.cold(), self.retirement.manifest().clone());
         let mut files = Vec::new();
@@ -410,7 +411,7 @@ impl Shard {
             let (path, file, len) = (found.path().to_owned(), Arc::clone(found.handle()), found.size());
             files.push(Pinned { name, path, file, len, is_sealed: true });
         }
-        // Not those that answer: some of the manifest's may have been merged since, and a merged run does not lead to
+        // Not the current runs: some of the manifest's may have been merged since, and a merged run does not lead to
         // copies that the journal settles again when the backup is opened.
         for name in manifest.run_names() {
             let (path, file) = self.retirement.open(name)?;
@@ -463,7 +464,7 @@ impl Shard {
         if puts {
             self.is_short = refuses_puts.is_some();
         } else if self.is_short {
-            // Where nothing is put nobody else notices that there is room again.
+            // Without puts this is the only place that notices free room.
             self.is_short = self.room().is_some_and(|Room { room, keep, .. }| room < keep);
         }
         let mut effects = Vec::new();
@@ -484,8 +485,8 @@ impl Shard {
             };
             closes = matches!(command, Command::Close(_));
             if closes && !(effects.is_empty() && self.behind.is_empty()) {
-                // What nobody is there to receive goes back first: nothing does after it. Nor do calls that wait for leases to
-                // run out.
+                // What was given back without a receiver is handled first: after the close nothing is. The same holds
+                // for calls that wait for leases to expire.
                 closes = false;
                 inbox.push_front(command);
                 break;
@@ -529,8 +530,8 @@ impl Shard {
         self.commit(effects, closes, inbox, now);
     }
 
-    /// Puts commands aside whose messages would not fit into memory before more of it is retired; takes them up again when
-    /// they do. What waits for too long is refused.
+    /// Holds commands whose messages would not fit into memory before the next flush; resumes them when they do. A
+    /// command that waits too long is refused.
     fn hold_back(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
         if self.held.is_empty() && !inbox.iter().any(Command::brings_many) {
             return;
@@ -557,7 +558,7 @@ impl Shard {
         }
     }
 
-    /// Takes the first sweep up again. Its slices wait for what puts wait for, and are refused for what puts are.
+    /// Resumes the first sweep. Its slices wait and are refused under the same conditions as puts.
     fn take_up_sweep(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
         let brings_many = match self.sweeps.front() {
             Some(Command::GoOn(sweep, _)) => sweep.revives(),
@@ -592,7 +593,7 @@ impl Shard {
         }
     }
 
-    /// Writes the batch and lets the answers go.
+    /// Writes the batch and sends the answers.
     fn commit(&mut self, effects: Vec<Effect>, closes: bool, inbox: &mut VecDeque<Command>, now: Now) {
         if !self.batch.is_empty() {
             match self.writer.append(&mut self.batch) {
@@ -649,8 +650,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Tries a batch again that found no room. False if it finds none still; puts are refused meanwhile, and all
-    /// else waits.
+    /// Retries a batch that found no room. Returns false if there still is none; puts are refused meanwhile, and all
+    /// other calls wait.
     fn try_stuck(&mut self, inbox: &mut VecDeque<Command>, now: Now) -> bool {
         let Some(stuck) = self.stuck.take() else { return true };
         let is_due = stuck.again_at_ms <= now.mono_ms || !inbox.is_empty();
@@ -665,7 +666,7 @@ impl Shard {
         if still.closes
             || inbox.iter().chain(&self.behind).any(|command| matches!(command, Command::Close(_)))
         {
-            // There is no telling when there will be room, and whoever closes wants to go.
+            // The wait for room has no bound, and a close should not wait.
             let error = std::io::Error::new(std::io::ErrorKind::StorageFull, &*still.reason);
             self.is_closed = still.closes;
             let effects = self.stuck.take().map(|stuck| stuck.effects).unwrap_or_default();
@@ -690,7 +691,7 @@ impl Shard {
         let LowWater { bytes, and_journal } = self.low_water;
         self.scarce = (and_journal && room < keep + journal).then_some(bytes);
         if room >= keep {
-            // What is written takes room, and is to be retired besides.
+            // What is written takes room now, and again when it is flushed.
             self.unchecked = ((room - keep) / 4).clamp(1, bytes.max(1));
             return None;
         }
@@ -699,7 +700,7 @@ impl Shard {
         Some(Error::DiskFull { reason: reason.into() })
     }
 
-    /// How much room there is. A disk that can not say is not known to be full.
+    /// The free room. A disk that cannot report it is not known to be full.
     fn room(&self) -> Option<Room> {
         let LowWater { bytes, and_journal } = self.low_water;
         let room = self.writer.room().ok()?;
@@ -707,11 +708,11 @@ impl Shard {
             return Some(Room { room, keep: bytes, journal: 0 });
         }
         let journal = self.writer.unretired().bytes;
-        // The next retirement writes as much, and begins with a new segment.
+        // The next flush writes as much, and begins with a new segment.
         Some(Room { room, keep: bytes + journal + self.writer.begun(), journal })
     }
 
-    /// Nothing is known of what the disk holds now: says so to all who wait, and accepts nothing more.
+    /// The content of the disk is unknown now: reports this to all waiting callers, and accepts nothing more.
     fn fail(&mut self, error: &std::io::Error, effects: Vec<Effect>) {
         let reason: Box<str> = format!("the journal could not be written: {error}").into();
         let outcome = Outcome::Failed(reason.clone());
@@ -726,7 +727,7 @@ impl Shard {
     }
 }
 
-/// What is refused while as much waits in memory to be written as may.
+/// The error for puts while too much waits in memory to be written.
 pub(crate) fn overloaded() -> Error {
     let reason = "messages wait in memory to be written to due files, and there is no room for more";
     Error::Overloaded { reason: reason.into() }

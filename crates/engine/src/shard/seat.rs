@@ -1,16 +1,16 @@
-//! Where turns are taken by the shard's thread or, if it comes alone, by a caller: one at a time.
+//! The seat: turns are run one at a time, by the shard's thread or by a caller that comes alone.
 //!
-//! A caller that hands its command to the thread waits for two wake-ups besides its sync: the thread's, and its own. On
-//! two slow cores they cost half as much as the sync itself. So a caller that may be held for that long takes
-//! the turn itself while nobody else wants one.
+//! A caller that sends its command to the thread waits for its sync and for two wake-ups: the thread's, and its own.
+//! On two slow cores they cost half as much as the sync itself. So a caller whose thread may block for that long runs
+//! the turn itself while no other command is waiting.
 //!
 //! # Ground rules
-//! 1. Commands that wait go first, and the thread runs them: while there are any, callers join the queue. So commands
-//!    that come together share a batch and its sync, as if no caller ever took a turn.
-//! 2. Who does not get the seat at once does not wait for it.
-//! 3. The thread takes all turns that could take long: it begins segments and retires messages. For callers that have
-//!    other things to do it takes nearly all of them while callers' turns are slow.
-//! 4. After a caller's turn the thread is woken if it sleeps longer now than it should, or if something is left to do.
+//! 1. Waiting commands come first, and the thread runs them: while there are any, callers join the queue. So commands
+//!    that come together share a batch and its sync, as if no caller ever ran a turn.
+//! 2. A caller that does not get the seat at once does not wait for it.
+//! 3. The thread runs all turns that could take long: it begins segments and flushes messages. For callers with other
+//!    work it runs nearly all turns while callers' turns are slow.
+//! 4. After a caller's turn the thread is woken if its planned sleep is now too long, or if something is left to do.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -24,18 +24,19 @@ use super::inbox::Inbox;
 use super::turns::Turns;
 use crate::sync::{AtomicU64, Mutex};
 
-/// A caller takes a turn when so many commands in a row have found the seat free and no other command waiting.
+/// The number of consecutive commands that have to find the seat free, and no other command waiting, before a caller
+/// runs a turn.
 const ALONE: u64 = if cfg!(shuttle) { 2 } else { 32 };
 
-/// For how long a caller takes turns, in microseconds.
+/// The maximum usual duration of a turn that a caller runs.
 ///
-/// Where a turn takes long, two wake-ups are little beside it; what one thread leaves in its processor's cache for another to
-/// read may not be.
+/// Where a turn takes long, two wake-ups cost little in comparison; reading what another core has in its cache may
+/// cost more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// It does nothing else while it waits.
+    /// Unlimited: the caller does nothing else while it waits.
     Waits,
-    /// It has other things to do, and leaves turns to the thread that usually take longer than a millisecond.
+    /// The caller has other work, and leaves turns that usually take longer than a millisecond to the thread.
     IsBusy,
 }
 
@@ -43,27 +44,27 @@ impl Patience {
     fn most_us(self) -> u64 {
         match self {
             Patience::Waits => u64::MAX,
-            // What a model checker's threads do does not depend on how fast the machine is.
+            // A model checker's schedule must not depend on the speed of the machine.
             Patience::IsBusy if cfg!(shuttle) => u64::MAX,
             Patience::IsBusy => 1_000,
         }
     }
 }
 
-/// The one place where a shard's turns are taken.
+/// The seat of a shard; see the [module](self).
 pub(crate) struct Seat {
     seated: Mutex<Seated>,
     inbox: Arc<Inbox>,
-    /// How many commands in a row have come alone.
+    /// The number of consecutive commands that came alone.
     alone: AtomicU64,
 }
 
 struct Seated {
-    /// Nothing once the engine is closed.
+    /// `None` once the engine is closed.
     turns: Option<Turns>,
     /// Until when the thread sleeps.
     planned: Wake,
-    /// How long a caller's turn takes: of what is known, the last one counts for an eighth.
+    /// The usual duration of a caller's turn: a moving average in which the last one has a weight of an eighth.
     usual_us: u64,
 }
 
@@ -73,16 +74,17 @@ impl Seat {
         Seat { seated, inbox, alone: AtomicU64::new(0) }
     }
 
-    /// Runs a command in a turn of the caller's, or hands it to the thread. It may have been answered when this returns.
+    /// Runs a command in a turn of the caller, or sends it to the thread. It may have been answered when this
+    /// returns.
     pub(crate) fn send(&self, command: Command, patience: Patience) {
         if let Err(command) = self.take_turn(command, patience) {
             self.inbox.send(command);
         }
     }
 
-    /// Takes a turn for `command`; gives it back if the thread is to run it.
+    /// Runs a turn for `command`; returns it if the thread has to run it.
     fn take_turn(&self, command: Command, patience: Patience) -> Result<(), Command> {
-        // Should the turn panic, the thread finds the seat poisoned, and says so to all who wait.
+        // If the turn panics, the thread finds the seat poisoned, and reports it to all waiting callers.
         let _alarm = Alarm(self.inbox.notifier());
         let Ok(mut seated) = self.seated.try_lock() else {
             self.alone.store(0, Ordering::Relaxed);
@@ -100,7 +102,7 @@ impl Seat {
         turns.take_for(command)?;
         *usual_us = (*usual_us * 7 + watch.elapsed_us()) / 8;
         if *usual_us > patience.most_us() {
-            // After so many it is tried again, once if nothing has changed.
+            // It is tried again after [`ALONE`] commands, and only once if turns are still slow.
             self.alone.store(0, Ordering::Relaxed);
             *usual_us = patience.most_us();
         }
@@ -112,7 +114,7 @@ impl Seat {
         Ok(())
     }
 
-    /// The thread: takes turns until the engine is closed; sleeps whenever there is nothing to do.
+    /// The body of the thread: runs turns until the engine is closed; sleeps whenever there is nothing to do.
     pub(crate) fn run(self: Arc<Self>, mut sleeper: Box<dyn Sleeper>, tally: &Tally) {
         let leaving = Leaving(self);
         while let Some(wake) = leaving.0.take_turns() {
@@ -121,7 +123,7 @@ impl Seat {
         }
     }
 
-    /// Takes all turns that are due; says until when there is nothing to do, and nothing once the engine is closed.
+    /// Runs all turns that are due; returns until when there is nothing to do, and `None` once the engine is closed.
     fn take_turns(&self) -> Option<Wake> {
         let mut seated = self.seated.lock().ok()?;
         let turns = seated.turns.as_mut()?;
@@ -133,7 +135,7 @@ impl Seat {
     }
 }
 
-/// The thread, which leaves nobody waiting when it ends, however it does.
+/// Drops the turns when the thread ends, even by a panic, so that no caller keeps waiting.
 struct Leaving(Arc<Seat>);
 
 impl Drop for Leaving {
@@ -154,7 +156,7 @@ impl Drop for Alarm<'_> {
     }
 }
 
-/// Whether either moment of `wake` comes before that of `planned`.
+/// Whether either instant of `wake` comes before that of `planned`.
 fn is_sooner(wake: Wake, planned: Wake) -> bool {
     fn sooner<T: Ord>(this: Option<T>, that: Option<T>) -> bool {
         this.is_some_and(|this| that.is_none_or(|that| this < that))

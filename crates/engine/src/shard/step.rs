@@ -1,6 +1,6 @@
-//! The deterministic part of a shard: a command goes in, records and answers come out.
+//! The deterministic part of a shard: a command comes in, records and answers come out.
 //!
-//! No thread, no file and no clock in here. The same commands at the same times give the same bytes.
+//! It uses no thread, no file and no clock. The same commands at the same times give the same bytes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,36 +19,37 @@ use crate::executor::Executor;
 use crate::journal::batch::Batch;
 use crate::journal::segment::Place;
 
-/// Bodies of one put command that go into one batch, in bytes; what is over waits for the next batch.
+/// The maximum size of the bodies of one put command in one batch, in bytes; the rest waits for the next batch.
 const MOST_PUT_BYTES: usize = 16 * 1024 * 1024;
 
-/// A shard's messages, and the takes that wait for them.
+/// A shard's messages, and the waiting takes.
 pub(crate) struct Step {
     core: Core<Place>,
     cold: ColdSet,
-    /// Who reads bodies before they are asked for, if anybody does.
+    /// The prefetch of bodies, if there is one.
     ahead: Option<Ahead>,
     waiting: HashMap<WaiterId, Reply<Result<Handed>>>,
-    /// Queues of takes that are to wait, and for which this batch was too early: later takes on these stay behind them.
+    /// Queues of takes that are to wait, but whose expired leases this batch could not handle: later takes on these
+    /// stay behind them.
     late: HashSet<QueueName>,
-    /// Whether a peek of this batch has read files for dead messages, and goes on in the next: one does at a time, so that
-    /// what it has found so far is not displaced by others.
+    /// Whether a peek in this batch has read files for dead messages, and goes on in the next: one at a time, so that
+    /// others do not displace what it has read so far.
     peeks: bool,
-    /// Whether a revive or a discard has begun in this batch that reads files: one does at a time, however many come.
+    /// Whether a bulk revive or discard that reads files has begun in this batch: one at a time.
     sweeps: bool,
 }
 
-/// What came of a command, its records apart.
+/// The result of a command, apart from its records.
 pub(crate) enum Stepped {
     Answered(Effect),
     /// It waits, or needs no answer.
     Quiet,
-    /// The rest of it belongs into the next batch, if this one gets to where it should be.
+    /// The rest of it belongs into the next batch, if this one succeeds.
     Unfinished(Effect),
     /// The rest of it belongs into other batches, and other commands may come first.
     GoesOn(Command),
-    /// It is to be run when more leases have run out of a queue that it names, or messages that it came to have expired: a slice
-    /// of them has. Or when no cold message is left that has expired and was not come to; or when the batch is over, if it reads
+    /// It is to be run again after a slice of other work: more expired leases of a queue that it names, or more
+    /// expired messages that it met. Or when all expired cold messages are handled; or in the next batch, if it reads
     /// files a piece at a time.
     Behind(Command),
     /// Nothing comes after this.
@@ -68,18 +69,18 @@ impl Step {
         }
     }
 
-    /// From now on it is read ahead of takes: bodies, and messages in files.
+    /// Enables the prefetch for takes: of bodies, and of messages in files.
     pub(crate) fn read_ahead(&mut self, executor: &Arc<Executor>) {
         self.cold.use_executor(Arc::clone(executor));
         self.ahead = Some(Ahead::new(Arc::clone(executor)));
     }
 
-    /// Messages in memory, and those that are not.
+    /// The messages in memory, and the cold ones.
     pub(crate) fn both(&mut self) -> (&mut Core<Place>, &mut ColdSet) {
         (&mut self.core, &mut self.cold)
     }
 
-    /// Messages that are not in memory.
+    /// The messages that are not in memory.
     pub(crate) fn cold(&self) -> &ColdSet {
         &self.cold
     }
@@ -90,7 +91,8 @@ impl Step {
         self.core.opened(now, &mut Told { batch, cold: &mut self.cold });
     }
 
-    /// Frees leases that were bound to the process before, as many as belong into one batch; true if there are more.
+    /// Frees leases that were bound to the previous process, as many as belong into one batch; true if there are
+    /// more.
     pub(crate) fn free_some(&mut self, now: Now, batch: &mut Batch) -> bool {
         self.core.free_some(now, &mut Told { batch, cold: &mut self.cold })
     }
@@ -108,7 +110,7 @@ impl Step {
         &mut self.core
     }
 
-    /// A batch begins. In it no cold message that is due becomes resident if memory `is_full`, and none that has expired if it
+    /// A batch begins. During it no due cold message becomes resident if memory `is_full`, and no expired one if it
     /// `is_tight`.
     pub(crate) fn begin_batch(&mut self, is_full: bool, is_tight: bool) {
         (self.peeks, self.sweeps) = (false, false);
@@ -117,7 +119,8 @@ impl Step {
         self.cold.set_tight(is_tight);
     }
 
-    /// Whether a command has to wait until more leases have run out of the queues that it names. Lets some of them.
+    /// Whether a command has to wait until more expired leases of the queues that it names are handled. Handles some
+    /// of them.
     fn is_behind(&mut self, command: &Command, now: Now, batch: &mut Batch) -> bool {
         if let Command::Take { take, .. } = command
             && take.queues.iter().any(|queue| self.late.contains(queue))
@@ -129,14 +132,14 @@ impl Step {
         command.names_any(|queue| core.has_lapsed(queue, now) && core.lapse_some(queue, now, log))
     }
 
-    /// Sees to some of the cold messages that have expired.
+    /// Handles some of the expired cold messages.
     pub(crate) fn catch_up(&mut self, now: Now, batch: &mut Batch) {
         self.core.catch_up(now, &mut Told { batch, cold: &mut self.cold });
     }
 
-    /// Whether a command goes by all that is pending or dead in a queue of which some may have expired that was not come to:
-    /// it would have to do at once what is to be done in slices. What has expired in other queues holds it up only where it changes
-    /// what becomes of messages that expire.
+    /// Whether a command depends on all pending or dead messages of a queue that may have unhandled expired ones: it
+    /// would have to do at once what is to be done in slices. Expired messages of other queues delay it only where it
+    /// changes what becomes of messages that expire.
     fn is_too_early(&mut self, command: &Command, now: Now, batch: &mut Batch) -> bool {
         let (core, log) = (&self.core, &mut Told { batch, cold: &mut self.cold });
         match command {
@@ -146,17 +149,17 @@ impl Step {
             | Command::Revive(queue, Selection::All | Selection::Oldest(_), ..)
             | Command::Discard(queue, Selection::All | Selection::Oldest(_), _)
             | Command::Purge(queue, _) => core.is_behind_in(queue, now, log),
-            // Only if it is refused otherwise.
+            // Only if it would be refused otherwise.
             Command::Put { puts, .. } => {
                 puts.iter().any(|put| core.is_full_behind(&put.queue, puts.len(), now, log))
             }
-            // All files are ripened by it.
+            // The change applies to the expired messages of all files.
             Command::Configure(_, changes, _) => changes.iter().any(is_of_expiry),
             _ => false,
         }
     }
 
-    /// Whether a command begins to go through the dead messages of a queue of which some are in files.
+    /// Whether a command begins a sweep over the dead messages of a queue of which some are in files.
     fn begins_to_sweep(&self, command: &Command) -> bool {
         match command {
             Command::Revive(queue, Selection::All | Selection::Oldest(_), ..)
@@ -165,7 +168,7 @@ impl Step {
         }
     }
 
-    /// Gives leases back that nobody holds. Those of queues of which more have to run out first keep no others.
+    /// Gives back leases without a holder. Those of queues with too many expired leases wait; the others do not.
     fn give_back(&mut self, receipts: Vec<Receipt>, now: Now, batch: &mut Batch) -> Stepped {
         let core = &mut self.core;
         let log = &mut Told { batch, cold: &mut self.cold };
@@ -183,7 +186,7 @@ impl Step {
         if late.is_empty() { Stepped::Quiet } else { Stepped::Behind(Command::GiveBack(late)) }
     }
 
-    /// Runs one command. `refuses_puts` says why, if there is no room for more messages.
+    /// Runs one command. `refuses_puts` is the reason if there is no room for more messages.
     pub(crate) fn step(
         &mut self,
         command: Command,
@@ -217,7 +220,8 @@ impl Step {
             Command::Put { puts, answered, reply } => {
                 return put(core, puts, answered, reply, now, batch);
             }
-            // It was told to be forgotten while it waited for leases to run out, and nobody was found: it must not wait now.
+            // Its caller dropped it while it waited for leases to expire, and the command to forget it did not find
+            // it: it must not wait now.
             Command::Take { reply, .. } if reply.is_canceled() => return Stepped::Quiet,
             Command::Take { id, take, reply } => {
                 let taken = core.take(&take, now, batch);
@@ -254,7 +258,7 @@ impl Step {
             Command::Unread(unread) => {
                 let retry = |error| Action::Retry { after_ms: None, error: Some(error), priority: None };
                 let settle = |(receipt, error)| Settle { receipt, action: retry(error) };
-                // A lease that is over by now has been seen to already.
+                // A lease that has expired by now was handled already.
                 drop(core.settle(unread.into_iter().map(settle).collect(), now, batch));
                 return Stepped::Quiet;
             }
@@ -279,7 +283,7 @@ impl Step {
             Command::Get { queue, targets, dead, reply } => {
                 return got(core.begin_get(&queue, targets, dead, now, batch), reply);
             }
-            // It would read files for nobody.
+            // The caller is gone: it would read files for nothing.
             Command::GetOn(_, reply) if reply.is_canceled() => return Stepped::Quiet,
             Command::GetOn(get, reply) => return got(core.go_on_getting(get, now, batch), reply),
             Command::Locate(numbers, reply) => Effect::look(reply, core.locate(numbers, now, batch)),
@@ -290,7 +294,7 @@ impl Step {
                 }
                 Effect::look(reply, page)
             }
-            // It would read files for nobody, and others would wait for that.
+            // The caller is gone: it would read files for nothing, and others would wait for that.
             Command::Peek(_, _, reply) | Command::PeekOn(_, reply) if reply.is_canceled() => {
                 return Stepped::Quiet;
             }
@@ -355,19 +359,19 @@ impl Step {
         })
     }
 
-    /// Answers takes that waited and have messages now, or whose time is over.
+    /// Answers waiting takes that have messages now, or whose time is over.
     pub(crate) fn serve(&mut self, now: Now, batch: &mut Batch) -> Vec<Effect> {
         let answers = self.core.serve(now, &mut Told { batch, cold: &mut self.cold });
         self.effects(answers)
     }
 
-    /// Answers all takes that wait with nothing.
+    /// Answers all waiting takes with nothing.
     pub(crate) fn dismiss(&mut self) -> Vec<Effect> {
         let answers = self.core.dismiss_all();
         self.effects(answers)
     }
 
-    /// Lets go of all takes that wait. It may be done while a panic unwinds, which a waker must not add one to.
+    /// Drops all waiting takes. It may run while a panic unwinds, and a waker must not add another.
     pub(crate) fn let_waiting_go(&mut self) {
         for (_, reply) in self.waiting.drain() {
             contained(|| drop(reply));
@@ -386,7 +390,7 @@ impl Step {
     }
 }
 
-/// Whether a change may be one of what becomes of messages that expire.
+/// Whether a change may affect what becomes of messages that expire.
 fn is_of_expiry(change: &SettingChange) -> bool {
     let name = match change {
         SettingChange::Set(setting) => setting.name(),
@@ -395,7 +399,7 @@ fn is_of_expiry(change: &SettingChange) -> bool {
     name == SettingName::OnExpiry
 }
 
-/// Puts as many messages as one batch should have bodies.
+/// Puts as many messages as the bodies of one batch allow.
 fn put(
     core: &mut Core<Place>,
     mut puts: Vec<Put>,
@@ -411,7 +415,7 @@ fn put(
         has_room
     });
     let fits = fits.count();
-    // A call with too many items is refused whole, by the core; and so it has to stay whole.
+    // A call with too many items is refused as a whole, by the core; so it must not be split.
     let is_whole = fits == puts.len() || core.limits().check_batch(puts.len()).is_err();
     if !batch.batch.reaches(puts[..fits].iter().map(bytes_of).sum()) {
         let reason = "the journal can begin no new segment, and this one has no room for more messages";
@@ -428,7 +432,7 @@ fn put(
     Stepped::Unfinished(Effect::Rest { puts: rest, answered, before, reply })
 }
 
-/// How many bytes a put takes in the journal at the most, with what becomes of a message whose key it has.
+/// The maximum size of a put in the journal in bytes, including the change of a message that has its key.
 fn bytes_of(put: &Put) -> usize {
     let texts = put.queue.as_str().len() + put.key.as_ref().map_or(0, |key| key.as_str().len());
     let headers: usize = put.headers.iter().map(|(name, value)| name.len() + value.len() + 20).sum();
@@ -436,7 +440,7 @@ fn bytes_of(put: &Put) -> usize {
     put.body.len() + 2 * texts + headers + token + Limits::MAX_ERROR_TEXT_LEN + 1024
 }
 
-/// A revive or a discard is over, or goes on.
+/// The answer to a bulk revive or discard, or its next slice.
 fn swept(sweeping: Result<Sweeping>, reply: Reply<Result<Swept>>) -> Stepped {
     match sweeping {
         Ok(Sweeping::Unfinished(sweep)) => Stepped::GoesOn(Command::GoOn(sweep, reply)),
@@ -445,7 +449,7 @@ fn swept(sweeping: Result<Sweeping>, reply: Reply<Result<Swept>>) -> Stepped {
     }
 }
 
-/// A get is over, or looks at more in the next batch.
+/// The answer to a get, or its rest for the next batch.
 fn got(getting: Getting<Place>, reply: Reply<Vec<Result<Message<Place>>>>) -> Stepped {
     match getting {
         Getting::Unfinished(get) => Stepped::Behind(Command::GetOn(get, reply)),
@@ -453,7 +457,7 @@ fn got(getting: Getting<Place>, reply: Reply<Vec<Result<Message<Place>>>>) -> St
     }
 }
 
-/// A peek is over, or reads more in the next batch.
+/// The answer to a peek, or its rest for the next batch.
 fn peeked(
     peeking: Result<Peeking<Place>>,
     reply: Reply<Result<Option<Message<Place>>>>,
@@ -470,7 +474,7 @@ fn peeked(
     Stepped::Answered(Effect::look(reply, found))
 }
 
-/// Where the core's records go, and where its cold messages come from.
+/// The log of the core, and the source of its cold messages.
 struct Told<'a> {
     batch: &'a mut Batch,
     cold: &'a mut ColdSet,

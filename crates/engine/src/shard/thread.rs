@@ -1,4 +1,4 @@
-//! Who takes a shard's turns: a thread of its own, or whoever drives a simulation.
+//! Running a shard's turns: by its own thread, or by the driver of a simulation.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::disk::DiskLock;
 use crate::executor::{Class, Executor};
 use crate::sync::{Builder, JoinHandle};
 
-/// Takes a shard's turns, and runs its work in the background. In production threads do ([`crate::Engine::open`]); a
-/// simulation that wants to decide what happens when does it itself ([`crate::Engine::open_driven`]).
+/// Runs a shard's turns, and its background work. In production threads do ([`crate::Engine::open`]); a simulation
+/// that decides the order of events does it itself ([`crate::Engine::open_driven`]).
 pub struct Driver {
     turns: Turns,
     sleeper: Box<dyn Sleeper>,
@@ -36,8 +36,8 @@ impl Driver {
         (Driver { turns, sleeper, inbox: Arc::clone(&inbox), tally }, inbox)
     }
 
-    /// Takes turns until nothing is left to do now, and then lets each task in the background do a slice. A revive or a
-    /// discard of many takes as many calls of this as it has slices: see
+    /// Runs turns until nothing is left to do now, and then one slice of each background task. A bulk revive or
+    /// discard takes as many calls of this as it has slices: see
     /// [`Options::swept_a_call`](crate::Options::swept_a_call). False once the engine is closed.
     pub fn turn(&mut self) -> bool {
         let is_open = self.turn_alone();
@@ -47,23 +47,23 @@ impl Driver {
         is_open
     }
 
-    /// The same without the tasks in the background: these go on by [`Driver::step`].
+    /// The same without the background tasks: these are run by [`Driver::step`].
     pub fn turn_alone(&mut self) -> bool {
         self.turns.take()
     }
 
-    /// The tasks in the background that have something left to do: flush, merges, prefetch, deletion of files.
+    /// The background tasks that have something left to do: flush, merges, prefetch, deletion of files.
     pub fn pending(&self) -> Vec<Class> {
         self.turns.executor().pending()
     }
 
-    /// Lets the `nth` of the tasks that are [pending](Driver::pending) do a slice; false if there are not so many.
+    /// Runs a slice of the [pending](Driver::pending) task of index `nth`; false if there are fewer.
     pub fn step(&self, nth: usize) -> bool {
         self.turns.executor().step(nth)
     }
 
-    /// When the next turn is due if no command comes; now, while a task in the background has something left to do. At rest
-    /// that is later than now: whoever drives the engine may let time pass until then.
+    /// When the next turn is due if no command comes; now, while a background task has something left to do. At rest
+    /// it is later than now: the driver may let time pass until then.
     pub fn next_wake(&self) -> Wake {
         let mut wake = self.turns.next_wake();
         if !self.pending().is_empty() {
@@ -72,7 +72,7 @@ impl Driver {
         wake
     }
 
-    /// Lets a thread take the turns, and callers at the seat.
+    /// Starts a thread that runs the turns, and a seat for callers.
     pub(crate) fn spawn(self) -> std::io::Result<(JoinHandle<()>, Arc<Seat>)> {
         let Driver { mut turns, sleeper, inbox, tally } = self;
         turns.use_thread();

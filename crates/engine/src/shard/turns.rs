@@ -1,4 +1,4 @@
-//! A shard with all that its turns need, whoever takes them.
+//! A shard with everything that its turns need, on any thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,17 +13,18 @@ use super::inbox::Inbox;
 use crate::disk::DiskLock;
 use crate::executor::Executor;
 
-/// A shard between two turns, its clock and its commands. It is gone when this is dropped, and refuses all that is
-/// left and will come; also when a turn has panicked: nobody may wait for a shard that is gone.
+/// A shard between two turns, its clock and its commands. Dropping it ends the shard, and refuses all commands that
+/// are left and all later ones, also when a turn has panicked: no caller may wait for a shard that is gone.
 pub(crate) struct Turns {
     shard: Shard,
     clock: Arc<dyn Clock>,
     inbox: Arc<Inbox>,
-    /// Commands that were taken from the inbox and not from here.
+    /// Commands that were taken from the inbox and not run yet.
     mine: VecDeque<Command>,
-    /// Whether a thread takes the turns. Otherwise whoever does may want to send something between two slices of a sweep.
+    /// Whether a thread runs the turns. Otherwise the driver may want to send something between two slices of a
+    /// sweep.
     has_thread: bool,
-    /// Who does work in the background.
+    /// Runs background work.
     executor: Arc<Executor>,
     _lock: Box<dyn DiskLock>,
 }
@@ -39,13 +40,14 @@ impl Turns {
         Turns { shard, clock, inbox, mine: VecDeque::new(), has_thread: false, executor, _lock: lock }
     }
 
-    /// From now on a thread takes the turns, and does work in the background between them if nobody else does.
+    /// From now on a thread runs the turns, and background work between them if no other thread does.
     pub(crate) fn use_thread(&mut self) {
         self.has_thread = true;
         self.shard.use_thread();
     }
 
-    /// Takes turns until nothing is left to do now, but for sweeps where there is no thread. False once the engine is closed.
+    /// Runs turns until nothing is left to do now, except for sweeps where there is no thread. False once the engine
+    /// is closed.
     pub(crate) fn take(&mut self) -> bool {
         loop {
             self.inbox.take_into(&mut self.mine);
@@ -62,8 +64,8 @@ impl Turns {
         }
     }
 
-    /// Lets each task in the background do a slice, if no other thread does: a model checker would see none. Says whether
-    /// something is left.
+    /// Runs a slice of each background task, if no other thread does: a model checker would not see one. Returns
+    /// whether something is left.
     fn does_background_work(&self) -> bool {
         if self.executor.has_threads() {
             return false;
@@ -76,8 +78,8 @@ impl Turns {
         &self.executor
     }
 
-    /// Takes one turn for `command` alone, if nothing else waits and nothing else is to be done that could take long.
-    /// Otherwise the command comes back.
+    /// Runs one turn for `command` alone, if no other command waits and no work is due that could take long.
+    /// Otherwise returns the command.
     pub(crate) fn take_for(&mut self, command: Command) -> Result<(), Command> {
         let now = self.clock.now();
         if !self.is_idle() || !self.shard.is_at_ease(now) {
@@ -88,7 +90,7 @@ impl Turns {
         Ok(())
     }
 
-    /// Whether no command waits.
+    /// Whether no command is waiting.
     pub(crate) fn is_idle(&self) -> bool {
         self.mine.is_empty() && self.inbox.is_empty()
     }
@@ -110,7 +112,7 @@ impl Drop for Turns {
     fn drop(&mut self) {
         self.refuse_all();
         self.shard.let_waiting_go();
-        // Nothing is written, and all is removed that is to go, before the directory is let go.
+        // Before the directory is released, all writes have ended and all obsolete files are removed.
         self.executor.close();
     }
 }

@@ -1,4 +1,4 @@
-//! What a program may ask of a disk, asked of the one in memory.
+//! The [`Disk`] calls of the disk in memory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -240,7 +240,7 @@ impl DiskFile for MemoryFile {
         if len > old && !state.sets_nothing_aside {
             let granted = state.grant(old, len);
             if granted < len {
-                // As ext4 does: what there is stays set aside.
+                // As ext4 does: the room that there was stays reserved.
                 state.change_file(self.file, FileChange::Size(granted));
                 return Err(io::ErrorKind::StorageFull.into());
             }

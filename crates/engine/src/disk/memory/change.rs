@@ -1,4 +1,4 @@
-//! Changes that were not synced, and what a power failure makes of them.
+//! Unsynced changes, and the effect of a power failure on them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,18 +6,18 @@ use std::path::PathBuf;
 /// The unit in which writes are torn, in bytes.
 pub(super) const SECTOR: u64 = 512;
 
-/// A file as the program sees it, and as the medium has it.
+/// A file as the program sees it, and as it is on the medium.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     pub(super) seen: Vec<u8>,
     pub(super) durable: Vec<u8>,
-    /// What leads from `durable` to `seen`.
+    /// The operations that lead from `durable` to `seen`.
     pub(super) ops: Vec<FileOp>,
 }
 
 #[derive(Debug)]
 pub(super) struct FileOp {
-    /// The change it was, for an order over all files.
+    /// The index of the change, which orders changes of all files.
     pub(super) at: u64,
     pub(super) what: FileChange,
 }
@@ -91,7 +91,7 @@ impl FileChange {
         }
     }
 
-    /// The first so many bytes of it.
+    /// A random part of it, from its beginning on.
     pub(super) fn apply_start(&self, bytes: &mut Vec<u8>, chance: &mut Chance) {
         if let FileChange::Write { offset, bytes: part } = self {
             let kept = chance.below(part.len() as u64 + 1) as usize;

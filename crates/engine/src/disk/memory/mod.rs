@@ -1,8 +1,8 @@
-//! A disk in memory that fails as real ones do: it forgets what was not synced, tears it, runs full, breaks.
+//! A disk in memory that fails as real ones do: it loses or tears unsynced data, runs full, breaks.
 //!
-//! Each file and each directory exists twice: as the program sees it, and as it would be found after a
-//! power failure. A sync copies the first to the second; [`MemoryDisk::power_on`] goes back to the second,
-//! with as much of the difference as its [`Crash`] lets through.
+//! Each file and each directory exists twice: as the program sees it, and as it would be after a power failure. A
+//! sync copies the first to the second; [`MemoryDisk::power_on`] goes back to the second, with the part of the
+//! difference that its [`Crash`] keeps.
 
 mod calls;
 mod change;
@@ -17,20 +17,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::change::{Chance, Content, FileChange, FileOp, NameOp, SECTOR};
 
-/// What a power failure leaves of the writes and names that were not synced.
+/// Which unsynced writes and names survive a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// None of them: the longest a disk may wait.
+    /// None of them.
     Drop,
-    /// All of them, and still not synced: the process died, the machine did not.
+    /// All of them, still unsynced: the process died, the machine did not.
     Keep,
     /// Those up to a random moment, the last one in part.
     Prefix(u64),
-    /// A random choice of sectors and names, in no order.
+    /// A random choice of sectors and names, in any order.
     Holes(u64),
 }
 
-/// Which calls a [`Fault`] is about.
+/// The calls that a [`Fault`] affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
     /// Writes to files.
@@ -39,13 +39,13 @@ pub enum Calls {
     Syncs,
     /// Syncs of files alone.
     FileSyncs,
-    /// Reads from files, and whatever else only looks: opening, listing, locking.
+    /// Reads from files, and other calls without changes: opening, listing, locking.
     Reads,
-    /// Everything that changes something: writes, syncs, making, moving, removing, resizing.
+    /// All changes: writes, syncs, creating, moving, removing, resizing.
     Changes,
-    /// Opening and making files, and opening directories to sync them: what takes a descriptor.
+    /// Opening and creating files, and opening directories to sync them: calls that need a descriptor.
     Opens,
-    /// Making files: what takes an inode.
+    /// Creating files: calls that need an inode.
     Creates,
     /// Removing files.
     Removes,
@@ -53,7 +53,7 @@ pub enum Calls {
     DirSyncs,
 }
 
-/// What a call does, as far as faults tell calls apart.
+/// The kind of a call, as far as faults distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Look,
@@ -93,28 +93,28 @@ impl Kind {
     }
 }
 
-/// A failure to come.
+/// A failure to inject.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
-    /// Which calls are counted and fail.
+    /// The calls that are counted and fail.
     pub calls: Calls,
-    /// How many of them succeed first.
+    /// The number of calls that succeed first.
     pub after: u64,
-    /// How many fail then; [`u64::MAX`] for all.
+    /// The number of calls that fail then; [`u64::MAX`] for all.
     pub times: u64,
-    /// What they fail with, such as EIO (`ErrorKind::Other`) or `StorageFull`.
+    /// The error, such as EIO (`ErrorKind::Other`) or `StorageFull`.
     pub error: io::ErrorKind,
 }
 
-/// How a call fails that a [`Fault`] concerns.
+/// How a call that a [`Fault`] affects fails.
 #[derive(Clone, Copy, Debug)]
 enum Failure {
-    /// With the kind of error that the fault names.
+    /// With the error kind of the fault.
     Plain,
     /// With an error of the operating system.
     Os(i32),
-    /// A sync that fails and leaves its pages readable and clean: the next sync succeeds, and writes none of them. Of
-    /// the sectors a random choice reached the medium, or none.
+    /// A sync that fails and leaves its pages readable and clean: the next sync succeeds, and writes none of them. A
+    /// random choice of the sectors reached the medium, or none.
     Loses(Option<u64>),
 }
 
@@ -130,16 +130,16 @@ impl From<Met> for io::Error {
     }
 }
 
-/// What is wrong with some bytes of a file, until they are written anew.
+/// What is wrong with some bytes of a file, until they are rewritten.
 #[derive(Clone, Copy, Debug)]
 enum Flaw {
-    /// This bit of the byte reads as what it is not.
+    /// This bit of the byte is inverted when read.
     Flipped(u8),
-    /// Whatever reads so many bytes from there on, or one of them, fails.
+    /// Any read of this range of bytes fails.
     Unreadable(u64),
 }
 
-/// A disk in memory. Clones are the same disk.
+/// A disk in memory. Clones share the same disk.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk {
     state: Arc<Mutex<State>>,
@@ -154,25 +154,25 @@ struct State {
     files: BTreeMap<u64, Content>,
     next_file: u64,
     locks: BTreeSet<PathBuf>,
-    /// Counts the lives of the machine: what was opened in an earlier one is of no use any more.
+    /// The number of restarts: handles from an earlier life are invalid.
     life: u64,
-    /// Changes asked for in this life.
+    /// The number of changes requested in this life.
     changes: u64,
-    /// Changes asked for in all lives: the order in which they came.
+    /// The number of changes requested in all lives: their order.
     order: u64,
-    /// The change that the power fails at.
+    /// The change at which the power fails.
     power_off_at: Option<u64>,
     is_off: bool,
     capacity: Option<u64>,
     faults: Vec<(Fault, Failure)>,
-    /// Places that can not be read as they were written: file, byte, and what is wrong there.
+    /// Damaged bytes: file, offset, and what is wrong there.
     rot: Vec<(u64, u64, Flaw)>,
     syncs_lie: bool,
-    /// Whether it sets no room aside.
+    /// Whether preallocation is unsupported.
     sets_nothing_aside: bool,
 }
 
-/// Input/output error: what a medium answers that can not be read.
+/// Input/output error: the error of a medium that cannot be read.
 const EIO: i32 = 5;
 /// Too many open files.
 const EMFILE: i32 = 24;
@@ -182,14 +182,14 @@ fn broken(message: &str) -> io::Error {
 }
 
 impl State {
-    /// Every call passes here; a change is counted, and may be the one that the power fails at.
+    /// Every call passes through here; a change is counted, and may be the one at which the power fails.
     ///
-    /// `Ok(true)` means: it fails, but leaves its trace among what was not synced.
+    /// `Ok(true)` means that the call fails, but leaves its change among the unsynced ones.
     fn enter(&mut self, life: u64, kind: Kind) -> io::Result<bool> {
         Ok(self.meet(life, kind)?)
     }
 
-    /// The same, for who has to know how it fails.
+    /// The same, with the way in which it fails.
     fn meet(&mut self, life: u64, kind: Kind) -> Result<bool, Met> {
         if self.is_off || life != self.life {
             return Err(Met { error: broken("the power is off"), failure: Failure::Plain });
@@ -248,7 +248,7 @@ impl State {
         self.name_ops.push(op);
     }
 
-    /// What was read at `offset` of a file, with its rot.
+    /// Applies damage to the bytes that were read at `offset` of a file.
     fn spoil(&self, file: u64, read: &mut [u8], offset: u64) -> io::Result<()> {
         for (_, at, flaw) in self.rot.iter().filter(|(other, ..)| *other == file) {
             match flaw {
@@ -271,7 +271,7 @@ impl State {
         self.names.values().map(|file| self.files[file].seen.len() as u64).sum()
     }
 
-    /// How far a file of `old` bytes may grow towards `new`.
+    /// The size up to which a file of `old` bytes may grow towards `new`.
     fn grant(&self, old: u64, new: u64) -> u64 {
         match self.capacity {
             Some(capacity) if new > old => new.min(old + capacity.saturating_sub(self.used())),
@@ -279,7 +279,7 @@ impl State {
         }
     }
 
-    /// A byte that is not zero, by chance, of the files whose names `concerns`: its path, its file, and where it is.
+    /// A random byte that is not zero, of the files whose names `concerns`: its path, its file, and its offset.
     fn find_byte(&self, chance: &mut Chance, concerns: impl Fn(&str) -> bool) -> Option<(PathBuf, u64, u64)> {
         let is_one = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(&concerns);
         let files: Vec<(&PathBuf, u64)> =
@@ -287,7 +287,7 @@ impl State {
         let (path, file) = files.get(chance.below(files.len() as u64) as usize).copied()?;
         let bytes = &self.files[&file].seen;
         let from = chance.below(bytes.len() as u64) as usize;
-        // Most of what was set aside and not written yet is read by nobody.
+        // Most preallocated room that was not written yet is never read.
         let at = (from..bytes.len()).chain(0..from).find(|at| bytes[*at] != 0)? as u64;
         Some((path.clone(), file, at))
     }
@@ -301,36 +301,37 @@ impl State {
 }
 
 impl MemoryDisk {
-    /// An empty disk without bound.
+    /// An empty disk of unlimited size.
     pub fn new() -> MemoryDisk {
         MemoryDisk::default()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A test that failed while it held the lock should fail by its own message.
+        // A test that failed while it held the lock should fail with its own message.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a failure to come.
+    /// Adds a failure to inject.
     pub fn fail(&self, fault: Fault) {
         self.state().faults.push((fault, Failure::Plain));
     }
 
-    /// After so many syncs of files, lets so many fail as they do on Linux: what they should have written stays readable
-    /// and counts as written, so that the next sync succeeds without it. A random choice of its sectors has reached the
-    /// medium, or none has.
+    /// After `after` syncs of files, lets `times` syncs fail as they do on Linux: what they should have written stays
+    /// readable and counts as written, so that the next sync succeeds without it. A random choice of its sectors has
+    /// reached the medium, or none has.
     pub fn lose_syncs(&self, after: u64, times: u64, kept: Option<u64>) {
         let fault = Fault { calls: Calls::FileSyncs, after, times, error: io::ErrorKind::Other };
         self.state().faults.push((fault, Failure::Loses(kept)));
     }
 
-    /// After so many files that were opened or made, lets so many others fail: the process has as many open as it may.
+    /// After `after` files that were opened or created, lets `times` others fail: the process has reached its limit
+    /// of open files.
     pub fn run_out_of_files(&self, after: u64, times: u64) {
         let fault = Fault { calls: Calls::Opens, after, times, error: io::ErrorKind::Other };
         self.state().faults.push((fault, Failure::Os(EMFILE)));
     }
 
-    /// Forgets what of files is in memory and counts as written: they are read as they are on the medium.
+    /// Drops clean pages from the page cache: files are read as they are on the medium.
     pub fn evict(&self) {
         for content in self.state().files.values_mut() {
             content.seen.clone_from(&content.durable);
@@ -340,28 +341,28 @@ impl MemoryDisk {
         }
     }
 
-    /// Takes back all failures that have not come.
+    /// Cancels all pending failures.
     pub fn heal(&self) {
         self.state().faults.clear();
     }
 
-    /// Takes back all failures of making files.
+    /// Cancels all pending failures of creating files.
     pub fn heal_creates(&self) {
         self.state().faults.retain(|(fault, _)| fault.calls != Calls::Creates);
     }
 
-    /// Takes back all failures of reads, and of opening files.
+    /// Cancels all pending failures of reads, and of opening files.
     pub fn heal_reads(&self) {
         self.state().faults.retain(|(fault, _)| !matches!(fault.calls, Calls::Reads | Calls::Opens));
     }
 
-    /// Whether failures of these calls are still to come.
+    /// Whether failures of these calls are pending.
     pub fn has_faults(&self, calls: Calls) -> bool {
         self.state().faults.iter().any(|(fault, _)| fault.calls == calls && fault.times > 0)
     }
 
-    /// Lets the lowest bit of a byte read as what it is not, until it is written anew or [healed](MemoryDisk::heal_rot);
-    /// nothing happens if there is no such file.
+    /// Inverts the lowest bit of a byte when it is read, until it is rewritten or [healed](MemoryDisk::heal_rot);
+    /// does nothing if there is no such file.
     pub fn rot_at(&self, path: &Path, at: u64) {
         let mut state = self.state();
         if let Some(file) = state.names.get(path).copied() {
@@ -369,8 +370,8 @@ impl MemoryDisk {
         }
     }
 
-    /// Lets every read fail that asks for any of these bytes, until they are written anew or
-    /// [healed](MemoryDisk::heal_rot); nothing happens if there is no such file.
+    /// Lets every read of any of these bytes fail, until they are rewritten or [healed](MemoryDisk::heal_rot); does
+    /// nothing if there is no such file.
     pub fn unreadable_at(&self, path: &Path, at: u64, len: u64) {
         let mut state = self.state();
         if let Some(file) = state.names.get(path).copied() {
@@ -378,7 +379,7 @@ impl MemoryDisk {
         }
     }
 
-    /// The same of the sector of a byte that is found as [`rot`](MemoryDisk::rot) finds one.
+    /// The same for the sector of a byte that is chosen as [`rot`](MemoryDisk::rot) chooses one.
     pub fn unreadable(&self, seed: u64, concerns: impl Fn(&str) -> bool) -> Option<(PathBuf, u64)> {
         let mut state = self.state();
         let (path, file, at) = state.find_byte(&mut Chance(seed), concerns)?;
@@ -387,8 +388,8 @@ impl MemoryDisk {
         Some((path, at))
     }
 
-    /// Lets one bit of a file read as what it is not, until it is written anew or [healed](MemoryDisk::heal_rot): a file,
-    /// a byte and a bit by chance, of those whose names `concerns`. Says where that is; nothing if there is no such byte.
+    /// Inverts one bit of a file when it is read, until it is rewritten or [healed](MemoryDisk::heal_rot): a random
+    /// file, byte and bit, of the files whose names `concerns`. Returns its place; `None` if there is no such byte.
     pub fn rot(&self, seed: u64, concerns: impl Fn(&str) -> bool) -> Option<(PathBuf, u64)> {
         let (mut state, mut chance) = (self.state(), Chance(seed));
         let (path, file, at) = state.find_byte(&mut chance, concerns)?;
@@ -396,24 +397,24 @@ impl MemoryDisk {
         Some((path, at))
     }
 
-    /// Takes back all rot in files whose names `concerns`, and what can not be read there.
+    /// Removes all damage in files whose names `concerns`.
     pub fn heal_rot(&self, concerns: impl Fn(&str) -> bool) {
         let mut state = self.state();
         let name = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(&concerns);
         let healed: BTreeSet<u64> =
             state.names.iter().filter(|(path, _)| name(path)).map(|(_, file)| *file).collect();
-        // What has no name any more is read only by who had it open.
+        // A file without a name is read only through open handles.
         let named: BTreeSet<u64> = state.names.values().copied().collect();
         state.rot.retain(|(file, ..)| named.contains(file) && !healed.contains(file));
     }
 
-    /// Whether any bit reads as what it is not, or can not be read.
+    /// Whether any byte is damaged.
     pub fn is_rotten(&self) -> bool {
         !self.state().rot.is_empty()
     }
 
-    /// How many copies of `bytes` its files have that read as they were written, and how many that have a flaw among them or
-    /// among the `before` bytes in front of them. A match behind a digit is not counted: it is the end of a longer number.
+    /// The number of undamaged copies of `bytes` in its files, and of copies with damage in them or in the `before`
+    /// bytes in front of them. A match behind a digit is not counted: it is the end of a longer number.
     pub fn copies(&self, bytes: &[u8], before: u64) -> (usize, usize) {
         let state = self.state();
         let (mut intact, mut flawed) = (0, 0);
@@ -433,32 +434,32 @@ impl MemoryDisk {
         (intact, flawed)
     }
 
-    /// From now on holds at most so many bytes; `None` for no bound.
+    /// Sets the capacity in bytes from now on; `None` for no limit.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
     }
 
-    /// Bytes that its files have together.
+    /// The total size of its files in bytes.
     pub fn used(&self) -> u64 {
         self.state().used()
     }
 
-    /// From now on syncs do nothing and report success: the disk that a store can not be safe on.
+    /// From now on syncs do nothing and report success: a disk on which no store can be safe.
     pub fn lie_about_syncs(&self) {
         self.state().syncs_lie = true;
     }
 
-    /// From now on sets no room aside for files, as file systems do that cannot.
+    /// From now on preallocation is unsupported.
     pub fn set_nothing_aside(&self) {
         self.state().sets_nothing_aside = true;
     }
 
-    /// How many changes were asked for since power was last on: see [`Calls::Changes`].
+    /// The number of changes requested since power was last on: see [`Calls::Changes`].
     pub fn changes(&self) -> u64 {
         self.state().changes
     }
 
-    /// Lets the power fail at the `change`-th change (from 1) of this life. That one, too, reports an error.
+    /// Lets the power fail at change number `change` (from 1) of this life. That change, too, reports an error.
     pub fn power_off_at(&self, change: u64) {
         self.state().power_off_at = Some(change);
     }
@@ -473,8 +474,8 @@ impl MemoryDisk {
         self.state().is_off
     }
 
-    /// Starts the machine again, with what `crash` lets through of what was not synced. Files and locks of
-    /// the life before are of no use any more.
+    /// Starts the machine again, with the unsynced changes that `crash` keeps. Files and locks of the life before are
+    /// invalid.
     pub fn power_on(&self, crash: Crash) {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -504,7 +505,7 @@ impl MemoryDisk {
         Some(state.files[state.names.get(path)?].seen.clone())
     }
 
-    /// Puts a file there, durably, as if it had always been so.
+    /// Adds a durable file without a call.
     pub fn put_file(&self, path: &Path, bytes: Vec<u8>) {
         let mut state = self.state();
         if let Some(dir) = path.parent() {
@@ -517,7 +518,7 @@ impl MemoryDisk {
         state.durable_names.insert(path.to_owned(), file);
     }
 
-    /// Another disk with the files that this one shows now, all of them durable.
+    /// Another disk with the files that are visible on this one, all of them durable.
     pub fn copied(&self) -> MemoryDisk {
         let copy = MemoryDisk::new();
         let state = self.state();
@@ -531,7 +532,7 @@ impl MemoryDisk {
 }
 
 impl State {
-    /// One of the changes that were not synced.
+    /// A random unsynced change.
     fn unsynced_moment(&self, chance: &mut Chance) -> u64 {
         let in_files = self.files.values().flat_map(|content| content.ops.iter().map(|op| op.at));
         let mut moments: Vec<u64> = in_files.chain(self.name_ops.iter().map(|op| op.at)).collect();
@@ -539,7 +540,7 @@ impl State {
         moments.get(chance.below(moments.len() as u64) as usize).copied().unwrap_or(0)
     }
 
-    /// Goes back to what the medium has, with as much of the rest as is let through.
+    /// Goes back to the content of the medium, with the changes that are kept.
     fn lose(
         &mut self,
         mut keeps_name: impl FnMut(&NameOp) -> bool,
@@ -561,7 +562,7 @@ impl State {
         self.files.retain(|file, _| named.contains(file));
     }
 
-    /// The next life begins.
+    /// Begins the next life.
     fn restart(&mut self) {
         self.locks.clear();
         self.life += 1;

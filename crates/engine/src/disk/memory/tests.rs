@@ -1,4 +1,4 @@
-//! The disk in memory forgets what it should, and no more.
+//! The disk in memory loses what it should, and no more.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -15,7 +15,7 @@ use super::{
     attempts_to_int, difference, put_instant,
 };
 
-/// Writes the records of one batch after the other.
+/// Writes the records of batches.
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
     names: Names,
@@ -23,7 +23,7 @@ pub(crate) struct Encoder {
     last_counter: u64,
 }
 
-/// The names that a batch has so far. Most batches have few: those are compared, more are looked up.
+/// The queue names of a batch so far. Most batches have few, which are compared; more are looked up.
 #[derive(Debug, Default)]
 struct Names {
     listed: Vec<QueueName>,
@@ -38,7 +38,7 @@ impl Names {
         self.places.clear();
     }
 
-    /// The place of a name, from 1.
+    /// The index of a name, from 1.
     fn find(&self, name: &QueueName) -> Option<u64> {
         if self.listed.len() <= Names::FEW {
             let at = self.listed.iter().rposition(|listed| listed == name)?;
@@ -74,7 +74,7 @@ impl Encoder {
         }
     }
 
-    /// Writes a put and its body; says where in `out` the body's checksum stands.
+    /// Writes a put and its body; returns the offset of the body's checksum in `out`.
     pub(crate) fn put(
         &mut self,
         out: &mut Vec<u8>,
@@ -251,7 +251,7 @@ fn put_standing(out: &mut Vec<u8>, standing: &Standing, context: Context) {
     }
     match state {
         State::Scheduled | State::Ready => {}
-        // The monotonic deadline means nothing to the next process; the wall deadline is what it gets.
+        // The monotonic deadline is meaningless to the next process; it uses the wall deadline.
         State::Leased(Lease { token, lease_ms, deadline_mono_ms: _, deadline, bound }) => {
             // Most records of a drain are leases that were just granted: half of their bytes follow from the batch.
             let count = u64::try_from(token.0 ^ context.lease_tokens()).ok();
@@ -259,7 +259,7 @@ fn put_standing(out: &mut Vec<u8>, standing: &Standing, context: Context) {
                 put_bytes_field(out, 11, &token.0.to_le_bytes());
             }
             put_int_field(out, 12, *lease_ms);
-            // Versions that do not know field 17 have the deadline with each token that they can read.
+            // Versions that do not know field 17 need the deadline with each token that they can read.
             if count.is_none() || *deadline != now.saturating_after(*lease_ms) {
                 put_int_field(out, 13, difference(*deadline, now));
             }

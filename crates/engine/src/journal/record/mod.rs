@@ -1,9 +1,9 @@
-//! Records: the facts that the core tells its log, as bytes. `encode` writes them, `decode` reads them.
+//! Records: the facts that the core passes to its log, as bytes. `encode` writes them, `decode` reads them.
 //!
-//! A record is a kind (one byte), its fixed values in order, and where the table says so tagged fields with
-//! what only some of them have (see [`wire`](super::wire)). Instants are zigzag differences from the batch's
-//! wall clock. Within a batch a queue's name is written once: `queue` is 0 and a text for a new name, or *n*
-//! for the *n*-th name of the batch. Messages are named by their numbers.
+//! A record is a kind (one byte), its fixed values in order, and where the table says so tagged fields with what only
+//! some of them have (see [`wire`](super::wire)). Instants are zigzag differences from the batch's wall clock. Within
+//! a batch a queue's name is written once: `queue` is 0 and a text for a new name, or *n* for the *n*-th name of the
+//! batch. Messages are named by their numbers.
 //!
 //! | kind | record | values |
 //! |---|---|---|
@@ -28,9 +28,10 @@
 //!
 //! Fields of a standing: 1 priority (if not 1,024), 2 attempts spent, 3 expiry, 4 keyless, 5 takes, 6 lapses,
 //! 7 releases, 8 buries, 9 revives, 10 last error, 11 lease token (16 bytes), 12 lease in ms, 13 lease
-//! deadline (with 17 only if it is not the batch's wall clock and the length of the lease), 14 bound, 15 reason of death (0 attempts
-//! spent, 1 buried, 2 expired), 16 time of death, 17 the lease token's low 64 bits, in place of 11 where the bits above
-//! are the batch's incarnation and shard, 18 holder. Counts that are 0 and flags that are false are left out.
+//! deadline (with 17 only if it is not the batch's wall clock and the length of the lease), 14 bound, 15 reason of
+//! death (0 attempts spent, 1 buried, 2 expired), 16 time of death, 17 the lease token's low 64 bits, in place of 11
+//! where the bits above are the batch's incarnation and shard, 18 holder. Counts that are 0 and flags that are false
+//! are left out.
 
 mod decode;
 mod encode;
@@ -66,7 +67,7 @@ pub(super) const PUT_FIELDS: u64 = 10;
 /// The highest field number of a standing.
 pub(super) const STANDING_FIELDS: u64 = 18;
 
-/// What all records of a batch have in common.
+/// The context that all records of a batch share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
     pub(crate) shard: u16,
@@ -76,18 +77,18 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// What the core makes lease tokens from that it grants in this incarnation: it counts them in the low 64 bits.
+    /// The base of the lease tokens that the core grants in this incarnation: it counts them in the low 64 bits.
     pub(super) fn lease_tokens(self) -> u128 {
         u128::from(self.incarnation) << 80 | u128::from(self.shard) << 64
     }
 }
 
-/// A record as it is read back.
+/// A decoded record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fact {
     Put {
         record: PutRecord,
-        /// Where the body's checksum and then the body stand among the batch's records.
+        /// The offset of the body's checksum, followed by the body, among the batch's records.
         body_at: u32,
         body_len: u32,
     },
@@ -124,7 +125,7 @@ pub(crate) fn attempts_from_int(value: u64) -> Read<AttemptLimit> {
     Ok(NonZeroU32::new(value).map_or(AttemptLimit::Unlimited, AttemptLimit::At))
 }
 
-/// A value that nobody writes.
+/// The error for a value that no version writes.
 pub(super) fn malformed(what: &'static str) -> Unreadable {
     Unreadable::Malformed(what)
 }

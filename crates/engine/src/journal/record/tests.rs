@@ -1,4 +1,4 @@
-//! Every record, there and back, and through damage.
+//! Every record, encoded and decoded, and with damage.
 
 use std::num::NonZeroU32;
 
@@ -184,7 +184,7 @@ fn every_record_survives_with_all_that_it_says() {
     assert_eq!(decoder.next(), Ok(None));
 }
 
-/// An answer of before digests were kept: the record is as today's, without the eight bytes behind the token.
+/// An answer from before digests were stored: today's record without the eight bytes after the token.
 #[test]
 fn an_answer_of_which_nobody_knows_what_it_was_for_is_read() {
     let (queue, token): (QueueName, _) = ("q".parse().unwrap(), PutToken::new("x").unwrap());

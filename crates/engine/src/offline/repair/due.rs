@@ -1,4 +1,4 @@
-//! Due files, without what is settled and what is damaged; and runs made anew for them.
+//! Due files without settled and damaged entries, and rebuilt runs for them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -18,7 +18,7 @@ use crate::due::{Entry, Salvaged, Settled, SortKey, Writer, salvage};
 use crate::run::{self, Home, key_hash_of};
 use crate::sealed::{Kind, Name};
 
-/// A run is made of so many pairs at least, but for the last.
+/// The minimum number of pairs in a run, except for the last one.
 const PAIRS: usize = 4 * 1024 * 1024;
 
 /// What was saved.
@@ -28,12 +28,13 @@ pub(super) struct DueFiles {
     pub(super) highest: u64,
     /// The highest incarnation of any message.
     pub(super) incarnation: u32,
-    /// For each old file of which messages are lost, what is not: it was settled, or is saved. Nothing without the manifest.
+    /// For each old file with lost messages, the entries that are not lost: settled, or saved. Empty without the
+    /// manifest.
     pub(super) unlost: BTreeMap<u32, Settled>,
 }
 
 impl DueFiles {
-    /// Writes every due file anew.
+    /// Rewrites every due file.
     pub(super) fn save(
         disk: &dyn Disk,
         dir: &Path,
@@ -51,7 +52,7 @@ impl DueFiles {
                 for one in &checkpoint.held {
                     held.entry(one.copy.file.get()).or_default().insert(one.copy.ordinal, one);
                 }
-                // A file that is named twice is there once.
+                // A file that is named twice exists once.
                 let mut named = BTreeSet::new();
                 let files = checkpoint.files.iter().filter(|file| named.insert(file.number));
                 let files = files.map(|file| Old {
@@ -96,11 +97,11 @@ impl DueFiles {
     }
 }
 
-/// A file as the old manifest names it, or as it lies there.
+/// A file as the old manifest names it, or as it is found.
 struct Old<'a> {
     number: u32,
     ripe: Timestamp,
-    /// Nothing if it is not known.
+    /// `None` if it is not known.
     settled: Option<&'a Settled>,
     /// Messages that were leased, by their ordinals; they count as settled.
     held: BTreeMap<u32, &'a Held>,
@@ -113,7 +114,7 @@ impl Old<'_> {
             || self.held.contains_key(&ordinal)
     }
 
-    /// Which entries are not to be saved, where that is known.
+    /// Entries that are not to be saved, if this is known.
     fn unwanted(&self) -> Option<Settled> {
         let mut unwanted = self.settled?.clone();
         for ordinal in self.held.keys() {
@@ -122,7 +123,7 @@ impl Old<'_> {
         Some(unwanted)
     }
 
-    /// How many entries are to be saved of these.
+    /// The number of entries in a range that are to be saved.
     fn wanted(&self, from: u32, to: u32) -> Option<u64> {
         let settled = self.settled?;
         let to = to.min(settled.len());
@@ -190,7 +191,7 @@ impl<'a> Saving<'a> {
         let mut open: Option<Open> = None;
         let mut failed = None;
         let mut unlost = old.unwanted();
-        // The ordinal that comes next; ranges in which it is not known how many were lost.
+        // The next ordinal; ranges in which the number of lost entries is not known.
         let (mut next, mut unknown) = (0, false);
         let saved = salvage(disk, dir, name, &mut |saved| {
             if failed.is_some() {
@@ -259,7 +260,7 @@ impl<'a> Saving<'a> {
         body: &Bytes,
     ) -> io::Result<()> {
         let key = entry.sort_key();
-        // Whole blocks that are out of order are not of one file; they are saved all the same.
+        // Whole blocks that are out of order are not from one file; they are saved all the same.
         if let Some(done) = open.take_if(|open| open.last >= key) {
             self.close(done, old).map_err(|error| io::Error::other(error.to_string()))?;
         }
@@ -364,7 +365,7 @@ impl<'a> Saving<'a> {
     }
 }
 
-/// Something with ordinal `found` comes after what could not be read: says how many messages that were.
+/// The entry of ordinal `found` follows a part that could not be read: counts the messages of that.
 fn count_lost(old: &Old<'_>, next: &mut u32, found: u32, unknown: &mut bool, report: &mut RepairReport) {
     if std::mem::take(unknown)
         && let Some(last) = report.lost.last_mut()

@@ -1,7 +1,7 @@
-//! The journal, record by record, as far as each still says something.
+//! The journal, record by record, as far as each still has a meaning.
 //!
-//! A core takes in what is copied, as an opening will later. A record that the core refuses is about a message that
-//! is lost, and is left out; so what is copied can be replayed.
+//! A core applies what is copied, as an opening will later. A record that the core refuses is about a message that is
+//! lost, and is left out; so what is copied can be replayed.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::Path;
@@ -31,8 +31,8 @@ use crate::open::take_in;
 use crate::report::Cut;
 use crate::shard::step::Step;
 
-/// Copies the journal behind the due files that `manifest` names; completes `manifest`. Of what lies before the checkpoint
-/// it copies the `lost` messages.
+/// Copies the part of the journal that follows the due files of `manifest`; completes `manifest`. From before the
+/// checkpoint it copies the `lost` messages.
 #[expect(clippy::too_many_arguments, reason = "from where, to where, and what is known of both")]
 pub(super) fn save(
     disk: &LenientDisk,
@@ -61,12 +61,12 @@ pub(super) fn save(
         directory: target.directory,
         shard: 0,
         incarnation: manifest.incarnation,
-        // What is set aside is no more than may be wanted.
+        // No more is preallocated than may be needed.
         segment_bytes: segments.iter().map(|found| found.size).sum::<u64>().clamp(4096, SEGMENT_BYTES),
         synced_answers: true,
         body_reach: u32::MAX,
     };
-    // That there are files keeps every segment.
+    // With due files every segment is kept.
     let start = Start { segment: 1, has_files: true };
     let begun = Writer::begin(home, VecDeque::new(), 1, 0, Carry::starting_at(1), start, now.wall);
     let (writer, batch) = begun.map_err(|error| failed(target, error))?;
@@ -126,15 +126,15 @@ struct Copy<'a> {
     batch: Batch,
     now: Now,
     has_manifest: bool,
-    /// Messages that due files have lost, and those of them that were found here.
+    /// Messages that due files have lost; `found` has those of them that were found here.
     lost: HashSet<Number>,
     found: HashSet<Number>,
     report: &'a mut RepairReport,
 }
 
 impl Copy<'_> {
-    /// Copies the records of a batch that is whole but for bodies. Of a segment before the checkpoint only tokens count, and
-    /// what was lost in due files.
+    /// Copies the records of a batch that is whole except for bodies. From a segment before the checkpoint only
+    /// idempotency keys count, and what was lost in due files.
     fn batch(
         &mut self,
         segment: &Arc<Segment>,
@@ -177,7 +177,7 @@ impl Copy<'_> {
                                 self.report.found += 1;
                             }
                         }
-                        // It was said of its due file.
+                        // The loss was reported for its due file.
                         None if is_old => self.token(record),
                         None => {
                             let at = at + BatchHeader::LEN as u64 + u64::from(body_at) + 4;
@@ -190,7 +190,7 @@ impl Copy<'_> {
                 Ok(Some(Fact::Record(record))) => self.record(record)?,
                 Ok(Some(Fact::Closed)) => {}
                 Err(Unreadable::Malformed(reason)) => {
-                    // Its checksum is right: somebody wrote it so.
+                    // Its checksum is valid: it was written so.
                     let range = Some((at, at + (BatchHeader::LEN + records.len()) as u64));
                     self.report.lose(&segment.path, range, None, reason);
                     break;
@@ -209,8 +209,8 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// What had expired by the time that a batch carries was dead to all that is recorded in it. The copy carries the same time,
-    /// though nothing else of it may be left.
+    /// What had expired by the wall clock of a batch was dead to all its records. The copy has a batch with the same
+    /// wall clock, even if no record of it is left.
     fn pass_time(&mut self, header: &BatchHeader) -> Result<(), OpenError> {
         self.batch.keep_time();
         let (core, cold) = self.step.both();
@@ -225,7 +225,7 @@ impl Copy<'_> {
         passed.map_err(|error| self.contradiction(&error))
     }
 
-    /// The answer to a put is remembered though the message lies elsewhere.
+    /// Keeps the answer to a put though the message lies elsewhere.
     fn token(&mut self, record: PutRecord) {
         let Some(token) = record.token.clone().filter(|token| token.until > self.now.wall) else {
             return;
@@ -234,7 +234,8 @@ impl Copy<'_> {
         self.write(&Record::Answered { queue, token, answer });
     }
 
-    /// Whether the message is in now. One from before the checkpoint does not get its key back if another has that by now.
+    /// Whether the message was put. A message from before the checkpoint does not get its key back if another has it
+    /// by now.
     fn put(
         &mut self,
         mut record: PutRecord,
@@ -245,7 +246,7 @@ impl Copy<'_> {
         let number = record.number;
         let (core, cold) = self.step.both();
         if core.replay_has(number, Some(cold)).map_err(|error| self.contradiction(&error))? {
-            // It lies in a due file as well: of the two, that one is newer.
+            // It is in a due file as well, and that copy is newer.
             self.token(record);
             return Ok(false);
         }
@@ -319,7 +320,7 @@ impl Copy<'_> {
         self.report.records += 1;
     }
 
-    /// What was written a moment ago can not be read.
+    /// The error for a new file that cannot be read back.
     fn contradiction(&self, error: &dyn std::fmt::Display) -> OpenError {
         OpenError::damaged(&self.target.dir, 0, error.to_string())
     }

@@ -1,8 +1,8 @@
 //! Messages that due files have lost, by their numbers: the journal may still have them.
 //!
-//! Segments from before the checkpoint stay for the tokens of their puts, or since a backup or a read holds them. What they
-//! say is of messages that lie in due files, or are gone. The old runs of numbers tell which are which: a number whose home
-//! could neither be saved nor was settled is lost.
+//! Segments from before the checkpoint are kept for the idempotency keys of their puts, or because a backup or a read
+//! holds them. Their messages lie in due files, or were deleted. The old runs of numbers distinguish these cases: a
+//! number whose entry could neither be saved nor was settled is lost.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -17,8 +17,8 @@ use crate::due::Settled;
 use crate::run::{Home, Run};
 use crate::sealed::Kind;
 
-/// The numbers of all messages that are not in `unlost`, as far as the old runs can be read. In memory are 16 bytes or so
-/// for each.
+/// The numbers of all messages that are not in `unlost`, as far as the old runs can be read. Uses about 16 bytes of
+/// memory for each.
 pub(super) fn lost(
     disk: &dyn Disk,
     dir: &Path,
@@ -34,7 +34,7 @@ pub(super) fn lost(
             let unlost = unlost.get(&home.file).filter(|unlost| home.ordinal < unlost.len());
             unlost.is_some_and(|unlost| !unlost.has(home.ordinal))
         };
-        // What else a run says holds where a block of it cannot be read.
+        // The other blocks of a run are valid where one cannot be read.
         let pairs = Arc::new(run).iter_readable().map_while(Result::ok);
         lost.extend(
             pairs.filter(|(_, home)| is_lost(home)).filter_map(|(number, _)| Number::new(number).ok()),

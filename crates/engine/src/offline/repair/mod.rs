@@ -2,19 +2,18 @@
 //!
 //! Ground rules:
 //! 1. The old directory is only read.
-//! 2. What comes out was put: every byte of it is under a checksum that is right. A message whose bytes are whole comes
-//!    out, whatever is damaged beside it, or cannot be read: all is read through a
+//! 2. Every message that comes out was put: each of its bytes is under a valid checksum. A message whose bytes are
+//!    whole comes out, whatever beside it is damaged or cannot be read: all reads are through a
 //!    [`LenientDisk`](crate::disk::LenientDisk). Where the record that ended it is lost, it comes again.
-//! 3. The new directory is written from front to back, and its manifest last. So one that is not finished is not
-//!    opened by anybody.
-//! 4. It has a number of its own, an incarnation that the old one does not come to, and numbers of messages from far
-//!    behind: no id, number or receipt that the old one gave, or goes on to give, means another message here.
+//! 3. The new directory is written from front to back, and its manifest last. So an unfinished one cannot be opened.
+//! 4. It has its own random number, an incarnation that the old one does not reach, and message numbers far above: no
+//!    id, number or receipt that the old one issued, or goes on to issue, means another message here.
 //!
 //! # Layout
-//! - `origin`: the old directory's manifest, or what can be known without it
-//! - `due`: due files, and runs made anew for them
+//! - `origin`: the old directory's manifest, or what is known without it
+//! - `due`: due files, and rebuilt runs for them
 //! - `lost`: which messages due files have lost
-//! - `journal`: the journal, record by record, as far as each still says something
+//! - `journal`: the journal, record by record, as far as each still has a meaning
 
 mod due;
 mod journal;
@@ -38,47 +37,48 @@ use crate::disk::{Disk, PooledDisk};
 use crate::manifest::{self, Manifest};
 use crate::report::Cut;
 
-/// Something that could not be saved.
+/// Data that could not be saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// The file.
     pub file: PathBuf,
-    /// From where to where in it, in bytes; nothing if all of it is meant.
+    /// The range of bytes in it; `None` for the whole file.
     pub range: Option<(u64, u64)>,
-    /// How many messages were there, where that is known.
+    /// The number of messages there, if it is known.
     pub messages: Option<u64>,
     /// What is wrong there.
     pub reason: String,
 }
 
-/// What a repair has saved, and what not.
+/// The result of a repair.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct RepairReport {
-    /// How many messages the new directory holds.
+    /// The number of messages in the new directory.
     pub messages: u64,
-    /// How many entries of due files were taken over.
+    /// The number of entries copied from due files.
     pub entries: u64,
-    /// How many batches of the journal were read.
+    /// The number of batches read from the journal.
     pub batches: u64,
-    /// How many records of them were taken over.
+    /// The number of records copied from them.
     pub records: u64,
     /// What was lost.
     pub lost: Vec<Lost>,
-    /// How many of the messages that due files have lost were found in the journal, and are saved.
+    /// The number of messages lost in due files that were found in the journal, and are saved.
     pub found: u64,
-    /// How many records are about messages that are not there any more: left out.
+    /// The number of records about messages that do not exist any more: left out.
     pub idle_records: u64,
-    /// Messages that lost their key, because it has a new owner, and what ended their own claim is lost.
+    /// Messages that lost their key, because it has a new owner, and the record that ended their own claim is lost.
     pub keyless: Vec<Number>,
-    /// The manifest could not be read: what was settled in due files is not known, and comes again.
+    /// The manifest could not be read: it is not known what was settled in due files, so settled messages come again.
     pub without_manifest: bool,
-    /// Purges and the like that were left out, since without the manifest it is not known what they met.
+    /// Purges and other bulk operations that were left out, since without the manifest it is not known which messages
+    /// they affected.
     pub idle_sweeps: u64,
-    /// What was being written when the machine stopped: no loss, nothing of it was answered.
+    /// The torn tail: no loss, nothing of it was answered.
     pub cuts: Vec<Cut>,
     /// The new directory's incarnation.
     pub incarnation: u32,
-    /// The new directory, checked.
+    /// The check of the new directory.
     pub check: CheckReport,
 }
 
@@ -94,7 +94,7 @@ impl RepairReport {
     }
 }
 
-/// Where it goes.
+/// The target of the repair.
 #[derive(Clone, Debug)]
 struct Target {
     disk: Arc<dyn Disk>,
@@ -102,17 +102,18 @@ struct Target {
     directory: u64,
 }
 
-/// How the new directory's segments are: no longer than those that an engine writes by default.
+/// The segment size of the new directory: at most the default of an engine.
 const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Saves what can be saved of `dir` into `new_dir`, which has to be empty or not there, and checks that. `seed` is where
-/// chance begins: the new directory's number. Reads all files once or twice. In memory is what an opening without a
-/// limit would hold of the journal, 16 bytes for each message that due files have lost, and 24 for each in them if the
-/// manifest is lost.
+/// Saves what can be saved of `dir` into `new_dir`, which has to be empty or missing, and checks that. `seed` is the
+/// random seed of the new directory's number. Reads all files once or twice. Uses the memory that an opening without
+/// a limit would use for the journal, 16 bytes for each message that due files have lost, and 24 for each message in
+/// them if the manifest is lost.
 ///
 /// # Errors
-/// [`OpenError`] if `dir` is not a data directory, in use, or of a later format; if nothing in it says which directory it
-/// is; if `new_dir` holds something, or can not be written.
+/// [`OpenError`] if `dir` is not a data directory, in use, or of a later format; if nothing in it says which
+/// directory it is; if `new_dir` is not empty, or cannot be written.
+/// is; if `new_dir` holds something, or cannot be written.
 pub fn repair(
     disk: &(impl Disk + Clone),
     dir: &Path,
@@ -128,7 +129,7 @@ pub fn repair(
     Ok(report)
 }
 
-/// The same, but for the check of the new directory.
+/// The same without the check of the new directory.
 fn repaired(
     few: &Few,
     dir: &Path,
@@ -142,7 +143,7 @@ fn repaired(
     prepare(new_disk, new_dir)?;
     let mut report = RepairReport::default();
     let origin = Origin::find(disk, dir, &names, &mut report)?;
-    // What one bad sector costs is that sector.
+    // A bad sector should cost no more than that sector.
     let disk = &few.lenient();
     let target = Target { disk: Arc::new(new_disk.clone()), dir: new_dir.to_owned(), directory: seed };
     let due = DueFiles::save(disk, dir, &origin, &names, &target, &mut report)?;
@@ -158,14 +159,14 @@ fn repaired(
     journal::save(disk, dir, &origin, lost, &target, &mut manifest, now, &mut report)?;
     manifest.next_number = fresh_number(manifest.next_number);
     new_disk.sync_dir(new_dir).map_err(|error| OpenError::io(new_dir, error))?;
-    // Without its manifest the new directory is none: what was left out for want of files is not lost.
+    // Without its manifest the new directory is invalid: what a limit of open files has left out is not lost.
     few.check()?;
     manifest.write(new_disk, new_dir)?;
     report.incarnation = manifest.incarnation;
     Ok(report)
 }
 
-/// What a damaged manifest's error says, for the list of what was lost.
+/// The reason of a damaged manifest's error, for the list of what was lost.
 fn damage(error: OpenError) -> Result<String, OpenError> {
     match error {
         OpenError::Damaged { reason, .. } => Ok(reason),

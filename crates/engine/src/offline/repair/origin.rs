@@ -1,4 +1,4 @@
-//! The old directory's manifest, or what can be known without it.
+//! The old directory's manifest, or what is known without it.
 
 use std::path::Path;
 
@@ -15,15 +15,15 @@ use crate::sealed::{HEADER_LEN, Name, is_header_of};
 /// What is known of the old directory as a whole.
 pub(super) struct Origin {
     pub(super) directory: u64,
-    /// The highest that is known of.
+    /// The highest known incarnation.
     pub(super) incarnation: u32,
-    /// At least this.
+    /// A lower bound.
     pub(super) next_number: u64,
     pub(super) manifest: Option<Manifest>,
 }
 
 impl Origin {
-    /// Reads the manifest; without it, asks all other files.
+    /// Reads the manifest; without it, examines all other files.
     pub(super) fn find(
         disk: &dyn Disk,
         dir: &Path,
@@ -39,7 +39,7 @@ impl Origin {
             },
             Err(error) => Origin::without_manifest(disk, dir, names, damage(error)?, report)?,
         };
-        // Many more may have been given since the manifest was written.
+        // Many more numbers may have been given since the manifest was written.
         for header in segments(disk, dir, origin.directory)?.iter().filter_map(|found| found.header.ok()) {
             origin.incarnation = origin.incarnation.max(header.incarnation);
             origin.next_number = origin.next_number.max(header.next_number);
@@ -58,7 +58,7 @@ impl Origin {
         report.lose(&path, None, None, damage);
         report.without_manifest = true;
         let bytes = first(disk, &path, 64).unwrap_or_default();
-        // What the first part says holds if its own checksum is right, whatever has become of the second.
+        // The first part is valid if its own checksum is, whatever the state of the second.
         let is_whole = bytes.len() == 64 && crc32fast::hash(&bytes[..60]) == u32_at(&bytes, 60);
         let (incarnation, next_number) =
             if is_whole { (u32_at(&bytes, 12), u64_at(&bytes, 40)) } else { (0, 1) };
@@ -71,13 +71,13 @@ impl Origin {
         Ok(Origin { directory, incarnation, next_number, manifest: None })
     }
 
-    /// The last reading of the wall clock before the journal that is read back.
+    /// The last reading of the wall clock before the journal that is replayed.
     pub(super) fn seen(&self) -> Timestamp {
         self.manifest.as_ref().map_or(Timestamp::MIN, |manifest| manifest.checkpoint.seen)
     }
 }
 
-/// The directory that a file says it is of, if its header is whole.
+/// The directory number in the header of a file, if the header is whole.
 fn directory_of(disk: &dyn Disk, dir: &Path, name: &str) -> Option<u64> {
     let path = dir.join(name);
     if let Some((kind, shard, number)) = Name::parse(name) {
