@@ -99,7 +99,7 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
-    /// The setting can not change while the queue has messages.
+    /// The setting cannot change while the queue has messages.
     #[error("setting {} of queue '{queue}' can not change while it has messages", setting.as_str())]
     SettingFixed {
         /// The queue.
@@ -127,7 +127,7 @@ pub enum Error {
         /// How much is left and how much is needed.
         reason: Box<str>,
     },
-    /// The store can not put messages away as fast as they come, and has no memory for more; takes, acks and cancels go
+    /// The store cannot put messages away as fast as they come, and has no memory for more; takes, acks and cancels go
     /// on.
     #[error("the store can not keep up: {reason}; try again later")]
     Overloaded {
@@ -198,7 +198,7 @@ pub enum Error {
         /// What failed.
         reason: Box<str>,
     },
-    /// The store can not serve: its medium failed or can not be reached. Nothing was done.
+    /// The store cannot serve: its medium failed or cannot be reached. Nothing was done.
     #[error("the store is unavailable: {reason}")]
     Unavailable {
         /// What is wrong, and what to do.

@@ -23,7 +23,7 @@ pub trait Harness: Send {
     fn advance(&mut self, ms: u64);
 
     /// Steps the wall clock alone, forward or back, as an administrator or NTP does. False, and nothing done,
-    /// if this store's clock can not be stepped.
+    /// if this store's clock cannot be stepped.
     fn step_wall(&mut self, by_ms: i64) -> bool;
 
     /// Whether what was put is there again after a restart.

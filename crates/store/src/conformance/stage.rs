@@ -103,7 +103,7 @@ impl Stage {
         self.harness.advance(ms);
     }
 
-    /// Steps the wall clock; false, said aloud, if this store's clock can not be stepped.
+    /// Steps the wall clock; false, said aloud, if this store's clock cannot be stepped.
     pub(super) fn step_wall(&mut self, by_ms: i64) -> bool {
         let stepped = self.harness.step_wall(by_ms);
         if !stepped {

@@ -13,7 +13,7 @@ pub struct Page<B = Bytes> {
     /// The messages. A page also ends where its bodies pass [`Page::MAX_BYTES`]; of dead ones it leaves those out whose time is
     /// over, so that it may be short, or empty, though there is a next one.
     pub messages: Vec<Message<B>>,
-    /// Messages of this page that are there and can not be read, and why. Those beside them are shown.
+    /// Messages of this page that are there and cannot be read, and why. Those beside them are shown.
     pub unread: Vec<(MessageId, Error)>,
     /// Where the next page begins; `None` after the last one.
     pub next: Option<Cursor>,
@@ -68,7 +68,7 @@ pub struct QueueStats {
     pub settings: Settings,
     /// Those of them that are its own.
     pub own: OwnSettings,
-    /// In a list of queues, why this one can not be read now: then all else here but the name says nothing.
+    /// In a list of queues, why this one cannot be read now: then all else here but the name says nothing.
     pub unread: Option<Error>,
 }
 

@@ -283,11 +283,11 @@ pub trait Store: Send + Sync {
     /// - Locate finds a message after a restart
     ///
     /// # Errors
-    /// Per item: [`Error::Unavailable`] and [`Error::ForeignData`], where the message may be in a place that can not be read.
+    /// Per item: [`Error::Unavailable`] and [`Error::ForeignData`], where the message may be in a place that cannot be read.
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>>;
 
     /// One page of the messages in a state, in (due, id) order; a message that does not change during the
-    /// walk appears exactly once. One that can not be read is in [`Page::unread`], and fails no other.
+    /// walk appears exactly once. One that cannot be read is in [`Page::unread`], and fails no other.
     ///
     /// # Contract
     /// - List pages in due and id order and shows each message once
@@ -363,7 +363,7 @@ pub trait Store: Send + Sync {
     /// [`Error::UnknownQueue`]; [`Error::Invalid`] past [`Forecast::MAX_EDGES`] instants.
     async fn forecast(&self, queues: Option<Vec<QueueName>>, edges: Vec<Timestamp>) -> Result<Forecast>;
 
-    /// Queues by name, from the first after `after` on. One that can not be read now is nothing to the others: it is
+    /// Queues by name, from the first after `after` on. One that cannot be read now is nothing to the others: it is
     /// there with its name, and why ([`QueueStats::unread`]), which its [`stats`](Store::stats) say too.
     ///
     /// # Contract
@@ -424,8 +424,8 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Invalid`]; what is refused singly is in the answer. [`Error::Unavailable`], if it is about all or the
-    /// oldest, while messages of the queue have expired that the store can not read: they are dead and not yet among the
-    /// dead, so that nothing is revived; and where dead ones can not be read. [`Error::DiskFull`] and [`Error::Overloaded`],
+    /// oldest, while messages of the queue have expired that the store cannot read: they are dead and not yet among the
+    /// dead, so that nothing is revived; and where dead ones cannot be read. [`Error::DiskFull`] and [`Error::Overloaded`],
     /// where there is no room for more messages.
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept>;
 
@@ -453,7 +453,7 @@ pub trait Store: Send + Sync {
     /// - A purge that was answered survives a restart
     ///
     /// # Errors
-    /// [`Error::Unavailable`] while messages of the queue have expired that the store can not read: they are dead, and a
+    /// [`Error::Unavailable`] while messages of the queue have expired that the store cannot read: they are dead, and a
     /// purge would remove them as pending.
     async fn purge(&self, queue: QueueName) -> Result<u64>;
 
@@ -466,7 +466,7 @@ pub trait Store: Send + Sync {
     /// - A deleted queue keeps its spread while messages are leased
     ///
     /// # Errors
-    /// Those of the store as a whole. What can not be read is deleted too.
+    /// Those of the store as a whole. What cannot be read is deleted too.
     async fn delete_queue(&self, queue: QueueName) -> Result<u64>;
 
     /// The limits that this store was opened with.

@@ -15,7 +15,7 @@ impl<B: StoredBody> Core<B> {
     /// See [`Store::purge`](crate::Store::purge).
     ///
     /// # Errors
-    /// [`Error::Unavailable`](crate::Error::Unavailable) while messages of the queue have expired that can not be read.
+    /// [`Error::Unavailable`](crate::Error::Unavailable) while messages of the queue have expired that cannot be read.
     pub fn purge(&mut self, name: &QueueName, now: Now, log: &mut impl Log<B>) -> Result<u64> {
         self.begin(now, log);
         let Some(queue) = self.touched(name, now, log) else { return Ok(0) };

@@ -11,7 +11,7 @@ use super::entry::Place;
 use super::queue::mono;
 use super::{Cold, ColdMessage, Core, Durability, HandedOver, Log, PutRecord, Reader, Record, StoredBody};
 
-/// A record that can not follow those before it: it is not this core's log, or not all of it.
+/// A record that cannot follow those before it: it is not this core's log, or not all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("message {number} {reason}")]
 pub struct ReplayError {
@@ -62,7 +62,7 @@ impl<B: StoredBody> Core<B> {
     /// The same where messages may be cold.
     ///
     /// # Errors
-    /// [`ReplayError`]; also if a cold message can not be read.
+    /// [`ReplayError`]; also if a cold message cannot be read.
     pub fn replay_with(&mut self, record: Record, cold: Option<&mut dyn Cold<B>>) -> Result<(), ReplayError> {
         let log = &mut Replaying(cold);
         match record {
@@ -139,7 +139,7 @@ impl<B: StoredBody> Core<B> {
     /// Whether there is such a message; it is resident then.
     ///
     /// # Errors
-    /// [`ReplayError`] if a cold message can not be read.
+    /// [`ReplayError`] if a cold message cannot be read.
     pub fn replay_has(
         &mut self,
         number: Number,
@@ -199,7 +199,7 @@ impl<B: StoredBody> Core<B> {
     /// The live message of a queue that has this key; it is resident then.
     ///
     /// # Errors
-    /// [`ReplayError`] if a cold message can not be read.
+    /// [`ReplayError`] if a cold message cannot be read.
     pub fn replay_owner(
         &mut self,
         queue: &QueueName,

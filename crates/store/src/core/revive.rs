@@ -12,7 +12,7 @@ impl<B: StoredBody> Core<B> {
     ///
     /// # Errors
     /// [`Error::Invalid`]; what is refused singly is in the answer. [`Error::Unavailable`] where it is about all or the
-    /// oldest ones, while messages of the queue have expired that can not be read, or where dead ones can not be read.
+    /// oldest ones, while messages of the queue have expired that cannot be read, or where dead ones cannot be read.
     pub fn revive(
         &mut self,
         name: &QueueName,

@@ -15,7 +15,7 @@ impl<B: StoredBody> Core<B> {
         self.begin(now, log);
         let queue = self.known(queue, now, log)?;
         // What could not be read when it expired is tried again, so that a page of a list that can be read does not tell
-        // otherwise. While it can not be read it counts as it was.
+        // otherwise. While it cannot be read it counts as it was.
         let _ = self.expire_unread(queue, now, log);
         self.stats_of(queue, log)
     }

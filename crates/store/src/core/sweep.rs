@@ -139,7 +139,7 @@ impl<B: StoredBody> Core<B> {
     /// Does some more of a revive or a discard.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if dead messages can not be read, or [`Error::OutcomeUnknown`], where some had been swept by
+    /// [`Error::Unavailable`] if dead messages cannot be read, or [`Error::OutcomeUnknown`], where some had been swept by
     /// then: it is over.
     pub fn go_on(&mut self, sweep: Box<Sweep>, now: Now, log: &mut impl Log<B>) -> Result<Sweeping> {
         self.begin(now, log);

@@ -51,7 +51,7 @@ impl<B: StoredBody> Core<B> {
         self.gave_up = false;
         for queue in queues {
             self.touch(*queue, now, log);
-            // What can not be read is told when it is handed out.
+            // What cannot be read is told when it is handed out.
             let _ = self.head(*queue, now, log);
             if self.gave_up {
                 return true;
@@ -83,7 +83,7 @@ impl<B: StoredBody> Core<B> {
                 // One at its cap keeps nobody from the others.
                 Ok(Some(_)) if let Err(error) = self.check_leased_of(*queue) => refusal = Some(error),
                 Ok(head) => first.extend(head),
-                // A queue whose next message can not be read holds up none of the others.
+                // A queue whose next message cannot be read holds up none of the others.
                 Err(error) => refusal = Some(error),
             }
             if self.gave_up {

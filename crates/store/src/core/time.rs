@@ -66,7 +66,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Sets those aside whose expiry has passed, in all queues: at once, since nobody could tell them from others later. What
-    /// can not be read now dies when it can: it had expired when it was ripened.
+    /// cannot be read now dies when it can: it had expired when it was ripened.
     pub(super) fn expire_all(&mut self, now: Now, log: &mut impl Log<B>) {
         self.expire_cold(now, log);
         let queues: Vec<u32> = self.queues.all().collect();

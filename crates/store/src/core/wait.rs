@@ -375,7 +375,7 @@ impl<B: StoredBody> Core<B> {
         true
     }
 
-    /// The oldest take that waits on a queue, if the queue has something to hand out and may, or can not tell.
+    /// The oldest take that waits on a queue, if the queue has something to hand out and may, or cannot tell.
     fn next_served(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<(u64, Result<()>)> {
         let found = self.queues.find_mut(queue)?;
         let turn = *found.watch.as_ref()?.waiting.first()?;

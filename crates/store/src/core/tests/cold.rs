@@ -577,7 +577,7 @@ fn what_is_cold_at_an_opening_is_taken_when_it_is_due() {
     assert_eq!(taken.iter().map(|delivery| delivery.message.id).collect::<Vec<_>>(), [id]);
 }
 
-/// A core whose messages are all cold: in `q` one that expires at 50 and can not be read, one that does and can, and one
+/// A core whose messages are all cold: in `q` one that expires at 50 and cannot be read, one that does and can, and one
 /// that does not expire; in `other` one that does.
 fn with_one_unreadable() -> (Rig, CopyAt) {
     let mut rig = Rig::new();
