@@ -550,8 +550,8 @@ impl<B: StoredBody> Core<B> {
             else {
                 continue;
             };
-            // Kept out of a sweep that does not include it; this would be lost by evicting it. Sweeps that
-            // have ended need it no more.
+            // Notes that a sweep in progress does not include it: once it is evicted, nothing else would record that.
+            // Sweeps that have ended are not considered.
             let name = &self.queues.get(entry.queue).name;
             let has_expired = entry.place.is_pending() && entry.expires().is_some_and(|at| at <= self.seen);
             if has_expired && self.settings(entry.queue).on_expiry == OnExpiry::Drop {
