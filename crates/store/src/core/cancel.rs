@@ -1,4 +1,4 @@
-//! Removing messages that nobody holds yet.
+//! Removing messages that are scheduled or ready.
 
 use dwell_model::{Now, QueueName};
 

@@ -261,9 +261,9 @@ pub struct DeadSearch {
 pub enum Reader {
     /// A peek at the oldest one.
     Peek,
-    /// The oldest revive or discard under way, or a replay of one.
+    /// The oldest revive or discard in progress, or a replay of one.
     Sweep,
-    /// Revives and discards that have begun while an older one goes on.
+    /// Revives and discards that have begun while an older one is in progress.
     Younger,
     /// The check of a queue's oldest messages against its retention.
     Retention,

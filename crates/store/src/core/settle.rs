@@ -1,4 +1,4 @@
-//! The end of a lease: by its consumer, or because nobody received the message.
+//! The end of a lease: by its consumer, or because its caller has disconnected.
 
 use dwell_model::{Command, Limits, MessageId, Now, Receipt, Refusal, Timestamp, is_acked};
 

@@ -165,7 +165,7 @@ impl Shared {
         Ok(answer)
     }
 
-    /// Sends answers to waiting takes. Messages for a caller that has gone away are given back.
+    /// Sends answers to waiting takes. Messages for a caller that has disconnected are given back.
     fn send(&self, outgoing: Outgoing) {
         let unread: Vec<Receipt> = outgoing
             .answers
