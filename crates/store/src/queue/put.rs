@@ -194,7 +194,7 @@ impl PutOne {
         })
     }
 
-    /// Makes the put safe to repeat: for the queue's `idempotency_ttl` (10 minutes by default) the same key
+    /// Makes the put safe to repeat: for the queue's `token_ttl` (10 minutes by default) the same key
     /// gets the same answer, and nothing is put again. 1 to 256 characters of visible ASCII.
     pub fn idempotency_key<T>(self, key: T) -> PutOne
     where
