@@ -70,7 +70,7 @@ struct Broken {
     sound: Arc<dyn Store>,
     clock: ManualClock,
     fault: Fault,
-    /// The current tokens, of which the broken ones are handed out instead.
+    /// The real tokens of the leases, in place of which broken ones are handed out.
     tokens: Mutex<HashMap<MessageId, LeaseToken>>,
 }
 

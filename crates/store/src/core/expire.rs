@@ -39,7 +39,7 @@ impl<B: StoredBody> Core<B> {
         Ok(self.settled(slot, queue, state, now, log))
     }
 
-    /// The present state of a changed message, in the terms of a settlement. Its queue is then trimmed to its
+    /// The new `state` of a changed message, in the terms of a settlement. Its queue is then trimmed to its
     /// limit of dead messages, and so the message may have been removed.
     pub(super) fn settled(
         &mut self,

@@ -108,7 +108,7 @@ impl PutOne {
         })
     }
 
-    /// What to do if a live message has the key already; refused by default.
+    /// Sets what to do if a live message has the key already; by default the put is refused.
     pub fn on_conflict(self, on_conflict: OnConflict) -> PutOne {
         self.set(|put| {
             put.on_conflict = on_conflict;
@@ -194,7 +194,7 @@ impl PutOne {
         })
     }
 
-    /// Makes the put safe to repeat: for the queue's `token_ttl` (10 minutes by default) the same key
+    /// Makes the put safe to repeat: for the queue's `idempotency_ttl` (10 minutes by default) the same key
     /// gets the same answer, and nothing is put again. 1 to 256 characters of visible ASCII.
     pub fn idempotency_key<T>(self, key: T) -> PutOne
     where
