@@ -35,7 +35,8 @@ pub(super) struct Retaining {
     is_stale: bool,
 }
 
-/// The number of dead messages that are read at a time: if cold ones are among them, more are made resident than are discarded.
+/// The number of dead messages that are read at a time: if cold ones are among them, more are made resident
+/// than are discarded.
 const READ: usize = 64;
 /// The delay in ms after which a queue is looked at again, so that lists show within a minute what is past
 /// its retention.

@@ -138,8 +138,8 @@ impl<N> TakeJobs<N> {
     /// Makes the leases end with this process, however long they are: if it dies, its jobs are free when the
     /// store is opened again (the embedded engine), or soon after (shared stores; 15 s on Redis).
     ///
-    /// A process that dies spends an attempt of each. One that closes the store spends none in files, and one
-    /// on Redis.
+    /// A process that dies spends an attempt of each. One that closes the store spends none, unless the store is
+    /// on Redis and cannot reach it for ten seconds.
     pub fn session(self) -> TakeJobs<N> {
         TakeJobs { take: self.take.bound(), ..self }
     }
@@ -180,8 +180,8 @@ impl<N> TakeJobs<N> {
         Jobs::new(self)
     }
 
-    /// The jobs one after the other, as a blocking iterator. See [`blocking::Jobs`]. Not on a thread of an async runtime: it may
-    /// hang for ever there, see [`blocking`].
+    /// The jobs one after the other, as a blocking iterator. See [`blocking::Jobs`]. Not on a thread of an
+    /// async runtime: it may hang for ever there, see [`blocking`].
     pub fn iter(self) -> blocking::Jobs {
         blocking::Jobs::from(self.stream())
     }
