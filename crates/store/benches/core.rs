@@ -1,7 +1,7 @@
-//! What the core alone takes for a message: `cargo bench -p dwell-store --bench core -- [messages]`.
+//! The processor time of the core alone per message: `cargo bench -p dwell-store --bench core -- [messages]`.
 //!
-//! Processor time of this process, so that other load on the machine shows little. Bodies of 128 bytes stay in
-//! memory; there is no log and no lock.
+//! It measures the processor time of this process, so that other load on the machine has little effect.
+//! Bodies of 128 bytes stay in memory; there is no log and no lock.
 
 use bytes::Bytes;
 use dwell_model::{Limits, Now, QueueName, Timestamp};

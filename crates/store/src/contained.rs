@@ -1,18 +1,18 @@
-//! Calls of code that belongs to somebody else, such as a task's waker: what it panics with ends here.
+//! Calls of foreign code, such as a task's waker: a panic in it ends here.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs what belongs to somebody else; nothing if it panicked, of which the panic hook has told already.
+/// Runs foreign code. Returns `None` if it panicked, which the panic hook has already reported.
 ///
-/// A store answers many callers one after the other. Without this the waker of one takes the answers of the others along,
-/// and the thread that gives them.
+/// A store answers many callers one after the other. Without this, a panic in one caller's waker would take
+/// down the thread that sends the answers, and with it the answers of the other callers.
 pub fn contained<T>(call: impl FnOnce() -> T) -> Option<T> {
     let payload = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(done) => return Some(done),
         Err(payload) => payload,
     };
-    // What was thrown belongs to somebody else too.
+    // The panic payload is foreign too.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         mem::forget(payload);
     }

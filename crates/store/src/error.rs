@@ -1,9 +1,9 @@
-//! Why a store refuses: one enum, stable codes, and whether trying again can help.
+//! Why a store refuses: one enum, stable codes, and whether a retry can help.
 
 use dwell_model::{Invalid, MessageId, QueueName, SettingName};
 use thiserror::Error;
 
-/// A refusal. It has changed nothing, except where it says that the outcome is unknown.
+/// A refusal. Nothing has changed, except where it says that the outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -22,7 +22,7 @@ pub enum Error {
         /// The queue asked for.
         queue: QueueName,
     },
-    /// The receipt proves no lease in force: it ran out, was settled, or the message is gone.
+    /// The receipt proves no current lease: it ran out, was settled, or the message was removed.
     #[error("the lease is lost: it ran out or was settled, and the message may have gone to somebody else")]
     LeaseLost,
     /// Another live message in the queue has this key.
@@ -31,7 +31,7 @@ pub enum Error {
         /// The message that has it.
         id: MessageId,
     },
-    /// Somebody holds the message.
+    /// The message is leased.
     #[error("message {id} is leased; wait until it is settled or its lease runs out")]
     Leased {
         /// The message.
@@ -49,13 +49,13 @@ pub enum Error {
         /// The message.
         id: MessageId,
     },
-    /// Nobody holds the message: no lease can be ended.
+    /// The message is not leased, so there is no lease to end.
     #[error("message {id} is not leased; nobody holds it")]
     NotLeased {
         /// The message.
         id: MessageId,
     },
-    /// Somebody holds the message by another take than the one that was named.
+    /// The message is leased by another take than the one that was named.
     #[error(
         "message {id} was handed out again since: its takes are {takes} now; look who holds it, then try again"
     )]
@@ -70,10 +70,10 @@ pub enum Error {
         "the token stands for message {id}, which was put with another body or key; use a new token for a new message"
     )]
     IdempotencyMismatch {
-        /// The message that it stands for; it may be gone.
+        /// The message that it stands for, which may have been removed.
         id: MessageId,
     },
-    /// The queue has as many pending messages as it may have.
+    /// The queue has reached its limit of pending messages.
     #[error("queue '{queue}' is full: it holds {limit} pending messages; try again later")]
     QueueFull {
         /// The queue.
@@ -81,25 +81,25 @@ pub enum Error {
         /// Its limit.
         limit: u64,
     },
-    /// There are as many queues as there may be.
+    /// The limit of queues is reached.
     #[error("there are {limit} queues already; try again later, or raise the limit")]
     TooManyQueues {
         /// The limit.
         limit: usize,
     },
-    /// As many messages are leased as may be.
+    /// The limit of leased messages is reached.
     #[error("{limit} messages are leased already; settle some, then try again")]
     TooManyLeased {
         /// The limit.
         limit: usize,
     },
-    /// As many takes wait as may.
+    /// The limit of waiting takes is reached.
     #[error("{limit} takes are waiting already; try again later")]
     TooManyWaiting {
         /// The limit.
         limit: usize,
     },
-    /// The setting can not change while the queue has messages.
+    /// The setting cannot be changed while the queue has messages.
     #[error("setting {} of queue '{queue}' can not change while it has messages", setting.as_str())]
     SettingFixed {
         /// The queue.
@@ -107,7 +107,7 @@ pub enum Error {
         /// The setting.
         setting: SettingName,
     },
-    /// The queue is dwell's own: over the network it can only be read.
+    /// The queue is reserved for dwell: over the network it can only be read.
     #[error("queue '{queue}' is reserved: it is dwell's own and can only be read; choose another name")]
     QueueReserved {
         /// The queue.
@@ -116,19 +116,19 @@ pub enum Error {
     /// Connection lost or sync failed after the command was sent: it may or may not have happened.
     #[error("the outcome is unknown: {reason}; repeating with the same token is safe")]
     OutcomeUnknown {
-        /// What broke.
+        /// What failed.
         reason: Box<str>,
-        /// Whether the store has stopped by it, so that nothing succeeds before it is opened again.
+        /// Whether the store has stopped because of it, so that no call succeeds before it is opened again.
         needs_reopen: bool,
     },
-    /// The disk has too little room for more messages; acks and cancels go on.
+    /// The disk has too little space for more messages; acks and cancels still work.
     #[error("the disk is nearly full: {reason}; puts are refused until space is back")]
     DiskFull {
         /// How much is left and how much is needed.
         reason: Box<str>,
     },
-    /// The store can not put messages away as fast as they come, and has no memory for more; takes, acks and cancels go
-    /// on.
+    /// The store cannot flush messages as fast as they come, and has no memory for more; takes, acks and
+    /// cancels still work.
     #[error("the store can not keep up: {reason}; try again later")]
     Overloaded {
         /// What it waits for.
@@ -139,21 +139,22 @@ pub enum Error {
     Exhausted {
         /// What is used up.
         what: &'static str,
-        /// Whether each opening has a range of its own, so that opening the store again helps. Numbers are the store's: none are
-        /// left.
+        /// Whether each opening has a range of its own, so that opening the store again helps. Numbers belong
+        /// to the store: none are left.
         needs_reopen: bool,
     },
-    /// Where the store keeps its data lies something that it has not put there, or that a later version has. Nothing
-    /// was done, and trying again does not help.
+    /// The store's location contains data that it has not written, or that a later version has written.
+    /// Nothing was done, and a retry does not help.
     #[error("the store can not read its data: {reason}")]
     ForeignData {
         /// What was found, and what to do.
         reason: Box<str>,
     },
-    /// The body of a message is not what it was asked to be read as, or a value has no such form. Nothing was done.
+    /// The body of a message is not of the requested form, or a value cannot be converted to it. Nothing was
+    /// done.
     #[error("the body is not {form}: {reason}")]
     MalformedBody {
-        /// What it was to be: `JSON`, `UTF-8 text`.
+        /// The requested form: `JSON`, `UTF-8 text`.
         form: &'static str,
         /// What is wrong with it.
         reason: Box<str>,
@@ -161,13 +162,13 @@ pub enum Error {
     /// The store is closing or closed.
     #[error("the store is closed")]
     Closed,
-    /// A server refuses for a reason of its own rather than of its store: the caller may not, or the server stops. Nothing was
-    /// done.
+    /// A server refuses for a reason of its own, not its store's: the caller is not permitted, or the server
+    /// is stopping. Nothing was done.
     #[error("{reason}")]
     Refused {
-        /// The stable code that the server gives.
+        /// The stable code that the server returned.
         code: &'static str,
-        /// What the server says.
+        /// The server's message.
         reason: Box<str>,
         /// Whether the same call may succeed later.
         is_retryable: bool,
@@ -179,11 +180,11 @@ pub enum Error {
     Unreachable {
         /// The address as it was given.
         server: Box<str>,
-        /// What the operating system or the connection says.
+        /// The message of the operating system or the connection.
         reason: Box<str>,
     },
-    /// Something answers at the address, but not as a dwell server of this version does. A call that changes something and is
-    /// answered with a success that cannot be read is [`Error::OutcomeUnknown`] instead.
+    /// The address answers, but not like a dwell server of this version. If a call that changes something is
+    /// answered with a success that cannot be read, the error is [`Error::OutcomeUnknown`] instead.
     #[error("{server} answers, but not as a dwell server does: {reason}")]
     BadAnswer {
         /// The address as it was given.
@@ -191,14 +192,14 @@ pub enum Error {
         /// What is wrong with the answer.
         reason: Box<str>,
     },
-    /// The store has stopped: its medium failed while something was being written. Nothing was done, and nothing will be
+    /// The store has stopped: its medium failed during a write. Nothing was done, and no call will succeed
     /// before the store is opened again.
     #[error("the store is unavailable: {reason}; open the store again")]
     Stopped {
         /// What failed.
         reason: Box<str>,
     },
-    /// The store can not serve: its medium failed or can not be reached. Nothing was done.
+    /// The store cannot serve: its medium failed or cannot be reached. Nothing was done.
     #[error("the store is unavailable: {reason}")]
     Unavailable {
         /// What is wrong, and what to do.
@@ -207,7 +208,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The stable code of this kind: a word that programs may match on. Each has a page in `docs/errors/`.
+    /// The stable code of this kind, which programs may match on. Each code has a page in `docs/errors/`.
     pub fn code(&self) -> &'static str {
         match self {
             Error::Invalid(invalid) => invalid.code(),
@@ -237,14 +238,14 @@ impl Error {
             Error::Refused { code, .. } => code,
             Error::Unreachable { .. } => "unreachable",
             Error::BadAnswer { .. } => "bad_answer",
-            // Who speaks to a server cannot open its store again: to them it is the same.
+            // A client of a server cannot open its store again: to a client the two are the same.
             Error::Stopped { .. } => "unavailable",
             Error::Unavailable { .. } => "unavailable",
         }
     }
 
-    /// Whether the same call may succeed later, with nothing else changed by the caller: never where the store has to be opened again
-    /// first ([`needs_reopen`](Error::needs_reopen)).
+    /// Whether the same call may succeed later, without a change by the caller: never if the store has to be
+    /// opened again first ([`needs_reopen`](Error::needs_reopen)).
     pub fn is_retryable(&self) -> bool {
         match self {
             Error::Refused { is_retryable, .. } => *is_retryable,
@@ -262,11 +263,11 @@ impl Error {
         }
     }
 
-    /// Whether no call will succeed before the store is opened again: it was closed, it has stopped, or it has used up what
-    /// only an opening gives.
+    /// Whether no call will succeed before the store is opened again: it was closed, it has stopped, or it
+    /// has used up what only an opening gives.
     ///
-    /// Such an error is not retryable. What a server answers never says so: its store is not the caller's to open, and the same
-    /// call may succeed once whoever has it has done that.
+    /// Such an error is not retryable. An answer of a server never says so: the client cannot open the
+    /// server's store, and the same call may succeed once its operator has opened it again.
     pub fn needs_reopen(&self) -> bool {
         match self {
             Error::OutcomeUnknown { needs_reopen, .. } | Error::Exhausted { needs_reopen, .. } => {

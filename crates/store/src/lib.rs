@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //! - [`Queue`], [`Job`]: a queue as a program uses it, over any store; [`blocking`]: the same for threads without a runtime
-//! - [`Store`]: the contract, one object-safe async trait; requests and answers beside it
+//! - [`Store`]: the contract, one object-safe async trait, with its requests and answers
 //! - [`delegate_store!`]: for stores that wrap another one
 //! - [`Error`]: why a store refuses
 //! - [`Blocking`]: the contract's calls for threads without a runtime
@@ -19,9 +19,9 @@ mod error;
 mod memory;
 mod queue;
 
-/// For whoever implements [`Store`].
+/// For implementations of [`Store`].
 pub use async_trait::async_trait;
-/// What the bytes of a body are held in.
+/// The type of a message's body.
 pub use bytes::Bytes;
 pub use contained::contained;
 #[doc(hidden)]

@@ -1,5 +1,5 @@
-//! Canaries: stores that are broken on purpose, one fault each. The suite has to notice every one of them, the
-//! scenario that names the promise and the model test both; else their silence on other stores means nothing.
+//! Canaries: stores that are broken on purpose, one fault each. The suite has to notice each of them, in both
+//! the scenario that names the promise and the model test; otherwise passing on other stores means nothing.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
@@ -41,9 +41,9 @@ enum Fault {
     LosesKeyOnReplace,
     /// A retry spends no attempt.
     RetriesForEver,
-    /// Says of a leased message that it was cancelled.
+    /// Reports a leased message as cancelled.
     LiesAboutCancel,
-    /// A message that is released is gone.
+    /// A released message is removed.
     DropsReleased,
     /// All messages have the same priority.
     IgnoresPriority,
@@ -51,9 +51,9 @@ enum Fault {
     NeverWaits,
     /// An extended lease ends when it would have ended.
     IgnoresExtend,
-    /// A forecast leaves out what is due at the very instant.
+    /// A forecast leaves out messages that are due at the very instant.
     ForecastsTooFew,
-    /// Says that a lease was ended, and leaves its holder be.
+    /// Reports that a lease was ended, and leaves it in force.
     EndsNoLease,
     /// Keeps one dead message more than it may.
     KeepsOneDeadTooMany,
@@ -65,12 +65,12 @@ enum Fault {
     ForgetsOverRestart,
 }
 
-/// A sound store behind one fault.
+/// A correct store behind one fault.
 struct Broken {
     sound: Arc<dyn Store>,
     clock: ManualClock,
     fault: Fault,
-    /// The tokens in force, behind the ones handed out.
+    /// The real tokens of the leases, in place of which broken ones are handed out.
     tokens: Mutex<HashMap<MessageId, LeaseToken>>,
 }
 
@@ -102,7 +102,7 @@ impl Broken {
         message
     }
 
-    /// A limit that is passed by one.
+    /// A limit that is exceeded by one.
     fn passed(&self, change: SettingChange) -> SettingChange {
         let SettingChange::Set(setting) = change else { return change };
         SettingChange::Set(match (self.fault, setting) {
@@ -113,7 +113,7 @@ impl Broken {
         })
     }
 
-    /// What is shown of it is what was asked for.
+    /// Shows the requested value of that limit.
     fn hidden(&self, mut stats: QueueStats) -> QueueStats {
         let hidden: Vec<Setting> = stats
             .own
@@ -170,7 +170,7 @@ impl Store for Broken {
                 let target = put.key.clone().map(Target::Key);
                 let found = self.sound.get(put.queue.clone(), target.into_iter().collect(), false).await;
                 if found.iter().any(|answer| answer.is_ok()) {
-                    // The answer is right, and the key is gone with the next look.
+                    // The answer is correct, and the next look shows that the key is lost.
                     let answer = self.sound.put(vec![put.clone()]).await.pop().unwrap();
                     if let Ok(answer) = &answer {
                         self.sound.cancel(put.queue.clone(), vec![Target::Id(answer.id)]).await;
@@ -362,7 +362,7 @@ impl Harness for BrokenHarness {
     }
 }
 
-/// The scenario and the model test both notice the fault.
+/// Asserts that the scenario and the model test both notice the fault.
 #[track_caller]
 fn noticed(fault: Fault, scenario: fn(&Factory)) {
     let factory = move |limits| Box::new(BrokenHarness::open(fault, limits)) as Box<dyn Harness>;

@@ -1,4 +1,4 @@
-//! Queue and Job over the memory store: what the builders ask for, and what becomes of jobs.
+//! Queue and Job over the memory store: the calls that the builders make, and what happens to jobs.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
@@ -40,7 +40,7 @@ fn stage() -> Stage {
     stage_with(Limits::default())
 }
 
-/// A store whose next settles fail, as many as it was told.
+/// A store whose next settles fail, as many as were set.
 struct Flaky {
     inner: Arc<dyn Store>,
     failures: AtomicUsize,
@@ -70,7 +70,7 @@ impl Store for Flaky {
     }
 }
 
-/// So many milliseconds after the start.
+/// An instant this many milliseconds after the start.
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_ms(START_MS + ms).unwrap()
 }
@@ -195,7 +195,7 @@ fn a_content_type_is_one_header_however_it_is_written() {
     assert_eq!(headers, [("Trace", "a"), ("content-type", "text/x-number"), ("trace", "b")]);
     assert_eq!((job.header("CONTENT-TYPE"), job.header("TRACE")), (Some("text/x-number"), None));
 
-    // Others may have put it as they write it.
+    // Other clients may have put it with their own spelling.
     let put = Put {
         headers: Headers::new([("Content-Type", "text/plain")]).unwrap(),
         ..Put::new(orders.name().clone(), "m")
@@ -443,7 +443,7 @@ fn a_long_error_is_kept_from_its_beginning() {
     orders.put("body").call().unwrap();
     let job = block_on(orders.take().into_future()).unwrap().unwrap();
     let id = job.id();
-    // Its limit falls into the midst of a character.
+    // The limit is in the middle of a character.
     let error = format!("a{}", "é".repeat(Limits::MAX_ERROR_TEXT_LEN));
     job.bury(&error).call().unwrap();
     let kept = block_on(orders.get(id)).unwrap().standing.last_error.unwrap();
@@ -585,7 +585,7 @@ fn a_stream_waits_for_the_next_job_however_long_a_take_would() {
     assert_eq!(taker.join().unwrap(), "late");
 }
 
-/// How often it was woken.
+/// Counts how often it was woken.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -761,7 +761,7 @@ fn a_body_may_be_json() {
     assert_eq!(jobs[0].json::<Vec<u8>>().unwrap(), [1, 2]);
     assert_eq!(jobs[1].header("content-type"), Some("application/x-own"), "the last one stands");
     assert_eq!(jobs[0].json::<String>().unwrap_err().code(), "malformed_body");
-    // A map whose keys are no texts has no JSON.
+    // A map whose keys are not texts cannot be converted to JSON.
     let odd = std::collections::BTreeMap::from([((1, 2), 3)]);
     assert_eq!(orders.put(Json(odd)).call().unwrap_err().code(), "malformed_body");
 }

@@ -1,4 +1,4 @@
-//! The core, built again from what it told its log at every restart, keeps the contract.
+//! The core, rebuilt from its log at every restart, keeps the contract.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 

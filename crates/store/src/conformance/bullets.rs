@@ -1,4 +1,4 @@
-//! Bullets of the contract, scenarios, and the list of tests name the same things.
+//! The contract's bullets, the scenarios and the list of tests have the same names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ const CONTRACT: &str = include_str!("../contract/mod.rs");
 
 const LIST: &[(&str, &str)] = crate::conformance_suite!(@list names ());
 
-/// The words of a bullet as a test is called.
+/// The name of the test for a bullet.
 fn snake_case(bullet: &str) -> String {
     let mut name = String::new();
     for c in bullet.chars() {
@@ -39,7 +39,7 @@ fn every_bullet_has_its_test_and_every_test_its_bullet() {
     assert!(odd.is_empty(), "(name, (bullets, tests)) that are not there once each: {odd:#?}");
 }
 
-/// That each listed scenario exists the compiler sees; that none is forgotten it does not.
+/// The compiler checks that each listed scenario exists, but not that each scenario is listed.
 #[test]
 fn every_scenario_is_listed() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/conformance/scenario");

@@ -1,9 +1,9 @@
-//! The list of all scenarios, and the macro that makes tests of it.
+//! The list of all scenarios, and the macro that makes tests of them.
 
-/// Makes a `#[test]` of every scenario, for the store that the expression opens: a function of
+/// Makes a `#[test]` of every scenario. The expression opens the store: a function from
 /// [`Limits`](dwell_model::Limits) to a [`Harness`](crate::conformance::Harness) over a fresh, empty store.
 ///
-/// Scenarios that show nothing on this store say so on standard error: `not applicable: …`.
+/// Scenarios that do not apply to this store print `not applicable: …` to standard error.
 #[macro_export]
 macro_rules! conformance_suite {
     ($factory:expr) => {

@@ -1,12 +1,12 @@
-//! The suite that shows that a store keeps the contract: for every store of ours, and for one of yours.
+//! The conformance suite, for every store in this project and for stores of other crates.
 //!
-//! - **Scenarios**: one per bullet of the contract, under the bullet's words.
+//! - **Scenarios**: one per bullet of the contract, named like the bullet.
 //!   [`conformance_suite!`](crate::conformance_suite) makes a `#[test]` of each.
 //! - **The model test**: [`model::run`] drives a store and the simplest possible model of the contract with the same
 //!   random calls, and compares every answer.
 //!
-//! A store brings a [`Harness`]: itself, its clock, its restart. `tests/memory.rs` of this crate is all that the
-//! memory store needs:
+//! A store provides a [`Harness`]: itself, its clock, its restart. `tests/memory.rs` of this crate is all
+//! that the memory store needs:
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A store under test with the calls that scenarios make most, and the watchdog that none outlives.
+//! A store under test with the calls that scenarios make most, and a watchdog for scenarios that hang.
 
 use std::io::Write;
 use std::panic::resume_unwind;
@@ -20,10 +20,10 @@ use crate::{
     Settle, Settled, Store, Take, Target, When,
 };
 
-/// How much real time anything that must happen may take.
+/// The real-time timeout of anything that must happen.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs one scenario on a thread of its own; one that does not end is a failure with its name.
+/// Runs one scenario on a separate thread; one that does not end fails under its name.
 ///
 /// # Panics
 /// If the scenario does, or does not end within a minute of real time.
@@ -44,11 +44,11 @@ pub fn run(name: &'static str, factory: Arc<Factory>, scenario: fn(&Factory)) {
     }
 }
 
-/// Says that a scenario has nothing to show on this store. Past the capture of the test runner, so that
-/// nobody takes silence for a pass.
+/// Prints that a scenario does not apply to this store. It bypasses the capture of the test runner, so that
+/// the scenario is not mistaken for one that passed.
 pub(super) fn not_applicable(why: &str) {
     let name = thread::current().name().unwrap_or("a scenario").to_owned();
-    // In one piece, on a line of its own, since other tests print at the same time.
+    // In a single write, on a line by itself, since other tests print at the same time.
     let line = format!("\nnot applicable: {name}: {why}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
@@ -67,7 +67,7 @@ impl Stage {
         Stage { harness: factory(limits) }
     }
 
-    /// A stage whose store survives a restart; `None`, said aloud, if this one does not.
+    /// A stage whose store survives a restart; prints a notice and returns `None` if this one does not.
     pub(super) fn durable(factory: &Factory) -> Option<Stage> {
         Stage::durable_with(factory, Limits::default())
     }
@@ -81,7 +81,7 @@ impl Stage {
         Some(stage)
     }
 
-    /// All the calls of the contract.
+    /// All calls of the contract.
     pub(super) fn store(&self) -> Blocking<dyn Store> {
         Blocking::new(self.harness.store())
     }
@@ -103,7 +103,7 @@ impl Stage {
         self.harness.advance(ms);
     }
 
-    /// Steps the wall clock; false, said aloud, if this store's clock can not be stepped.
+    /// Steps the wall clock; prints a notice and returns false if this store's clock cannot be stepped.
     pub(super) fn step_wall(&mut self, by_ms: i64) -> bool {
         let stepped = self.harness.step_wall(by_ms);
         if !stepped {
@@ -120,12 +120,12 @@ impl Stage {
         self.harness.close();
     }
 
-    /// How many messages may be leased beyond the most of a queue that is kept in several places.
+    /// How many messages of a queue with several partitions may be leased beyond its cap.
     pub(super) fn cap_slack(&self) -> u64 {
         self.harness.cap_slack()
     }
 
-    /// In how many places a queue is kept whose setting says `spread`.
+    /// The number of partitions of a queue with this `spread`.
     pub(super) fn partitions(&self, spread: u16) -> u16 {
         self.harness.partitions(spread)
     }
@@ -158,7 +158,7 @@ impl Stage {
         self.harness.quiesce();
     }
 
-    /// False, said aloud, if no lease of this store belongs to a process.
+    /// Prints a notice and returns false if no lease of this store belongs to a process.
     pub(super) fn has_sessions(&self) -> bool {
         let has = self.harness.has_sessions();
         if !has {
@@ -181,7 +181,7 @@ impl Stage {
         self.store().take(take).expect("the take is good")
     }
 
-    /// The head of `q`, if anything is ready there.
+    /// The head of `q`, if any message is ready there.
     #[track_caller]
     pub(super) fn take_one(&self) -> Option<Delivery> {
         let mut taken = self.take(Take::from(q()));
@@ -200,7 +200,7 @@ impl Stage {
         self.take(Take::from(q()).lease_ms(lease_ms)).pop().expect("a message is ready")
     }
 
-    /// Bodies of all that is ready in `q`, in the order handed out.
+    /// The bodies of all ready messages of `q`, in the order in which they are handed out.
     #[track_caller]
     pub(super) fn drain(&self) -> Vec<String> {
         self.take(Take::from(q()).max(1_000)).iter().map(|taken| text(&taken.message.body)).collect()
@@ -236,7 +236,7 @@ impl Stage {
         self.store().get(q(), vec![target], false).pop().expect("one answer an item")
     }
 
-    /// By key, the dead too.
+    /// By key, including dead ones.
     pub(super) fn try_get_dead(&self, name: &str) -> Result<Message> {
         self.store().get(q(), vec![by_key(name)], true).pop().expect("one answer an item")
     }
@@ -251,7 +251,7 @@ impl Stage {
         self.get(id).standing.state.kind()
     }
 
-    /// How the message is dead.
+    /// The cause of the message's death.
     #[track_caller]
     pub(super) fn death(&self, id: MessageId) -> &'static str {
         match self.get(id).standing.state {
@@ -270,14 +270,15 @@ impl Stage {
         self.store().configure(q(), vec![SettingChange::Set(setting)]).expect("the setting is good")
     }
 
-    /// Everything that readers see of `q`, for "nothing has changed".
+    /// Everything that readers see of `q`, to check that nothing has changed.
     pub(super) fn snapshot(&self) -> (Option<QueueStats>, Vec<Message>) {
         let pages =
             StateKind::ALL.iter().filter_map(|&state| self.store().list(q(), state, None, 1_000).ok());
         let mut messages: Vec<_> = pages.flat_map(|page| page.messages).collect();
         for message in &mut messages {
             if let State::Leased(lease) = &mut message.standing.state {
-                // Monotonic time is a process's own; the deadline on the wall clock says the same to all.
+                // Monotonic time is specific to a process; the deadline on the wall clock is the same for
+                // all.
                 lease.deadline_mono_ms = 0;
             }
         }
@@ -328,7 +329,7 @@ pub(super) fn text(body: &Bytes) -> String {
     String::from_utf8_lossy(body).into_owned()
 }
 
-/// So many attempts.
+/// A limit of attempts.
 pub(super) fn attempts(limit: u32) -> AttemptLimit {
     AttemptLimit::At(limit.try_into().unwrap())
 }

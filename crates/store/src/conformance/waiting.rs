@@ -1,4 +1,4 @@
-//! A take that waits, polled by hand: so a scenario knows where it stands, and can drop it there.
+//! A waiting take, polled by hand: so a scenario knows its progress, and can drop it at any point.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use dwell_time::{Clock, SystemClock};
 use super::stage::{PATIENCE, Stage};
 use crate::{Delivery, Result, Store, Take};
 
-/// A take under way. Dropping it drops its future.
+/// A take in progress. Dropping it drops its future.
 pub(super) struct Waiting {
     future: Pin<Box<dyn Future<Output = Result<Vec<Delivery>>> + Send>>,
     bell: Arc<Bell>,
@@ -32,7 +32,7 @@ impl Wake for Bell {
 }
 
 impl Waiting {
-    /// Begins a take that has nothing to hand out yet, and returns once the store counts it as waiting.
+    /// Begins a take that has no message to hand out yet, and returns once the store counts it as waiting.
     pub(super) fn begin(stage: &Stage, take: Take) -> Waiting {
         let queue = take.queues[0].clone();
         let count = || stage.store().stats(queue.clone()).map_or(0, |stats| stats.waiting);
@@ -48,7 +48,7 @@ impl Waiting {
         Waiting { future: Box::pin(async move { store.take(take).await }), bell: Arc::default() }
     }
 
-    /// One poll; `None` while it waits.
+    /// Polls once; `None` while it waits.
     pub(super) fn poll(&mut self) -> Option<Result<Vec<Delivery>>> {
         self.bell.rung.lock().unwrap_or_else(PoisonError::into_inner).0 = false;
         let waker = Waker::from(Arc::clone(&self.bell));
@@ -88,8 +88,8 @@ impl Waiting {
     }
 }
 
-/// Looks until `holds`, at most as long as anything may take: for what a store on the far side of a
-/// connection does in its own time, and tells nobody of.
+/// Checks repeatedly until `holds`, at most for the timeout: for what a store behind a connection does at its
+/// own time, without a notification.
 ///
 /// # Panics
 /// If it never does.

@@ -12,14 +12,14 @@ use crate::{
 
 /// A store whose calls block. See [`Store`] for what each does.
 ///
-/// Not for use on an async runtime's threads, which it would hold up.
+/// Not for use on the threads of an async runtime, which it would block.
 #[derive(Clone)]
 pub struct Blocking<S: ?Sized = dyn Store> {
     store: Arc<S>,
 }
 
 impl<S: Store + ?Sized> Blocking<S> {
-    /// A blocking face for `store`.
+    /// A blocking wrapper of `store`.
     pub fn new(store: Arc<S>) -> Blocking<S> {
         Blocking { store }
     }

@@ -1,4 +1,4 @@
-//! Changing messages that nobody holds: cancel, reschedule, revive, discard.
+//! Changing messages that are not leased: cancel, reschedule, revive, discard.
 
 use dwell_model::{Key, MessageId, Timestamp};
 
@@ -13,21 +13,22 @@ pub enum Target {
     Key(Key),
 }
 
-/// The lease of a message as `list` or `get` has shown it.
+/// The lease of a message as returned by `list` or `get`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseRef {
     /// The message.
     pub id: MessageId,
-    /// How often it had been handed out then ([`Counts::takes`](dwell_model::Counts::takes)): a later lease is not meant.
+    /// Its number of takes then ([`Counts::takes`](dwell_model::Counts::takes)), so that a later lease is not
+    /// affected.
     pub takes: u32,
 }
 
 /// What a cancel found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// It was scheduled or ready, and is gone.
+    /// It was scheduled or ready, and was removed.
     Cancelled(MessageId),
-    /// Somebody holds it; nothing changed.
+    /// It is leased; nothing changed.
     Leased(MessageId),
     /// It is dead; nothing changed.
     Dead(MessageId),
@@ -38,9 +39,9 @@ pub enum Cancelled {
 /// What a reschedule found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rescheduled {
-    /// It was scheduled or ready, and is due at this instant now.
+    /// It was scheduled or ready, and is now due at this instant.
     Moved(MessageId, Timestamp),
-    /// Somebody holds it; nothing changed.
+    /// It is leased; nothing changed.
     Leased(MessageId),
     /// It is dead; nothing changed.
     Dead(MessageId),
@@ -48,29 +49,29 @@ pub enum Rescheduled {
     NotFound,
 }
 
-/// Which dead messages are meant.
+/// A selection of dead messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// These.
+    /// The messages with these ids.
     Ids(Vec<MessageId>),
-    /// So many of those that have been dead longest.
+    /// At most this many of those that have been dead longest.
     Oldest(u64),
     /// All that are dead now.
     All,
 }
 
-/// What a revive or a discard did.
+/// The result of a revive or a discard.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Swept {
-    /// How many messages were revived or discarded.
+    /// The number of messages that were revived or discarded.
     pub done: u64,
     /// Those that were refused, at most [`Swept::MAX_REFUSED`] of them, with the reason.
     pub refused: Vec<(MessageId, Error)>,
-    /// How many were refused in all.
+    /// The total number of refused messages.
     pub refused_in_all: u64,
 }
 
 impl Swept {
-    /// How many refusals are listed.
+    /// The maximum number of refusals that are listed.
     pub const MAX_REFUSED: usize = 1_000;
 }

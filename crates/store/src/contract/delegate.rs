@@ -1,19 +1,21 @@
-//! Stores that wrap stores: one macro names the calls that go to the store within.
+//! Stores that wrap stores: a macro that forwards calls to the inner store.
 
-/// Writes the calls of a [`Store`](crate::Store) that go to another one, in an implementation for a wrapper of a store.
+/// Implements the forwarded calls of a [`Store`](crate::Store), inside the implementation for a wrapper of a
+/// store.
 ///
 /// Each operation is named once:
 ///
-/// - `own`: the wrapper has it written beside the macro, as in any implementation
-/// - `forward`: the call goes to the store within, and its future comes back, as they are
-/// - `forward, method`: the call goes to the store within; its answer goes to `method` of the wrapper, which returns what the
-///   wrapper answers
+/// - `own`: the wrapper implements it beside the macro, as in any implementation
+/// - `forward`: the call is passed to the inner store, and its future is returned unchanged
+/// - `forward, method`: the call is passed to the inner store; its answer is passed to `method` of the
+///   wrapper, which returns the wrapper's answer
 ///
-/// An operation that is named nowhere or twice is a compile error, also where the trait has a default (`peek` and `ready`).
-/// Named as `own` and not written, these two have the default, which asks the wrapper for `list` and `queues`. `limits` are
-/// always those of the store within, and are not named.
+/// An operation that is missing or named twice is a compile error, even if the trait has a default for it
+/// (`peek` and `ready`). If these two are named as `own` and not implemented, they have the default, which
+/// calls `list` and `queues` of the wrapper. `limits` are always those of the inner store, and are not named.
 ///
-/// The field may hold the store itself or an [`Arc`](std::sync::Arc) of it, also an `Arc<dyn Store>`; `self.0` is a field too.
+/// The field may hold the store itself or an [`Arc`](std::sync::Arc) of it, also an `Arc<dyn Store>`;
+/// `self.0` is a field too.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,7 +72,7 @@ macro_rules! delegate_store {
         $(forward $(, $heard:ident)?: $($call:ident)+;)+
     ) => {
         fn limits(&$self) -> &$crate::delegated::Limits {
-            // The one place that sees all names.
+            // The one place that has all names.
             const _: $crate::delegated::EveryOperation = $crate::delegated::EveryOperation {
                 $($($own: (),)+)?
                 $($($call: (),)+)+
@@ -205,7 +207,8 @@ macro_rules! delegate_store {
         ) -> $crate::Result<u64> }
     };
 
-    // What `async_trait` makes of an `async fn` with `&self`, so that the future is handed on and not wrapped in another one.
+    // The expansion of `async_trait` for an `async fn` with `&self`, so that the future is returned without
+    // another wrapper.
     (@call ($self:ident $to:tt) $call:ident($($argument:ident: $type:ty),*) -> $answer:ty) => {
         fn $call<'life0, 'async_trait>(
             &'life0 $self,
@@ -235,7 +238,7 @@ macro_rules! delegate_store {
     };
 }
 
-/// What the macro's expansion needs from here, whatever its user has in scope.
+/// Items that the macro's expansion needs, whatever its user has in scope.
 #[doc(hidden)]
 pub mod delegated {
     use std::sync::Arc;
@@ -247,12 +250,13 @@ pub mod delegated {
 
     use crate::{Result, Store};
 
-    /// The answers to a batch, one an item.
+    /// The answers to a batch, one per item.
     pub type EachAnswer<T> = Vec<Result<T>>;
 
-    /// A field for each operation of a store, so that the compiler says which one is not named, or named twice.
+    /// A field for each operation of a store, so that the compiler reports one that is missing or named
+    /// twice.
     ///
-    /// Here `peek` is not named:
+    /// Here `peek` is missing:
     ///
     /// ```compile_fail,E0063
     /// struct Wrapper(dwell_store::MemoryStore);
@@ -266,7 +270,7 @@ pub mod delegated {
     /// }
     /// ```
     ///
-    /// And here all are:
+    /// And here all are named:
     ///
     /// ```
     /// struct Wrapper(dwell_store::MemoryStore);
@@ -303,7 +307,7 @@ pub mod delegated {
         pub delete_queue: (),
     }
 
-    /// Where a wrapper keeps the store within: by itself, or shared.
+    /// How a wrapper holds its inner store: directly, or shared.
     pub trait Within {
         /// The store.
         type Store: Store + ?Sized;

@@ -1,25 +1,26 @@
-//! What falls due: how many scheduled messages are due by given instants.
+//! Forecasts: how many scheduled messages are due by given instants.
 
 use dwell_model::{Invalid, Timestamp};
 
 use super::Result;
 
-/// How many scheduled messages are due by each of some instants.
+/// The number of scheduled messages that are due by each of some instants.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Forecast {
-    /// All scheduled messages of the queues in question, as [`Store::stats`](super::Store::stats) counts them: exact.
+    /// The exact number of all scheduled messages of these queues, as counted by
+    /// [`Store::stats`](super::Store::stats).
     pub scheduled: u64,
-    /// For each instant, how many of them are due then or before.
+    /// For each instant, the number of them that are due then or before.
     pub due_by: Vec<u64>,
-    /// How far off each of these may be, at most; 0 where they are exact.
+    /// The maximum error of each of these; 0 where they are exact.
     pub within: u64,
 }
 
 impl Forecast {
-    /// The most instants that one call may name.
+    /// The maximum number of instants per call.
     pub const MAX_EDGES: usize = 200;
 
-    /// Nothing is scheduled; for so many instants.
+    /// A forecast without scheduled messages, for `edges` instants.
     pub fn none(edges: usize) -> Forecast {
         Forecast { scheduled: 0, due_by: vec![0; edges], within: 0 }
     }
@@ -37,7 +38,7 @@ impl Forecast {
         }
     }
 
-    /// Adds other queues' messages, by the same instants.
+    /// Adds the messages of other queues, by the same instants.
     pub fn add(&mut self, other: &Forecast) {
         self.scheduled += other.scheduled;
         self.within += other.within;

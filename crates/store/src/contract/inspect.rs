@@ -1,4 +1,4 @@
-//! Looking at queues and messages.
+//! Reading queues and messages.
 
 use bytes::Bytes;
 use dwell_model::{
@@ -10,28 +10,28 @@ use crate::Error;
 /// One page of a list, in (due, id) order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<B = Bytes> {
-    /// The messages. A page also ends where its bodies pass [`Page::MAX_BYTES`]; of dead ones it leaves those out whose time is
-    /// over, so that it may be short, or empty, though there is a next one.
+    /// The messages. A page also ends where its bodies exceed [`Page::MAX_BYTES`]; dead messages past their
+    /// retention are left out, so that a page may be short, or empty, even if there is a next one.
     pub messages: Vec<Message<B>>,
-    /// Messages of this page that are there and can not be read, and why. Those beside them are shown.
+    /// The messages of this page that exist but cannot be read, and the reason. The others are returned.
     pub unread: Vec<(MessageId, Error)>,
-    /// Where the next page begins; `None` after the last one.
+    /// The position of the next page; `None` after the last one.
     pub next: Option<Cursor>,
 }
 
 impl Page {
-    /// A page holds at most so many bytes of bodies, but always one message if there is one.
+    /// The maximum size of the bodies in a page, in bytes; a page has at least one message if there is one.
     pub const MAX_BYTES: usize = 8 * 1024 * 1024;
 }
 
-/// How many messages a queue has, by state. Kept, not scanned.
+/// The number of messages of a queue, by state. Maintained, not scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct StateCounts {
     /// Waiting for their instant.
     pub scheduled: u64,
     /// Due and not handed out.
     pub ready: u64,
-    /// Of these, those with a priority below 1,024.
+    /// The ready ones with a priority below 1,024.
     pub ready_urgent: u64,
     /// Handed out.
     pub leased: u64,
@@ -53,14 +53,14 @@ impl std::ops::Add for StateCounts {
     }
 }
 
-/// A queue as it is now.
+/// The present state of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueStats {
     /// Its name.
     pub name: QueueName,
     /// Its messages by state.
     pub counts: StateCounts,
-    /// How many takes wait on it.
+    /// The number of takes that wait on it.
     pub waiting: u64,
     /// When the earliest of its scheduled messages is due.
     pub next_due: Option<Timestamp>,
@@ -68,55 +68,57 @@ pub struct QueueStats {
     pub settings: Settings,
     /// Those of them that are its own.
     pub own: OwnSettings,
-    /// In a list of queues, why this one can not be read now: then all else here but the name says nothing.
+    /// In a list of queues, the reason why this one cannot be read now: then only the name here is valid.
     pub unread: Option<Error>,
 }
 
-/// How many messages of a queue died, by what of.
+/// The number of deaths in a queue, by cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct DeathCounts {
     /// A retry spent the last attempt.
     pub attempts: u64,
     /// A lease ran out, or was ended, with the last attempt.
     pub lapse: u64,
-    /// The expiry came.
+    /// The expiry passed.
     pub expiry: u64,
     /// A consumer buried it.
     pub buried: u64,
 }
 
-/// How many messages of a queue were discarded, by why.
+/// The number of discards in a queue, by reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct DiscardCounts {
     /// It had been dead for as long as the queue's `dead_ttl`.
     pub dead_ttl: u64,
-    /// As many others as the queue's `dead_max` had died later.
+    /// It was beyond the queue's `dead_max`: that many others had died later.
     pub dead_max: u64,
-    /// It expired, and the queue's `on_expiry` drops what does: it was never dead.
+    /// It expired, and the queue's `on_expiry` is drop: it was never dead.
     pub on_expiry: u64,
-    /// Somebody asked for it: a discard, or the deletion of its queue.
+    /// A call asked for it: a discard, or the deletion of its queue.
     pub asked: u64,
 }
 
-/// What has died in a queue and was discarded from it, as this process has noticed since it opened the store. Where several
-/// processes share a store, each counts what its own calls have brought about: the sum is right. The engine writes nothing where a
-/// message expires in a table: what expired since the last flush is counted again by the process that opens the directory next.
+/// The deaths and discards in a queue, as noticed by this process since it opened the store. Where several
+/// processes share a store, each counts the results of its own calls: the sum is correct. The engine writes
+/// nothing when a message expires in a table: messages that expired since the last flush are counted again by
+/// the process that opens the directory next.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct QueueDeaths {
-    /// The queue, which may be gone; `None` for all queues beyond [`QueueDeaths::MAX_QUEUES`] together.
+    /// The queue, which may have been removed; `None` for all queues beyond [`QueueDeaths::MAX_QUEUES`]
+    /// together.
     pub queue: Option<QueueName>,
-    /// What has died.
+    /// The deaths.
     pub deaths: DeathCounts,
-    /// What was discarded.
+    /// The discards.
     pub discarded: DiscardCounts,
 }
 
 impl QueueDeaths {
-    /// The number of queues that are counted by name.
+    /// The maximum number of queues that are counted by name.
     pub const MAX_QUEUES: usize = 10_000;
 }
 
-/// How many messages of a list are looked through for the first one of its state.
+/// The number of messages of a list that are searched for the first one of a state.
 pub(super) fn looked_through(state: StateKind) -> usize {
     match state {
         StateKind::Scheduled | StateKind::Leased => 1,
@@ -124,7 +126,7 @@ pub(super) fn looked_through(state: StateKind) -> usize {
     }
 }
 
-/// The first of a state is the least by this.
+/// The sort key of a peek: the first message of a state has the least.
 pub(super) fn peek_order(message: &Message) -> (u32, Timestamp, MessageId) {
     let standing = &message.standing;
     match &standing.state {

@@ -31,18 +31,19 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// A store of messages that are held until their moment.
 ///
-/// Calls take many items and answer each by itself, in the order given: one bad item fails alone. A call
-/// that fails as a whole (the store is closed, the batch too large) fails every item with the same error.
-/// Items of one call take effect in their order.
+/// Calls take many items and answer each separately, in the order given: a bad item fails alone. A call that
+/// fails as a whole (the store is closed, the batch too large) fails every item with the same error. Items of
+/// one call take effect in their order.
 ///
-/// Any call may be refused with [`Error::Closed`] or [`Error::Unavailable`], and by a store whose medium has failed with
-/// [`Error::Stopped`]; one that changes something may also end with [`Error::OutcomeUnknown`]. Each call names its other errors.
+/// Any call may be refused with [`Error::Closed`] or [`Error::Unavailable`], and by a store whose medium has
+/// failed with [`Error::Stopped`]; a call that changes something may also end with [`Error::OutcomeUnknown`].
+/// Each call lists its other errors.
 ///
-/// A key names live messages, an id names any. Retention and expiry are exact wherever a message is named by id or key, and show in
-/// counts, lists and [`locate`](Store::locate) within a minute.
+/// A key names live messages, an id names any. Retention and expiry are exact wherever a message is named by
+/// id or key, and show in counts, lists and [`locate`](Store::locate) within a minute.
 ///
 /// Futures may be dropped at any time. Except for [`take`](Store::take) and [`take_id`](Store::take_id),
-/// whose messages then go back, what was asked for may or may not happen.
+/// whose messages are then given back, the call may or may not take effect.
 ///
 /// The bullets below are the names of the tests in `conformance`.
 ///
@@ -106,16 +107,17 @@ pub trait Store: Send + Sync {
     /// - A batch over the limit is refused whole
     /// - Numbers rise and are never used again
     ///
-    /// A token stands for the body and the key of the put that it came with; where a queue is spread over partitions, that it
-    /// comes with another key may go unseen. Its answer is the same though the message was acked, cancelled, purged or discarded since.
-    /// The most pending messages of a queue leave dead and leased ones out.
+    /// A token stands for the body and the key of its put; where a queue is spread over partitions, a
+    /// different key may remain unnoticed. The answer stays the same if the message has since been acked,
+    /// cancelled, purged or discarded. A queue's limit of pending messages does not count dead and leased
+    /// ones.
     ///
     /// # Errors
     /// Per item: [`Error::Invalid`], [`Error::IdempotencyMismatch`], [`Error::KeyTaken`], [`Error::Leased`], [`Error::QueueFull`],
     /// [`Error::TooManyQueues`], [`Error::DiskFull`], [`Error::Overloaded`], [`Error::Exhausted`].
     async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>>;
 
-    /// Hands out due messages; waits for the first one, if asked to.
+    /// Hands out due messages; waits for the first one if asked to.
     ///
     /// # Contract
     /// - A take waits without polling and wakes on the instant
@@ -162,18 +164,18 @@ pub trait Store: Send + Sync {
     /// - Taking from a queue never used before is no error
     /// - A delivery states when it was taken and how late it is
     ///
-    /// Of several queues, those whose next message cannot be read now hold up none of the others: the take passes them over,
-    /// and is refused only where nothing else is due. Where a queue hands some out and the next one cannot be read, the take ends
-    /// with those: what the others have comes with the next take.
+    /// Of several queues, those whose next message cannot be read now do not block the others: the take skips
+    /// them, and is refused only if nothing else is due. If a queue hands some messages out and the next one
+    /// cannot be read, the take ends with those: the messages of the other queues come with the next take.
     ///
     /// # Errors
-    /// [`Error::TooManyLeased`] if something is due but no lease may be granted, and the take does not wait;
+    /// [`Error::TooManyLeased`] if a message is due but no lease may be granted, and the take does not wait;
     /// [`Error::TooManyWaiting`], [`Error::TooManyQueues`], [`Error::Invalid`]; [`Error::Unavailable`] and
-    /// [`Error::Overloaded`], where what is due cannot be read, or has no room in memory.
+    /// [`Error::Overloaded`], if a due message cannot be read, or has no room in memory.
     async fn take(&self, take: Take) -> Result<Vec<Delivery>>;
 
-    /// Hands out this message, be it scheduled, ready or dead; also from a paused queue. Its instant
-    /// becomes now, if it was later.
+    /// Hands out this message, whether it is scheduled, ready or dead, also from a paused queue. Its due
+    /// instant becomes now, if it was later.
     ///
     /// # Contract
     /// - Take by id hands out a scheduled, a ready and a dead message
@@ -212,10 +214,11 @@ pub trait Store: Send + Sync {
     /// Per item: [`Error::LeaseLost`], [`Error::Invalid`].
     async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>>;
 
-    /// Ends leases, as if their deadlines were now: for an operator who knows that a holder will not come back. Each is named as a
-    /// list of leased messages, or a get, has shown it, so that a later holder is never hit.
+    /// Ends leases as if their deadlines were now, for an operator who knows that a holder will not come
+    /// back. Each lease is named as returned by a list of leased messages or by a get, so that a later holder
+    /// is never affected.
     ///
-    /// A take whose answer nobody received counts no take, and so its number is given again.
+    /// A take whose answer was not received does not count as a take, and so its number is used again.
     ///
     /// # Contract
     /// - An ended lease is as one that ran out
@@ -240,7 +243,7 @@ pub trait Store: Send + Sync {
     /// - A cancel that was answered survives a restart
     ///
     /// # Errors
-    /// Those of the store as a whole; what is not there is [`Cancelled::NotFound`].
+    /// Those of the store as a whole; a missing message is [`Cancelled::NotFound`].
     async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>>;
 
     /// Moves the instant of scheduled or ready messages; the id stays.
@@ -254,12 +257,12 @@ pub trait Store: Send + Sync {
     /// - A reschedule to an earlier instant wakes a waiting take
     ///
     /// # Errors
-    /// Per item: [`Error::Invalid`]; what is not there is [`Rescheduled::NotFound`].
+    /// Per item: [`Error::Invalid`]; a missing message is [`Rescheduled::NotFound`].
     async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>>;
 
-    /// Reads messages, in any state. By key it finds the live one; with `dead`, where none is live, the youngest of the dead that
-    /// had the key. Other calls find live messages by key alone: whoever means a dead one gets its id here, so that a repeat never
-    /// hits the next older one.
+    /// Reads messages in any state. By key it finds the live one; with `dead`, if none is live, the youngest
+    /// dead one that had the key. Other calls find only live messages by key: to change a dead one, read its
+    /// id here, so that a repeated call never affects the next older one.
     ///
     /// # Contract
     /// - Get answers as of now
@@ -274,7 +277,7 @@ pub trait Store: Send + Sync {
     /// Per item: [`Error::UnknownQueue`], [`Error::MessageNotFound`].
     async fn get(&self, queue: QueueName, targets: Vec<Target>, dead: bool) -> Vec<Result<Message>>;
 
-    /// Finds messages by their numbers, in any queue; `None` where there is none.
+    /// Finds messages by their numbers, in any queue; `None` if there is none.
     ///
     /// # Contract
     /// - Locate finds queue and id of a number
@@ -283,11 +286,13 @@ pub trait Store: Send + Sync {
     /// - Locate finds a message after a restart
     ///
     /// # Errors
-    /// Per item: [`Error::Unavailable`] and [`Error::ForeignData`], where the message may be in a place that can not be read.
+    /// Per item: [`Error::Unavailable`] and [`Error::ForeignData`], if the message may be in a place that
+    /// cannot be read.
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>>;
 
     /// One page of the messages in a state, in (due, id) order; a message that does not change during the
-    /// walk appears exactly once. One that can not be read is in [`Page::unread`], and fails no other.
+    /// walk appears exactly once. A message that cannot be read is in [`Page::unread`], and the others are
+    /// not affected.
     ///
     /// # Contract
     /// - List pages in due and id order and shows each message once
@@ -304,11 +309,12 @@ pub trait Store: Send + Sync {
         max: usize,
     ) -> Result<Page>;
 
-    /// The first message of a state, as of now: of the ready ones that which a take is handed next, also while the queue
-    /// is paused; of the dead ones that which died first; of the others the first by (due, id).
+    /// The first message of a state, as of now: of the ready ones the one that the next take receives, also
+    /// while the queue is paused; of the dead ones the one that died first; of the others the first by (due,
+    /// id).
     ///
-    /// What is here looks through the first thousand of a list, with their bodies. A store that knows these orders does
-    /// better.
+    /// The default implementation searches the first thousand of a list, with their bodies. A store that
+    /// maintains these orders should override it.
     ///
     /// # Contract
     /// - Peek shows what goes out next and what died first
@@ -330,7 +336,7 @@ pub trait Store: Send + Sync {
         Ok(first)
     }
 
-    /// A queue as it is now.
+    /// The present state of a queue.
     ///
     /// # Contract
     /// - Counts are exact as of now
@@ -342,13 +348,14 @@ pub trait Store: Send + Sync {
     /// [`Error::UnknownQueue`].
     async fn stats(&self, queue: QueueName) -> Result<QueueStats>;
 
-    /// How many scheduled messages are due by each of `edges`, as of now: of these queues, or of all. A queue that cannot be read
-    /// now is left out of the sum over all.
+    /// The number of scheduled messages that are due by each of `edges`, as of now: of these queues, or of
+    /// all. A queue that cannot be read now is left out of the sum over all.
     ///
-    /// All scheduled messages are counted exactly, as [`stats`](Store::stats) do. A count by an instant may be off by
-    /// [`Forecast::within`] where a store counts by its indexes and reads no message. The instants may come in any order, and more
-    /// than once; by one that has passed nothing is due that is not ready. A queue is counted at one moment, or each of its
-    /// partitions where it has several; other queues at others.
+    /// The total of scheduled messages is exact, as in [`stats`](Store::stats). A count by an instant may be
+    /// off by [`Forecast::within`] if a store counts by its indexes and reads no message. The instants may be
+    /// in any order, and repeated; an instant that has passed counts nothing, since such messages are ready.
+    /// A queue is counted at one moment, or each of its partitions if it has several; other queues at other
+    /// moments.
     ///
     /// # Contract
     /// - A forecast counts what is due by each instant
@@ -363,27 +370,28 @@ pub trait Store: Send + Sync {
     /// [`Error::UnknownQueue`]; [`Error::Invalid`] past [`Forecast::MAX_EDGES`] instants.
     async fn forecast(&self, queues: Option<Vec<QueueName>>, edges: Vec<Timestamp>) -> Result<Forecast>;
 
-    /// Queues by name, from the first after `after` on. One that can not be read now is nothing to the others: it is
-    /// there with its name, and why ([`QueueStats::unread`]), which its [`stats`](Store::stats) say too.
+    /// Queues by name, starting with the first after `after`. A queue that cannot be read now does not affect
+    /// the others: it is listed with its name and the reason ([`QueueStats::unread`]), which its
+    /// [`stats`](Store::stats) also return.
     ///
     /// # Contract
     /// - A queue without messages, waiters and settings leaves the listing
     /// - Queues page by name
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>>;
 
-    /// Whether the store serves, by the cheapest question that shows it. That one queue is out of order, or that it refuses
-    /// puts, does not count.
+    /// Whether the store serves, by the cheapest query that shows it. A failure of a single queue, or the
+    /// refusal of puts, does not count.
     ///
     /// # Contract
     /// - A store that serves is ready
     ///
     /// # Errors
-    /// What a call would meet with: [`Error::Unavailable`], [`Error::Closed`], [`Error::ForeignData`].
+    /// Those that a call would return: [`Error::Unavailable`], [`Error::Closed`], [`Error::ForeignData`].
     async fn ready(&self) -> Result<()> {
         self.queues(None, 1).await.map(drop)
     }
 
-    /// Changes settings of a queue, all or none, and answers with the queue as it is then.
+    /// Changes settings of a queue, all or none, and returns the queue as it is then.
     ///
     /// # Contract
     /// - Settings change at run time and survive a restart
@@ -398,14 +406,16 @@ pub trait Store: Send + Sync {
     /// [`Error::Invalid`], [`Error::SettingFixed`], [`Error::TooManyQueues`].
     async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats>;
 
-    /// Brings dead messages back, due as `when` says, oldest first, with all their attempts before them. Deaths are kept to
-    /// the millisecond: of those that died in the same one the lower id is the older.
+    /// Revives dead messages, oldest first, due as `when` says, with all their attempts available again.
+    /// Instants of death have a resolution of one millisecond: of those in the same one the lower id is the
+    /// older.
     ///
-    /// All or many of the oldest are not brought back in one moment: other calls come in between and see a part of it, and
-    /// so does whoever opens the store after a crash. Those are meant that are dead when the call begins and still are when
-    /// their turn comes; one that dies meanwhile is not brought back, or once. The counts are exact. A call that ends before
-    /// all have had their turn answers [`Error::OutcomeUnknown`] if any had been brought back, else why it ended; the same
-    /// call again goes on with the rest.
+    /// A revive of all or many of the oldest is not atomic: other calls are served in between and see a part
+    /// of it, as does a store that is opened after a crash. It includes messages that are dead when the call
+    /// begins and still are when their turn comes; one that dies meanwhile is revived once or not at all. The
+    /// counts are exact. A call that ends before all messages have had their turn returns
+    /// [`Error::OutcomeUnknown`] if any were revived, else the reason for the end; repeating the call
+    /// continues with the rest.
     ///
     /// # Contract
     /// - Revive brings back one, many and all, oldest first
@@ -423,20 +433,21 @@ pub trait Store: Send + Sync {
     /// - Retention goes on after a restart
     ///
     /// # Errors
-    /// [`Error::Invalid`]; what is refused singly is in the answer. [`Error::Unavailable`], if it is about all or the
-    /// oldest, while messages of the queue have expired that the store can not read: they are dead and not yet among the
-    /// dead, so that nothing is revived; and where dead ones can not be read. [`Error::DiskFull`] and [`Error::Overloaded`],
-    /// where there is no room for more messages.
+    /// [`Error::Invalid`]; refusals of single messages are in the answer. [`Error::Unavailable`], if it is
+    /// about all or the oldest, while expired messages of the queue cannot be read: they are dead but not yet
+    /// among the dead, so nothing is revived; also if dead messages cannot be read. [`Error::DiskFull`] and
+    /// [`Error::Overloaded`], if there is no room for more messages.
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept>;
 
-    /// What has died and was discarded, by queue, as this process has noticed since it opened the store. The order is that of the
-    /// names; what has no name of its own comes last.
+    /// The deaths and discards by queue, as noticed by this process since it opened the store. The order is
+    /// by name; the entry without a name comes last.
     ///
     /// # Errors
     /// Those of the store as a whole.
     async fn deaths(&self) -> Result<Vec<QueueDeaths>>;
 
-    /// Removes dead messages: all of them in one moment, many of the oldest as [`revive`](Store::revive) does it.
+    /// Removes dead messages: all of them atomically, many of the oldest in steps as
+    /// [`revive`](Store::revive) does.
     ///
     /// # Contract
     /// - Discard removes dead messages only
@@ -446,19 +457,20 @@ pub trait Store: Send + Sync {
     /// As for [`revive`](Store::revive).
     async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept>;
 
-    /// Removes all scheduled and ready messages; says how many.
+    /// Removes all scheduled and ready messages; returns their number.
     ///
     /// # Contract
     /// - Purge leaves leased, dead and later messages alone
     /// - A purge that was answered survives a restart
     ///
     /// # Errors
-    /// [`Error::Unavailable`] while messages of the queue have expired that the store can not read: they are dead, and a
-    /// purge would remove them as pending.
+    /// [`Error::Unavailable`] while expired messages of the queue cannot be read: they are dead, and a purge
+    /// would remove them as pending.
     async fn purge(&self, queue: QueueName) -> Result<u64>;
 
-    /// Removes all messages but the leased, and the queue's own settings; says how many messages. While messages are leased
-    /// a spread stays that is not the default's: it says where they lie.
+    /// Removes all messages except the leased, and the queue's own settings; returns the number of messages.
+    /// While messages are leased, a spread that differs from the default is kept, since it determines where
+    /// they are stored.
     ///
     /// # Contract
     /// - Delete queue leaves leased messages to their holders
@@ -466,7 +478,7 @@ pub trait Store: Send + Sync {
     /// - A deleted queue keeps its spread while messages are leased
     ///
     /// # Errors
-    /// Those of the store as a whole. What can not be read is deleted too.
+    /// Those of the store as a whole. Messages that cannot be read are deleted too.
     async fn delete_queue(&self, queue: QueueName) -> Result<u64>;
 
     /// The limits that this store was opened with.

@@ -1,4 +1,4 @@
-//! What a put asks for, and its answer.
+//! The arguments of a put, and its answer.
 
 use std::hash::Hasher as _;
 
@@ -18,7 +18,7 @@ use siphasher::sip::SipHasher24;
 pub struct Put {
     /// The queue it goes to.
     pub queue: QueueName,
-    /// What it carries.
+    /// Its body.
     pub body: Bytes,
     /// When it is due.
     pub when: When,
@@ -34,9 +34,10 @@ pub struct Put {
     pub lease_ms: Option<u64>,
     /// Its own limit of attempts, over the queue's.
     pub max_attempts: Option<AttemptLimit>,
-    /// The instant, after due, past which it is dead if nobody holds it.
+    /// The instant, after due, past which it is dead unless it is leased.
     pub expires: Option<Timestamp>,
-    /// Repeating a put with the same token gives the same answer and puts nothing. With another body or key it is refused.
+    /// Repeating a put with the same token returns the same answer and puts nothing. With another body or key
+    /// it is refused.
     pub token: Option<PutToken>,
 }
 
@@ -68,45 +69,47 @@ impl Put {
         Put { when: When::AfterMs(delay_ms), ..self }
     }
 
-    /// Under the caller's own name.
+    /// Sets the caller's own name for it.
     pub fn key(self, key: Key) -> Put {
         Put { key: Some(key), ..self }
     }
 
-    /// What to do if a live message has the key already.
+    /// Sets what to do if a live message has the key already.
     pub fn on_conflict(self, on_conflict: OnConflict) -> Put {
         Put { on_conflict, ..self }
     }
 
-    /// Smaller first, among messages that are already due.
+    /// Sets the priority: smaller first, among messages that are already due.
     pub fn priority(self, priority: u32) -> Put {
         Put { priority, ..self }
     }
 
-    /// Made harmless to repeat.
+    /// Sets the token, which makes the put safe to repeat.
     pub fn token(self, token: PutToken) -> Put {
         Put { token: Some(token), ..self }
     }
 
-    /// What its token stands for: body and key. A repeated put has the same, though its instant may be another.
+    /// The digest of body and key, for which its token stands. A repeated put has the same digest, but may
+    /// have another instant.
     pub fn digest(&self) -> PutDigest {
         PutDigest::of(self.key.as_ref(), &self.body)
     }
 }
 
-/// 64 bits of what a put's token stands for. The same in every store, process and version: it is stored.
+/// A 64-bit digest of what a put's token stands for. It is stored, and so is the same in every store, process
+/// and version.
 ///
-/// SipHash-2-4 under a key of zeros, over the length of the message's key as eight little-endian bytes (`u64::MAX` where it has
-/// none), the key, and the body. Two puts of a caller that are taken for one only leave a mistake of its own unnoticed, so nobody
-/// gains by looking for such.
+/// SipHash-2-4 under a key of zeros, over the length of the message's key as eight little-endian bytes
+/// (`u64::MAX` where it has none), the key, and the body. A collision between two puts of a caller only hides
+/// a mistake of that caller, so there is no incentive to search for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PutDigest(pub u64);
 
 impl PutDigest {
-    /// In place of a digest where an earlier version has kept none: any put may be what the token stands for.
+    /// Used in place of a digest where an earlier version has stored none: the token may stand for any put.
     pub const UNKNOWN: PutDigest = PutDigest(0);
 
-    /// Whether a put with the digest `other` may be what a token with this one stands for.
+    /// Whether a put with the digest `other` may be the one that a token with this digest stands for.
     pub fn may_be(self, other: PutDigest) -> bool {
         self == PutDigest::UNKNOWN || self == other
     }
@@ -122,7 +125,7 @@ impl PutDigest {
     }
 }
 
-/// When a message is due. The store's clock turns all but `At` into an instant, at the put.
+/// When a message is due. The store's clock converts all but `At` to an instant, at the put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum When {
     /// At once.
@@ -130,30 +133,30 @@ pub enum When {
     Now,
     /// At this instant; a past one is due now.
     At(Timestamp),
-    /// So many milliseconds later.
+    /// After this delay in ms.
     AfterMs(u64),
-    /// After the delay that the queue's table has at this place, counted from 1.
+    /// After the delay at this level of the queue's table, counted from 1.
     Level(u32),
 }
 
 /// What a put does when a live message of the queue has its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnConflict {
-    /// Refuse with [`Error::KeyTaken`](crate::Error::KeyTaken), which names the message that stands.
+    /// Refuse with [`Error::KeyTaken`](crate::Error::KeyTaken), which names the existing message.
     #[default]
     Reject,
-    /// Put the new message; the old one is gone. If the old one is leased, the key passes to the new one
-    /// and the holder settles the old one, keyless.
+    /// Put the new message and remove the old one. If the old one is leased, the key passes to the new one
+    /// and the holder settles the old one, which has no key then.
     Replace,
-    /// Keep the standing message, id and body; the earlier of the two instants wins. If it is leased,
-    /// refuse with [`Error::Leased`](crate::Error::Leased).
+    /// Keep the existing message, id and body; the earlier of the two instants wins. If it is leased, refuse
+    /// with [`Error::Leased`](crate::Error::Leased).
     Keep,
 }
 
 /// The answer to a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PutAnswer {
-    /// The message that stands.
+    /// The message that exists now: the new one, or the one that was kept.
     pub id: MessageId,
     /// Its number.
     pub number: Number,
@@ -170,7 +173,7 @@ pub enum PutOutcome {
     Created,
     /// A new message, in place of this one.
     Replaced(MessageId),
-    /// The standing message was kept.
+    /// The existing message was kept.
     Kept,
 }
 
@@ -178,7 +181,7 @@ pub enum PutOutcome {
 mod tests {
     use super::*;
 
-    /// Stored by every store: no version may change it.
+    /// Stored by every store, so no version may change it.
     #[test]
     fn a_digest_is_of_key_and_body_and_stays_what_it_is() {
         let key = |text: &str| Key::new(text).unwrap();

@@ -1,4 +1,4 @@
-//! How a consumer ends, or extends, a lease.
+//! How a consumer ends or extends a lease.
 
 use std::sync::Arc;
 
@@ -13,45 +13,45 @@ pub struct Settle {
     pub action: Action,
 }
 
-/// What a consumer does with a message that it holds.
+/// What a consumer does with a message that it has leased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Done: the message is gone.
+    /// The work is done: the message is removed.
     Ack,
     /// The attempt failed: scheduled again, or dead if attempts are spent.
     Retry {
         /// Delay in milliseconds; `None` follows the queue's backoff.
         after_ms: Option<u64>,
-        /// What went wrong; kept with the message.
+        /// The error text, which is kept with the message.
         error: Option<Arc<str>>,
         /// A new priority.
         priority: Option<u32>,
     },
     /// Given back without spending an attempt.
     Release {
-        /// Delay in milliseconds; `None` makes it ready at once with the instant it had.
+        /// Delay in milliseconds; `None` makes it ready at once with its old due instant.
         after_ms: Option<u64>,
         /// A new priority.
         priority: Option<u32>,
     },
     /// Set aside among the dead.
     Bury {
-        /// Why; kept with the message.
+        /// The reason, which is kept with the message.
         reason: Option<Arc<str>>,
         /// A new priority.
         priority: Option<u32>,
     },
-    /// Held longer.
+    /// Keep the lease longer.
     Extend {
-        /// The new length from now on in milliseconds; `None` grants the old length anew.
+        /// The new length from now on in milliseconds; `None` grants the old length again.
         lease_ms: Option<u64>,
     },
 }
 
-/// What has become of a settled message.
+/// The state of a message after it was settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// It is gone.
+    /// It was removed.
     Gone,
     /// It is scheduled for this instant.
     Scheduled(Timestamp),
@@ -59,6 +59,6 @@ pub enum Settled {
     Ready,
     /// It is dead.
     Dead(DeathReason),
-    /// It is held until this instant of the store's wall clock.
+    /// It is leased until this instant of the store's wall clock.
     Leased(Timestamp),
 }

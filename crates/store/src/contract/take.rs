@@ -1,9 +1,9 @@
-//! What a take asks for, and what it hands over.
+//! The arguments of a take, and its deliveries.
 
 use bytes::Bytes;
 use dwell_model::{Holder, Message, QueueName, Receipt, Timestamp};
 
-/// A wish for due messages.
+/// A request for due messages.
 ///
 /// ```
 /// use dwell_store::Take;
@@ -13,9 +13,10 @@ use dwell_model::{Holder, Message, QueueName, Receipt, Timestamp};
 pub struct Take {
     /// From these queues; across them by (priority, due, id). A name given twice counts once.
     pub queues: Vec<QueueName>,
-    /// At most so many messages; 0 takes none.
+    /// The maximum number of messages; 0 takes none.
     pub max: usize,
-    /// At most so many bytes of bodies, but always one message. A store may stop where headers take up more than that.
+    /// The maximum size of the bodies in bytes; at least one message is handed out regardless. A store may
+    /// stop earlier if headers exceed it.
     pub max_bytes: Option<usize>,
     /// How long to wait for the first message, in milliseconds.
     pub wait_ms: u64,
@@ -23,7 +24,7 @@ pub struct Take {
     pub lease_ms: Option<u64>,
     /// Whether the leases end with this process: its messages are freed when the store is opened again.
     pub bound: bool,
-    /// Who takes, for people to see with the leases.
+    /// The name of the taker, shown with its leases.
     pub holder: Option<Holder>,
 }
 
@@ -46,39 +47,39 @@ impl Take {
         }
     }
 
-    /// At most so many messages.
+    /// Sets the maximum number of messages.
     pub fn max(self, max: usize) -> Take {
         Take { max, ..self }
     }
 
-    /// At most so many bytes of bodies, but always one message.
+    /// Sets the maximum size of the bodies in bytes; at least one message is handed out regardless.
     pub fn max_bytes(self, max_bytes: usize) -> Take {
         Take { max_bytes: Some(max_bytes), ..self }
     }
 
-    /// Wait so long for the first message, in milliseconds.
+    /// Sets how long to wait for the first message, in ms.
     pub fn wait_ms(self, wait_ms: u64) -> Take {
         Take { wait_ms, ..self }
     }
 
-    /// The lease in milliseconds.
+    /// Sets the lease in milliseconds.
     pub fn lease_ms(self, lease_ms: u64) -> Take {
         Take { lease_ms: Some(lease_ms), ..self }
     }
 
-    /// The leases end with this process.
+    /// Makes the leases end with this process.
     pub fn bound(self) -> Take {
         Take { bound: true, ..self }
     }
 
-    /// Held by this one.
+    /// Sets the name of the holder.
     pub fn holder(self, holder: Holder) -> Take {
         Take { holder: Some(holder), ..self }
     }
 }
 
-/// How a message is held that is taken by its id; by default as long as message and queue say, beyond this process, by
-/// nobody who has a name.
+/// The terms of the lease of a message that is taken by its id. By default its length is that of message and
+/// queue, it outlives this process, and it has no holder's name.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct LeaseTerms {
     /// See [`Take::lease_ms`].
@@ -90,18 +91,18 @@ pub struct LeaseTerms {
 }
 
 impl LeaseTerms {
-    /// For so many milliseconds.
+    /// A lease of this many milliseconds.
     pub fn of_ms(lease_ms: u64) -> LeaseTerms {
         LeaseTerms { lease_ms: Some(lease_ms), ..LeaseTerms::default() }
     }
 }
 
-/// A message handed over, under a lease.
+/// A message that was handed out, under a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery<B = Bytes> {
-    /// The message as it stands now: leased.
+    /// The message in its present state: leased.
     pub message: Message<B>,
-    /// Proof of the lease: what to settle with.
+    /// The proof of the lease, used to settle.
     pub receipt: Receipt,
     /// When the lease runs out, by the store's wall clock at the take.
     pub lease_until: Timestamp,

@@ -1,4 +1,4 @@
-//! Removing messages that nobody holds yet.
+//! Removing messages that are scheduled or ready.
 
 use dwell_model::{Now, QueueName};
 
@@ -17,7 +17,7 @@ impl<B: StoredBody> Core<B> {
     ) -> Vec<Result<Cancelled>> {
         self.begin(now, log);
         self.each(targets, |core, target| {
-            // Looked up for each: the last message of a queue takes it along.
+            // Looked up for each item: removing the last message of a queue removes the queue too.
             let Some(queue) = core.touched(queue, now, log) else { return Ok(Cancelled::NotFound) };
             let Some(slot) = core.find_target(queue, &target, now, log)? else {
                 return Ok(Cancelled::NotFound);

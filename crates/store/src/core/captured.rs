@@ -1,5 +1,4 @@
-//! A message as it was captured: small while nothing unusual has happened to it, since very many of them lie in memory
-//! until they are written.
+//! A captured message: small in the usual case, since many of them are held in memory until they are written.
 
 use std::collections::HashMap;
 
@@ -9,7 +8,7 @@ use dwell_model::{
 
 use super::cold::CopyAt;
 
-/// A message as it stands when it is captured, to be copied elsewhere.
+/// A message in the state in which it was captured, to be copied elsewhere.
 #[derive(Clone, Debug)]
 pub struct Captured<B> {
     /// Its identity.
@@ -20,23 +19,23 @@ pub struct Captured<B> {
     pub due: Timestamp,
     /// When it was put.
     pub created: Timestamp,
-    /// What it carries.
+    /// Its body.
     pub body: B,
-    /// An older copy, which is right about all but the standing.
+    /// An older copy, correct in everything but the standing.
     pub copy: Option<CopyAt>,
-    /// What only some messages have.
+    /// Attributes that only few messages have.
     pub(super) unusual: Option<Box<Unusual>>,
-    /// Its queue, as [`Names`] count them.
+    /// The index of its queue in [`Names`].
     pub queue: u32,
     /// Smaller first, among messages that are already due.
     pub priority: u32,
-    /// Whether it is ready, and not scheduled; `unusual` knows better.
+    /// Whether it is ready rather than scheduled; where `unusual` is set, that takes precedence.
     pub(super) is_ready: bool,
 }
 
 const _: () = assert!(size_of::<Captured<[u64; 2]>>() <= 96, "as many lie in memory as a retirement writes");
 
-/// What a message has that is leased or dead, was taken before, or came with more than a body.
+/// The extra state of a message that is leased or dead, was taken before, or was put with more than a body.
 #[derive(Clone, Debug)]
 pub(super) struct Unusual {
     key: Option<Key>,
@@ -48,7 +47,7 @@ pub(super) struct Unusual {
 }
 
 impl<B> Captured<B> {
-    /// Any message; `ready_since` as in [`ColdMessage`](super::ColdMessage).
+    /// Captures any message; `ready_since` as in [`ColdMessage`](super::ColdMessage).
     pub fn of(
         message: Message<B>,
         ready_since: Timestamp,
@@ -79,7 +78,7 @@ impl<B> Captured<B> {
         Captured { id, number, due, created, body, copy, unusual, queue, priority, is_ready }
     }
 
-    /// Where it stands; while it is leased, it says so.
+    /// Its state; a leased message reports that it is leased.
     pub fn state(&self) -> State {
         match &self.unusual {
             Some(unusual) => unusual.standing.state,
@@ -88,7 +87,7 @@ impl<B> Captured<B> {
         }
     }
 
-    /// The same, with all that changes.
+    /// The whole mutable part.
     pub fn standing(&self) -> Standing {
         match &self.unusual {
             Some(unusual) => unusual.standing.clone(),
@@ -106,7 +105,7 @@ impl<B> Captured<B> {
         }
     }
 
-    /// From now on it counts as ready, whoever holds it.
+    /// Makes it count as ready from now on, even if it is leased.
     pub fn make_ready(&mut self) {
         self.is_ready = true;
         if let Some(unusual) = &mut self.unusual {
@@ -115,8 +114,8 @@ impl<B> Captured<B> {
         }
     }
 
-    /// The message, but for its body, and when it was last made ready by other than its instant. What few messages have
-    /// is gone from here then.
+    /// Returns the message without its body, and when it was last made ready by anything but its instant. The
+    /// unusual attributes are moved out.
     pub fn take(&mut self, names: &Names) -> (Message<()>, Timestamp) {
         let unusual = self.unusual.take().map_or_else(
             || Unusual {
@@ -146,7 +145,7 @@ impl<B> Captured<B> {
     }
 }
 
-/// The queues of captured messages, each once, counted from 0 in the order in which they came.
+/// The queues of captured messages, each once, indexed from 0 in the order of first use.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     names: Vec<QueueName>,
@@ -155,7 +154,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The place of a name; a new one if it has none.
+    /// The index of a name, which is added if it is new.
     pub fn place(&mut self, name: &QueueName) -> u32 {
         if self.names.get(self.last as usize) != Some(name) {
             self.last = match self.places.get(name) {
@@ -171,12 +170,12 @@ impl Names {
         self.last
     }
 
-    /// The name at a place.
+    /// The name at an index.
     pub fn get(&self, place: u32) -> &QueueName {
         &self.names[place as usize]
     }
 
-    /// All of them, by their places.
+    /// All names, by index.
     pub fn all(&self) -> &[QueueName] {
         &self.names
     }

@@ -10,10 +10,11 @@ use super::{Core, StoredBody};
 use crate::StateCounts;
 
 impl<B: StoredBody> Core<B> {
-    /// Verifies all indexes against the messages; looks at everything, for tests and the simulator.
+    /// Verifies all indexes against the messages. It looks at everything, and is meant for tests and the
+    /// simulator.
     ///
     /// # Panics
-    /// If one is wrong, saying which.
+    /// If an index is wrong; the message says which.
     pub fn check(&self) {
         let mut counts: BTreeMap<u32, StateCounts> = BTreeMap::new();
         let (mut keyed, mut expiring): (usize, BTreeMap<u32, usize>) = (0, BTreeMap::new());
@@ -119,7 +120,7 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// What is past its retention is discarded some time.
+    /// Checks that messages past their retention are scheduled to be discarded.
     fn check_retention(&self, queue: u32, found: &Queue) {
         let settings = self.settings(queue);
         if let (OnExpiry::Drop, Some(next)) = (settings.on_expiry, found.expiries.next_due()) {
@@ -141,10 +142,11 @@ impl<B: StoredBody> Core<B> {
         assert_eq!(listed.unwrap_or_default(), waiting, "takes that wait on {}", found.name);
     }
 
-    /// Verifies what holds once [`serve`](Core::serve) has been called at `now`: nobody waits for what is there.
+    /// Verifies what holds once [`serve`](Core::serve) has been called at `now`: no take waits while a
+    /// message is available to it.
     ///
     /// # Panics
-    /// If somebody does.
+    /// If one does.
     pub fn check_served(&self, now: Now) {
         assert!(!self.next_wake().is_reached(now), "{:?} is reached at {now:?}", self.next_wake());
         for queue in self.queues.all() {

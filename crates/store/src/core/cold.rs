@@ -1,23 +1,24 @@
-//! Messages that are not in memory: counted here, kept by somebody else.
+//! Messages that are not in memory: counted here, kept by the owner of the core.
 //!
-//! A message is *resident* when it is in this core, else *cold*. Whoever owns the core may keep copies of messages
-//! elsewhere, and gives the core a [`Cold`] through its [`Log`]. The core asks it for what a call touches, at the
-//! moment it touches it, and so answers as if everything were resident.
+//! A message is *resident* when it is in this core, else *cold*. The owner of the core may keep copies of
+//! messages elsewhere, and gives the core a [`Cold`] through its [`Log`]. The core asks it for each message
+//! that a call touches, at that moment, and so answers as if everything were resident.
 //!
 //! Ground rules:
-//! 1. A message is resident or cold, never both: what [`Cold`] hands over is not cold any more.
-//! 2. A resident message that stands as its copy says is *clean*, and may be [evicted](Core::evict) without a
+//! 1. A message is resident or cold, never both: a message that [`Cold`] hands over is no longer cold.
+//! 2. A resident message that is equal to its copy is *clean*, and may be [evicted](Core::evict) without a
 //!    record. Any change makes it *changed*, until it is [captured](Core::capture_some) and has a new copy.
 //! 3. A leased message is never cold.
-//! 4. Of the cold, each queue knows how many it has, the least of those that are due, and when the next one is due;
-//!    the latter two as lower bounds, made exact when they are come to.
-//! 5. A cold message dies of its expiry where it lies: nothing is recorded, handed over or read of it, and it needs no
-//!    memory here. Its copy says when it expires, the log says how late it has become, and so a replay comes to the same.
-//!    [`catch_up`](Core::catch_up) sees to it in slices. Until it is through, what has expired may count as pending; every
-//!    call that would do something else for it sees to the rest first, or [gives up](Core::gave_up) and is to be repeated.
-//!    Where its queue drops what expires it is gone instead, and that is recorded.
-//! 6. A capture is of one moment, the call of [`begin_capture`](Core::begin_capture), and is made in slices: a message
-//!    that changes before its slice has come is captured as it stands, and then changes.
+//! 4. For its cold messages, each queue knows their count, the first of those that are due, and when the next
+//!    one is due. The latter two are lower bounds, made exact when they are reached.
+//! 5. A cold message that expires dies in place: nothing is recorded, handed over or read for it, and it
+//!    needs no memory here. Its copy says when it expires and the log says what time it is, so a replay
+//!    reaches the same result. [`catch_up`](Core::catch_up) processes expiries in slices. Until it has
+//!    finished, expired messages may count as pending. Every call whose result would differ processes the
+//!    rest first, or [gives up](Core::gave_up) and has to be repeated. Where the queue drops what expires,
+//!    the message is removed instead, and that is recorded.
+//! 6. A capture is of one moment, the call of [`begin_capture`](Core::begin_capture), and is made in slices:
+//!    a message that changes before its slice is captured first, and then changed.
 
 use std::num::NonZeroU32;
 
@@ -32,12 +33,12 @@ use super::queue::ReadyKey;
 use super::{Core, Durability, Log, Record, StoredBody};
 use crate::{Forecast, Result, StateCounts};
 
-/// Where a copy of a message lies.
+/// The location of a copy of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CopyAt {
     /// The number of the file.
     pub file: NonZeroU32,
-    /// The how-manieth in it, from 0.
+    /// The index of the message in the file, from 0.
     pub ordinal: u32,
 }
 
@@ -46,29 +47,30 @@ pub struct CopyAt {
 pub struct ColdMessage<B> {
     /// The message.
     pub message: Message<B>,
-    /// When it was last made ready by other than its instant; [`Timestamp::MIN`] if never.
+    /// When it was last made ready by anything but its instant; [`Timestamp::MIN`] if never.
     pub ready_since: Timestamp,
-    /// Where this copy lies.
+    /// The location of this copy.
     pub copy: CopyAt,
-    /// If it died of its expiry while it was cold: until when it was [ripened](Cold::ripen) last.
+    /// If it expired while it was cold: the last time that it was [ripened](Cold::ripen) to.
     pub over_by: Option<Timestamp>,
 }
 
 impl<B> ColdMessage<B> {
-    /// Whether its expiry has come, and it is not dead yet.
+    /// Whether its expiry has passed and it is not dead yet.
     fn expires_by(&self, now: Now) -> bool {
         let Standing { state, expires, .. } = &self.message.standing;
         !matches!(state, State::Dead(_)) && expires.is_some_and(|expires| expires <= now.wall)
     }
 }
 
-/// The cold messages of a queue that go out next.
+/// The next cold messages of a queue to be handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ColdHead {
-    /// Priority, due and id of the one that goes out first of those that are due.
+    /// Priority, due and id of the first of those that are due.
     pub first: Option<(u32, Timestamp, MessageId)>,
-    /// When the next of those is due that would go out before `first`: all that are not due, where there is no `first`,
-    /// else those before it by (priority, due, id). An earlier instant will do, if it lies behind `ripe`.
+    /// The next due instant among messages that would be handed out before `first`: all that are not due
+    /// where there is no `first`, else those before it by (priority, due, id). An earlier instant is allowed,
+    /// if it is after `ripe`.
     pub next: Option<Timestamp>,
 }
 
@@ -77,23 +79,24 @@ pub struct ColdHead {
 pub struct ColdCounts {
     /// By state.
     pub counts: StateCounts,
-    /// When the earliest of the scheduled ones is due.
+    /// The earliest due instant of the scheduled ones.
     pub next_due: Option<Timestamp>,
 }
 
-/// Who keeps the cold messages. What it hands over is resident from then on.
+/// The store of cold messages. A message that it hands over is resident from then on.
 ///
 /// A cold message is scheduled until its instant lies at or before `ripe`, or before any wall time that it was
 /// [ripened](Cold::ripen) with; then it is ready.
 ///
 /// # Errors
-/// Each call that reads fails with [`Error::Unavailable`](crate::Error::Unavailable) if it can not; nothing has
-/// been handed over then.
+/// Each call that reads fails with [`Error::Unavailable`](crate::Error::Unavailable) if it cannot; it has
+/// handed over nothing then.
 pub trait Cold<B> {
-    /// Hands over the message of this number, if it is cold.
+    /// Hands over the message with this number, if it is cold.
     fn by_number(&mut self, number: Number) -> Result<Option<ColdMessage<B>>>;
 
-    /// Hands over the message of this number, if it is cold. It has this id and is in this queue, if there is one.
+    /// Hands over the message with this number, if it is cold. If there is one, it has this id and is in this
+    /// queue.
     fn by_id(
         &mut self,
         _queue: &QueueName,
@@ -106,15 +109,17 @@ pub trait Cold<B> {
     /// Hands over the message of the queue that has this key, if it is cold and not dead.
     fn by_key(&mut self, queue: &QueueName, key: &Key) -> Result<Option<ColdMessage<B>>>;
 
-    /// Hands over the first of a queue's ready messages, by (priority, due, id): at least one if there is any.
+    /// Hands over the first of a queue's ready messages, by (priority, due, id): at least one if there are
+    /// any.
     fn due(&mut self, queue: &QueueName, ripe: Timestamp, into: &mut Vec<ColdMessage<B>>) -> Result<()>;
 
-    /// What goes out next of those that are cold now.
+    /// The first of a queue's cold messages to be handed out, and the next due instant.
     fn head(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdHead>;
 
-    /// Looks for the youngest dead message of the queue that had this key, did not give it up, is cold, and died after `after`. Looks
-    /// at about `most` messages, from where `search` is, and says whether these were all that are left; if so, the youngest is handed
-    /// over. A message that has died since the search began may be missing.
+    /// Searches for the youngest dead message of the queue that had this key, did not give it up, is cold,
+    /// and died after `after`. Looks at about `most` messages, starting at the position of `search`, and
+    /// returns whether the search is complete; if so, the youngest is handed over. Messages that have died
+    /// since the search began may be missing.
     fn dead_by_key(
         &mut self,
         queue: &QueueName,
@@ -125,10 +130,12 @@ pub trait Cold<B> {
         into: &mut Vec<ColdMessage<B>>,
     ) -> Result<bool>;
 
-    /// Messages of all queues that expire by now go as `expiring` says of their queues, and those that had expired when they were
-    /// [ripened](Cold::ripen) die; what dies has its expiry as the instant of its death. Looks at about `most` expiries, and says
-    /// whether that was all; the next call goes on from there. It costs next to nothing where there are none. What can not be read
-    /// is set aside, tried again now and then, and keeps nothing else from dying. Adds to `into` what has gone how.
+    /// Processes the messages of all queues that expire by now, as `expiring` says for their queues. Those
+    /// that had expired when they were [ripened](Cold::ripen) die; a message that dies has its expiry as the
+    /// instant of its death. Looks at about `most` expiries and returns whether there are no more; the next
+    /// call continues from there. It costs next to nothing where there are none. Messages that cannot be read
+    /// are set aside and retried from time to time, and do not block the others. The result is added to
+    /// `into`.
     fn expire(
         &mut self,
         now: Now,
@@ -137,11 +144,12 @@ pub trait Cold<B> {
         into: &mut Expired<B>,
     ) -> bool;
 
-    /// Whether messages of this queue may have expired by now that [`expire`](Cold::expire) has not come to, but for those set aside.
+    /// Whether messages of this queue may have expired by now that [`expire`](Cold::expire) has not
+    /// processed, except those set aside.
     fn is_behind_in(&self, queue: &QueueName, now: Now) -> bool;
 
-    /// Tries that again which was set aside, if anything of it may be of this queue. Fails if there is such still. What expires
-    /// besides goes as from [`expire`](Cold::expire).
+    /// Retries the expiries that were set aside, if any of them may be of this queue. Fails if some still
+    /// cannot be read. Other messages that expire are handled as by [`expire`](Cold::expire).
     fn expire_unread(
         &mut self,
         queue: &QueueName,
@@ -161,9 +169,9 @@ pub trait Cold<B> {
         into: &mut Vec<ColdMessage<B>>,
     ) -> Result<()>;
 
-    /// Hands over dead messages of a queue that died after `after`, the oldest first: `most` at most, and fewer or none
-    /// where much has to be read; the next call goes on with that. Says how far none is left. Of those that have expired
-    /// since `anew` was said last some may be missing.
+    /// Hands over dead messages of a queue that died after `after`, the oldest first: `most` at most, and
+    /// fewer or none where much has to be read; the next call continues. Returns the position up to which
+    /// none are left. Of those that have expired since `anew` was last passed, some may be missing.
     fn dead(
         &mut self,
         queue: &QueueName,
@@ -174,57 +182,59 @@ pub trait Cold<B> {
         into: &mut Vec<ColdMessage<B>>,
     ) -> Result<HandedOver>;
 
-    /// [`Reader::Retention`] needs nothing from now on that died after this one: what is known to have died later need not be read for it.
+    /// [`Reader::Retention`] needs no messages that died after this one: those known to have died later need
+    /// not be read for it.
     fn retain_until(&mut self, _until: Option<Died>) {}
 
-    /// Whether dead messages of this queue were passed over for [`Reader::Retention`], which is not held up by what cannot be read. They
-    /// are looked for again when it is asked for the first ones anew.
+    /// Whether dead messages of this queue were skipped for [`Reader::Retention`], which does not wait for
+    /// messages that cannot be read. They are looked for again when it next starts at the first message.
     fn has_passed_over(&self, _queue: &QueueName) -> bool {
         false
     }
 
-    /// How many are cold.
+    /// The number of cold messages, by state.
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts>;
 
-    /// How many are scheduled, exactly, and how many of these are due by each of `edges`, which may be in any order: off by
-    /// [`within`](Forecast::within) at most, so that no message need be read to say it.
+    /// The exact number of scheduled messages, and how many of them are due by each of `edges`, which may be
+    /// in any order: with an error of at most [`within`](Forecast::within), so that no message has to be
+    /// read.
     fn forecast(&mut self, queue: &QueueName, ripe: Timestamp, edges: &[Timestamp]) -> Result<Forecast>;
 
-    /// The cold messages of a queue in these states are gone.
+    /// Forgets the cold messages of a queue in these states.
     fn forget(&mut self, queue: &QueueName, which: Which);
 
-    /// Messages that are due by `wall` are ready, and stay so though the clock steps back.
+    /// Makes messages that are due by `wall` ready; they stay ready if the clock steps back.
     fn ripen(&mut self, wall: Timestamp);
 
-    /// Takes a message back that it had handed over and that has not changed, and when that died, if it did: it may have died
-    /// of its expiry since.
+    /// Takes back a message that it had handed over and that has not changed, and when it died, if it is
+    /// dead: it may have expired since.
     fn put_back(&mut self, copy: CopyAt, died: Option<Died>);
 
-    /// The latest wall time that any messages were [ripened](Cold::ripen) with that may be here.
+    /// The latest wall time to which any messages here may have been [ripened](Cold::ripen).
     fn most_ripe(&self) -> Timestamp;
 }
 
-/// What becomes of the cold messages of a queue that expire.
+/// How the cold messages of a queue that expire are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiring {
-    /// They die where they lie.
+    /// They die in place.
     Die,
-    /// They are handed over, to be recorded as gone.
+    /// They are handed over, and their removal is recorded.
     Go,
-    /// Nothing becomes of them: a replay has the records of those that are gone.
+    /// Nothing is done: a replay has the records of those that were removed.
     Stay,
 }
 
-/// What has expired.
+/// The messages that have expired.
 #[derive(Clone, Debug)]
 pub struct Expired<B> {
-    /// How many messages of which queues have died where they lie.
+    /// The number of messages that died in place, by queue.
     pub died: Vec<(QueueName, u64)>,
-    /// Messages that are handed over to go.
+    /// Messages that are handed over to be removed.
     pub gone: Vec<ColdMessage<B>>,
 }
 
-// Derived, it would ask that `B` has a default.
+// A derived implementation would require `B: Default`.
 impl<B> Default for Expired<B> {
     fn default() -> Expired<B> {
         Expired { died: Vec::new(), gone: Vec::new() }
@@ -234,42 +244,42 @@ impl<B> Default for Expired<B> {
 /// When a message died, and its id: the order in which dead messages are swept.
 pub type Died = (Timestamp, MessageId);
 
-/// How far the search for the youngest of the dead messages that had a key is.
+/// The progress of a search for the youngest dead message that had a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct DeadSearch {
-    /// All messages with this number or a lower one were looked at.
+    /// All messages with this number or a lower one have been looked at.
     pub to: Option<Number>,
     /// The youngest of those, and its number.
     pub youngest: Option<(Died, Number)>,
-    /// How many messages were looked at.
+    /// The number of messages that have been looked at.
     pub looked_at: usize,
 }
 
-/// Who reads the dead messages of a queue in order. Each reader has its own position: a peek, which starts at the first
-/// message, does not reset the position of a sweep.
+/// A reader of the dead messages of a queue in order. Each reader has its own position: a peek, which starts
+/// at the first message, does not reset the position of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// A look at the oldest one.
+    /// A peek at the oldest one.
     Peek,
-    /// The oldest revive or discard under way, or a replay of one.
+    /// The oldest revive or discard in progress, or a replay of one.
     Sweep,
-    /// Revives and discards that have begun while an older one goes on.
+    /// Revives and discards that have begun while an older one is in progress.
     Younger,
-    /// The oldest ones of a queue are looked at, whether they are past its retention.
+    /// The check of a queue's oldest messages against its retention.
     Retention,
 }
 
 /// How far dead messages were handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandedOver {
-    /// None is left behind what was asked for.
+    /// None are left after the requested position.
     All,
-    /// None is left between what was asked for and this one. If that is not behind what was asked for, nothing is known
-    /// yet.
+    /// None are left between the requested position and this one. If this one is not after the requested
+    /// position, nothing is known yet.
     To(Option<Died>),
 }
 
-/// Which messages of a queue.
+/// A selection of a queue's messages, by state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// Scheduled and ready ones.
@@ -278,23 +288,23 @@ pub enum Which {
     Dead,
 }
 
-/// What a queue knows of its cold messages.
+/// What a queue knows about its cold messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ColdView {
     pub(super) pending: u64,
     pub(super) dead: u64,
-    /// None of those that were due when this was found goes out before this.
+    /// A lower bound: none of those that were due when it was found is handed out before this.
     head: Option<ReadyKey>,
-    /// None of those that would go out before it is due before this.
+    /// A lower bound: none of those that would be handed out before `head` is due before this.
     next: Option<Timestamp>,
-    /// How often the core had fallen behind when a call gave up on finding what goes out first.
+    /// The value of the core's count of falling behind when a call last gave up on finding the first message.
     gave_up: u64,
-    /// In which slice messages of it were made resident last that had expired.
+    /// The slice in which expired messages of this queue were last made resident.
     pub(super) had_over_in: u64,
 }
 
 impl ColdView {
-    /// A bound before whatever is due at `ripe`, if anything may be.
+    /// A lower bound of the messages that are due at `ripe`, if there may be any.
     pub(super) fn due(&self, ripe: Timestamp) -> Option<ReadyKey> {
         if self.pending == 0 {
             return None;
@@ -305,12 +315,12 @@ impl ColdView {
         self.head
     }
 
-    /// Some of them may have become ready otherwise than by their instant.
+    /// Resets the bounds, since some messages may have become ready by anything but their instant.
     pub(super) fn look_again(&mut self) {
         self.next = Some(Timestamp::MIN);
     }
 
-    /// Before this nothing becomes due that was not due at `ripe`.
+    /// A lower bound of the next due instant after `ripe`.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.next.filter(|_| self.pending > 0)
     }
@@ -324,41 +334,42 @@ fn least_id() -> MessageId {
     MessageId::new(Timestamp::MIN, 0, 0, 0)
 }
 
-/// All that was captured of one moment.
+/// The result of a capture.
 #[derive(Clone, Debug)]
 pub struct Capture<B> {
     /// The messages that had changed.
     pub changed: Vec<Captured<B>>,
-    /// Their queues.
+    /// The queues of those messages.
     pub names: Names,
-    /// The copies of resident messages that had not; of some that were cold too, and of some twice.
+    /// The copies of resident messages that had not changed. It may also contain some that were cold, and
+    /// some twice.
     pub clean: Vec<CopyAt>,
 }
 
-/// A capture under way.
+/// A capture in progress.
 #[derive(Debug)]
 pub(super) struct Capturing<B> {
-    /// How those are marked that had changed.
+    /// The mark of the messages that had changed.
     span: Mark,
-    /// The slot to be looked at next, and the end of those that were there.
+    /// The next slot to look at, and the end of the slots that existed at the beginning.
     next: u32,
     end: u32,
     capture: Capture<B>,
 }
 
-/// What has become of a message since it was captured.
+/// What has happened to a message since it was captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// It stands as it did: it is clean.
+    /// It has not changed: it is clean.
     Clean,
-    /// It stands otherwise.
+    /// It has changed.
     Changed,
-    /// It is gone.
+    /// It was removed.
     Gone,
 }
 
 impl<B: StoredBody> Core<B> {
-    /// How many messages are cold.
+    /// The number of cold messages.
     pub fn cold_len(&self) -> u64 {
         self.cold
     }
@@ -368,12 +379,13 @@ impl<B: StoredBody> Core<B> {
         self.queues.find(queue).is_some_and(|queue| !self.queues.get(queue).cold.is_empty())
     }
 
-    /// How many resident messages have changed since they were captured last, or never were.
+    /// The number of resident messages that have changed since their last capture, or were never captured.
     pub fn changed_len(&self) -> usize {
         self.changed
     }
 
-    /// Says that a queue has cold messages, before any call; `wall` is the last time that they were looked at.
+    /// Declares the cold messages of a queue, before any call; `wall` is the last time at which they were
+    /// looked at.
     pub fn set_cold(&mut self, queue: &QueueName, pending: u64, dead: u64) {
         if pending == 0 && dead == 0 {
             return;
@@ -385,18 +397,18 @@ impl<B: StoredBody> Core<B> {
         self.look_at_retention(queue);
     }
 
-    /// For each incarnation that put messages the number that went with its counter 0: what finds a message of
-    /// which only the id is known.
+    /// For each incarnation that put messages, the number that belongs to its counter 0. It finds a message
+    /// by its id alone.
     pub fn numbering(&self) -> impl Iterator<Item = (u32, u64)> {
         self.numbering.starts()
     }
 
-    /// Takes in what [`numbering`](Core::numbering) has said before.
+    /// Restores what [`numbering`](Core::numbering) returned before.
     pub fn set_numbering(&mut self, incarnation: u32, start: u64) {
         self.numbering.set(incarnation, start);
     }
 
-    /// Takes in a message that was leased when everything was captured, of which a copy lies at `copy`.
+    /// Adds a message that was leased when everything was captured and has a copy at `copy`.
     ///
     /// # Panics
     /// If it is resident.
@@ -406,11 +418,11 @@ impl<B: StoredBody> Core<B> {
         self.mark_changed(slot);
     }
 
-    /// Begins to capture every message that has changed, as it stands now. Those that were captured count as unchanged,
-    /// but for those that are leased.
+    /// Begins to capture every message that has changed, in its present state. The captured messages count as
+    /// unchanged, except those that are leased.
     ///
     /// # Panics
-    /// If a capture is under way.
+    /// If a capture is in progress.
     pub fn begin_capture(&mut self) {
         assert!(self.capturing.is_none(), "one capture at a time");
         let capture =
@@ -421,10 +433,11 @@ impl<B: StoredBody> Core<B> {
         self.captures += 1;
     }
 
-    /// Goes on with the capture, looking at `most` places; all that was captured, if that was the last of it.
+    /// Continues the capture, looking at `most` slots. Returns everything captured, if this was the last
+    /// slice.
     ///
     /// # Panics
-    /// If no capture is under way.
+    /// If no capture is in progress.
     pub fn capture_some(&mut self, most: usize) -> Option<Capture<B>> {
         let capturing = self.capturing.as_mut().expect("a capture was begun");
         let from = capturing.next;
@@ -440,12 +453,12 @@ impl<B: StoredBody> Core<B> {
         Some(done.capture)
     }
 
-    /// How many messages the capture under way has captured so far.
+    /// The number of messages that the capture in progress has captured so far.
     pub fn captured_len(&self) -> usize {
         self.capturing.as_ref().map_or(0, |capturing| capturing.capture.changed.len())
     }
 
-    /// A message is about to change or to go: captures it, if a capture is under way that it belongs to.
+    /// Captures a message that is about to change or to be removed, if it belongs to a capture in progress.
     pub(super) fn capture_before_change(&mut self, slot: u32) {
         if self.capturing.is_none() || !self.was_there_when_captured(slot) {
             return;
@@ -460,7 +473,7 @@ impl<B: StoredBody> Core<B> {
             if entry.place.is_leased() {
                 entry.mark = now;
             } else {
-                // An older copy is not right any more, and the new one is not there yet.
+                // The older copy is out of date, and the new one does not exist yet.
                 (entry.mark, entry.copy) = (Mark::Captured, None);
                 self.changed -= 1;
             }
@@ -470,7 +483,7 @@ impl<B: StoredBody> Core<B> {
         self.capturing = Some(capturing);
     }
 
-    /// A message as it stands.
+    /// A message in its present state.
     fn captured(&self, slot: u32, names: &mut Names) -> Captured<B> {
         let entry = self.entries.get(slot);
         let queue = self.queues.get(entry.queue);
@@ -492,10 +505,10 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// The captured messages could not be copied: they count as changed again.
+    /// Marks the captured messages as changed again, since they could not be copied.
     ///
     /// # Panics
-    /// If a capture is under way.
+    /// If a capture is in progress.
     pub fn uncapture(&mut self) {
         assert!(self.capturing.is_none(), "what is being captured can not be given up");
         let slots: Vec<u32> = self
@@ -507,7 +520,8 @@ impl<B: StoredBody> Core<B> {
         slots.into_iter().for_each(|slot| self.mark_changed(slot));
     }
 
-    /// Says where the copy of a captured message lies, and its body. A copy that it had before is not its any more.
+    /// Sets the location of the copy of a captured message, and of its body. A copy that it had before is
+    /// dropped.
     pub fn placed(&mut self, number: Number, body: B, copy: CopyAt) -> Placed {
         let Some(slot) = self.resident_number(number) else { return Placed::Gone };
         let entry = self.entries.get_mut(slot);
@@ -516,8 +530,8 @@ impl<B: StoredBody> Core<B> {
         if entry.mark.is_changed() { Placed::Changed } else { Placed::Clean }
     }
 
-    /// Lets go of clean messages until at most `keep` are resident, or none is clean that was looked at; looks at
-    /// `most` at a time, and goes on from there the next time.
+    /// Evicts clean messages until at most `keep` are resident, or none of those looked at is clean. Looks at
+    /// `most` at a time; the next call continues from there.
     pub fn evict(&mut self, keep: usize, most: usize, cold: &mut dyn Cold<B>) -> usize {
         let mut evicted = 0;
         let swept = self.oldest_sweep();
@@ -536,18 +550,20 @@ impl<B: StoredBody> Core<B> {
             else {
                 continue;
             };
-            // What a sweep of its queue does not mean, which nobody would know any more. Of sweeps that are over nobody asks.
+            // Notes that a sweep in progress does not include it: once it is evicted, nothing else would record that.
+            // Sweeps that have ended are not considered.
             let name = &self.queues.get(entry.queue).name;
             let has_expired = entry.place.is_pending() && entry.expires().is_some_and(|at| at <= self.seen);
             if has_expired && self.settings(entry.queue).on_expiry == OnExpiry::Drop {
-                // It is gone when time acts on its queue, and must not be dead until then.
+                // It is removed when time acts on its queue, and must not count as dead until then.
                 continue;
             }
             let since = match (swept, entry.rare.as_deref()) {
                 (Some(_), Some(rare)) if entry.place == Place::Dead => {
                     self.under_way.last_to(name, rare.died_in)
                 }
-                // Time has not acted on it yet. It had not expired when the clock was stepped back last: that kills all.
+                // Time has not acted on it yet. It had not expired when the clock last stepped back: that
+                // expires all messages.
                 (Some(_), Some(Rare { expires: Some(expires), .. }))
                     if entry.place.is_pending() && *expires <= self.seen =>
                 {
@@ -563,11 +579,11 @@ impl<B: StoredBody> Core<B> {
         evicted
     }
 
-    /// Says when it died, if it did.
+    /// Returns when it died, if it is dead.
     fn evict_one(&mut self, slot: u32) -> Option<Died> {
         let seen = self.seen;
         let entry = self.remove(slot);
-        // Time has not acted on its queue since, and need not: what is cold dies by itself.
+        // Time has not acted on its queue since, and need not: a cold message dies in place.
         if let (true, Some(expires)) = (entry.place.is_pending(), entry.expires().filter(|at| *at <= seen)) {
             let found = self.queues.get_mut(entry.queue);
             found.cold.dead += 1;
@@ -596,7 +612,8 @@ impl<B: StoredBody> Core<B> {
         rare.and_then(|rare| rare.death).map(|death| (death.at, entry.id))
     }
 
-    /// Makes a message resident that was cold. If it died while a sweep went on, it is kept between which sweeps that was.
+    /// Makes a cold message resident. If it died during a sweep, the position of its death among the sweeps
+    /// is kept.
     pub(super) fn page_in(&mut self, cold: ColdMessage<B>) -> u32 {
         let Message { number, queue, standing, .. } = &cold.message;
         let is_dead = matches!(standing.state, State::Dead(_));
@@ -614,7 +631,7 @@ impl<B: StoredBody> Core<B> {
         slot
     }
 
-    /// So many messages of a queue are cold no more.
+    /// Subtracts `count` from a queue's cold messages.
     pub(super) fn count_out(&mut self, queue: u32, dead: bool, count: u64) {
         let view = &mut self.queues.get_mut(queue).cold;
         let counted = if dead { &mut view.dead } else { &mut view.pending };
@@ -660,7 +677,7 @@ impl<B: StoredBody> Core<B> {
         self.insert_as(entry, state, holder)
     }
 
-    /// Makes a cold message resident, and lets time act on it. Its queue was touched before.
+    /// Makes a cold message resident and lets time act on it. Its queue was touched before.
     pub(super) fn draw(&mut self, cold: ColdMessage<B>, now: Now, log: &mut impl Log<B>) {
         let is_over = cold.expires_by(now);
         let slot = self.page_in(cold);
@@ -669,8 +686,8 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Makes the next cold messages of a queue resident that are due. Says whether there were such, and all of them have
-    /// expired.
+    /// Makes the next due cold messages of a queue resident. Returns true if there were any and all of them
+    /// have expired.
     pub(super) fn feed(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<bool> {
         let found = self.queues.get(queue);
         let (name, ripe) = (found.name.clone(), found.ripe);
@@ -692,26 +709,27 @@ impl<B: StoredBody> Core<B> {
         Ok(all_over)
     }
 
-    /// Lets time act on a slice of the cold messages whose expiry has passed; says whether that was all. Whoever owns a core
-    /// with cold messages calls it before each batch of calls, and again while it [is behind](Core::is_behind): it is
-    /// what keeps those short that come after it.
+    /// Processes a slice of the cold messages whose expiry has passed; returns whether there are no more. The
+    /// owner of a core with cold messages calls it before each batch of calls, and again while the core [is
+    /// behind](Core::is_behind): this keeps the calls after it short.
     pub fn catch_up(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
         self.begin(now, log);
         self.expire_slice(now, log)
     }
 
-    /// Whether cold messages have expired that no slice has come to yet.
+    /// Whether cold messages have expired that no slice has processed yet.
     pub fn is_behind(&self) -> bool {
         self.is_behind
     }
 
-    /// Whether cold messages of this queue may have expired that no slice has come to yet: calls that go by all that is
-    /// pending or dead would have to see to the rest at once. What has expired in other queues does not matter.
+    /// Whether cold messages of this queue may have expired that no slice has processed yet: calls that
+    /// depend on all pending or dead messages would have to process the rest at once. Other queues are not
+    /// considered.
     pub fn is_behind_in(&self, queue: &QueueName, now: Now, log: &mut impl Log<B>) -> bool {
         self.is_behind && self.queues.find(queue).is_some_and(|queue| self.is_behind_of(queue, now, log))
     }
 
-    /// Whether so many puts into a queue might be refused because cold messages that have expired still count.
+    /// Whether `count` puts into a queue might be refused because expired cold messages still count.
     pub fn is_full_behind(&self, queue: &QueueName, count: usize, now: Now, log: &mut impl Log<B>) -> bool {
         let is_full = |queue: u32| {
             let limit = self.settings(queue).max_pending;
@@ -725,10 +743,11 @@ impl<B: StoredBody> Core<B> {
         found.cold.pending > 0 && log.cold().is_some_and(|cold| cold.is_behind_in(&found.name, now))
     }
 
-    /// Whether the last call has found so many expired messages that it did not come to what is behind them, and brought
-    /// nothing of their queue: to be repeated when the core is not [behind](Core::is_behind_in) in that any more. Or that it depends on
-    /// more leases to run out than its slice had room for, or on more messages to expire that could not be read in time, or on
-    /// takes that came earlier and are not served yet: to be repeated after the next [`serve`](Core::serve).
+    /// Whether the last call found too many expired messages to reach those behind them, and returned nothing
+    /// of their queue: repeat it when the core is no longer [behind](Core::is_behind_in) in that queue. Also
+    /// true if it depends on more lapsed leases than its slice had room for, on more expired messages that
+    /// could not be read in time, or on earlier takes that are not served yet: repeat it after the next
+    /// [`serve`](Core::serve).
     pub fn gave_up(&self) -> bool {
         self.gave_up
     }
@@ -752,7 +771,7 @@ impl<B: StoredBody> Core<B> {
         is_done
     }
 
-    /// What goes out first is looked for again in queues of which all is dead or gone by now that has expired.
+    /// Looks for the first message again in queues where all expired messages have been processed by now.
     fn look_where_given_up(&mut self, now: Now, log: &mut impl Log<B>) {
         for queue in std::mem::take(&mut self.given_up) {
             if self.queues.find_mut(queue).is_none() {
@@ -766,14 +785,14 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// All cold messages of a queue are dead or gone whose expiry has passed.
+    /// Processes all cold messages of a queue whose expiry has passed.
     pub(super) fn expire_cold_of(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
         while self.is_behind_of(queue, now, log) {
             self.expire_slice(now, log);
         }
     }
 
-    /// All cold messages are dead whose expiry has passed.
+    /// Processes all cold messages whose expiry has passed.
     pub(super) fn expire_cold(&mut self, now: Now, log: &mut impl Log<B>) {
         while !self.expire_slice(now, log) {}
     }
@@ -784,7 +803,7 @@ impl<B: StoredBody> Core<B> {
         queue.is_some_and(|queue| self.settings(queue).on_expiry == OnExpiry::Drop)
     }
 
-    /// What becomes of the cold messages of a queue that expire.
+    /// How the cold messages of a queue that expire are handled.
     fn expiring(&self, queue: &QueueName, is_replay: bool) -> Expiring {
         let Some(queue) = self.queues.find(queue) else { return Expiring::Die };
         match self.settings(queue).on_expiry {
@@ -796,7 +815,7 @@ impl<B: StoredBody> Core<B> {
 
     fn count_expired(&mut self, Expired { died, gone }: Expired<B>, log: &mut impl Log<B>) {
         if !died.is_empty() {
-            // What is answered from now on depends on how late it is.
+            // Answers depend on the time from now on.
             log.keep_time();
         }
         for (queue, count) in died {
@@ -811,10 +830,10 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// So many cold messages of a queue have died of their expiry where they lie.
+    /// Moves `count` cold messages of a queue from pending to dead, since they expired in place.
     ///
     /// # Panics
-    /// If they were not counted.
+    /// If there are fewer.
     pub fn died_cold(&mut self, queue: &QueueName, count: u64) {
         self.deaths.expired(queue, count);
         let queue = self.queues.find(queue).expect("what has cold messages is a queue");
@@ -824,8 +843,8 @@ impl<B: StoredBody> Core<B> {
         self.expect_end_of_expired(queue);
     }
 
-    /// Before all messages of a queue in a state are swept: all of it is dead whose expiry has passed. Fails while some of it
-    /// can not be read: then nobody can say what is pending and what is dead.
+    /// Processes all expired messages of a queue, before all messages of a state are swept. Fails while some
+    /// cannot be read, since it is then unknown which are pending and which are dead.
     pub(super) fn expire_queue(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
         if self.queues.get(queue).cold.pending == 0 {
             return Ok(());
@@ -838,7 +857,7 @@ impl<B: StoredBody> Core<B> {
         self.expire_unread(queue, now, log)
     }
 
-    /// Lets those expire that could not be read when their time came. Fails if some can not still.
+    /// Expires messages that could not be read when their time came. Fails if some still cannot.
     pub(super) fn expire_unread(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
         let found = self.queues.get(queue);
         let is_replay = log.is_replay();
@@ -850,8 +869,8 @@ impl<B: StoredBody> Core<B> {
         read
     }
 
-    /// Whether what goes out first of a queue is not to be looked for: the last time all that was found had expired, and the
-    /// rest of that is dead soon; or the slice is used up by what was found.
+    /// Whether to stop looking for the first message of a queue: either all that was found last time had
+    /// expired and the rest will be dead soon, or the slice is used up.
     pub(super) fn is_given_up(&mut self, queue: u32) -> bool {
         let is_behind = self.is_behind && self.queues.get(queue).cold.gave_up == self.fell_behind;
         let given_up = is_behind || self.has_more_over(queue);
@@ -859,7 +878,7 @@ impl<B: StoredBody> Core<B> {
         given_up
     }
 
-    /// Looks no further for what goes out first of a queue, before the core is not behind in it any more.
+    /// Stops looking for the first message of a queue until the core is no longer behind in it.
     pub(super) fn give_up(&mut self, queue: u32) {
         self.given_up.push(queue);
         let view = &mut self.queues.get_mut(queue).cold;
@@ -868,7 +887,8 @@ impl<B: StoredBody> Core<B> {
         self.gave_up = true;
     }
 
-    /// Makes the messages resident that a page of a list may show. False if it was too little, since some had expired.
+    /// Makes the messages resident that a page of a list may show. False if there were too few, since some
+    /// had expired.
     pub(super) fn page_in_list(
         &mut self,
         queue: u32,
@@ -892,8 +912,8 @@ impl<B: StoredBody> Core<B> {
         Ok(is_enough)
     }
 
-    /// Makes the next dead messages of a queue resident that died after `after`, `most` at most. Of those that have expired while
-    /// they were cold, it is kept between which sweeps that was.
+    /// Makes up to `most` of the next dead messages of a queue resident, those that died after `after`. For
+    /// those that expired while they were cold, the position of the death among the sweeps is kept.
     pub(super) fn page_in_dead(
         &mut self,
         queue: u32,
@@ -916,7 +936,7 @@ impl<B: StoredBody> Core<B> {
         Ok(handed_over)
     }
 
-    /// Forgets cold messages of a queue; says how many.
+    /// Forgets cold messages of a queue; returns how many.
     pub(super) fn forget_cold(&mut self, queue: u32, which: Which, log: &mut impl Log<B>) -> u64 {
         let found = self.queues.get_mut(queue);
         let count = match which {
@@ -933,7 +953,7 @@ impl<B: StoredBody> Core<B> {
         count
     }
 
-    /// How many messages of a queue are cold, by state.
+    /// The number of cold messages of a queue, by state.
     pub(super) fn cold_counts(&self, queue: u32, log: &mut impl Log<B>) -> Result<ColdCounts> {
         let found = self.queues.get(queue);
         if found.cold.is_empty() {
@@ -945,7 +965,7 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// The message of this number, made resident if it is cold.
+    /// The message with this number, made resident if it is cold.
     pub(super) fn find_number(&mut self, number: Number, log: &mut impl Log<B>) -> Result<Option<u32>> {
         if let Some(slot) = self.resident_number(number) {
             return Ok(Some(slot));
@@ -958,7 +978,7 @@ impl<B: StoredBody> Core<B> {
         Ok(found.map(|cold| self.page_in(cold)))
     }
 
-    /// The message of this number, which goes by this id if it is in this queue, made resident if it is cold.
+    /// The message with this number, made resident if it is cold. If it is in this queue, it has this id.
     pub(super) fn find_identified(
         &mut self,
         queue: u32,
@@ -986,7 +1006,7 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Takes a message off the indexes by number, and off the count of the changed.
+    /// Removes a message from the indexes by number, and from the count of changed messages.
     pub(super) fn strike_off(&mut self, entry: &Entry<B>, slot: u32) {
         self.changed -= usize::from(entry.mark.is_changed());
         self.weight -= entry.weight();

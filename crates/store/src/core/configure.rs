@@ -52,7 +52,7 @@ impl<B: StoredBody> Core<B> {
         {
             self.notice_expired(queue, now, log)?;
         }
-        // What can not be told is not changed either.
+        // If the counts cannot be read, nothing is changed.
         let cold = queue.map(|queue| self.cold_counts(queue, log)).transpose()?;
         for change in changes {
             log.record(&Record::Configured { queue: name.clone(), change }, Durability::Synced);
@@ -60,17 +60,18 @@ impl<B: StoredBody> Core<B> {
         let queue = queue.unwrap_or_else(|| self.queues.find_or_insert(name));
         self.set_own(queue, own);
         self.retain_in(queue, &mut self.config.swept_a_call.clone(), now, log);
-        // What is past its retention may have been cold.
+        // Messages past their retention may have been cold.
         let cold = self.cold_counts(queue, log).unwrap_or_else(|_| cold.unwrap_or_default());
         let stats = self.stats_with(queue, cold);
         self.queues.remove_if_bare(queue);
         Ok(stats)
     }
 
-    /// What has expired of a queue by now is dead or gone by the setting as it was. That messages died while they were cold is kept
-    /// nowhere but in the time until which they were ripened: also of those that were made resident since. All files are, and what
-    /// has expired by that is dead to a replay, so all that has expired of other queues is seen to before, in memory too: some of them
-    /// may drop it.
+    /// Applies the present setting to all messages of a queue that have expired by now. That messages died
+    /// while they were cold is stored only as the time to which they were ripened, also for those made
+    /// resident since. All files are ripened here, and to a replay everything that has expired by then
+    /// is dead. So the expired messages of other queues are processed first, in memory too: some of these
+    /// queues may drop them.
     fn notice_expired(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
         self.expire_queue(queue, now, log)?;
         if log.cold().is_some() {
@@ -87,8 +88,8 @@ impl<B: StoredBody> Core<B> {
         self.queues.get(queue).own.as_ref().map(|own| own.own.clone()).unwrap_or_default()
     }
 
-    /// Ends the pauses whose instant has come, for good: they are no settings of their queues any more, and do not
-    /// hold again when the clock steps back.
+    /// Ends the pauses whose end has passed, for good: they are removed from the settings of their queues,
+    /// and do not resume if the clock steps back.
     pub(super) fn end_pauses(&mut self, wall: Timestamp, log: &mut impl Log<B>) {
         while let Some(&(end, queue)) = self.pauses.first()
             && end <= wall

@@ -1,7 +1,7 @@
-//! What has died and what was discarded, counted by queue and reason: see [`Store::deaths`](crate::Store::deaths).
+//! Counts of deaths and discards, by queue and reason: see [`Store::deaths`](crate::Store::deaths).
 //!
-//! A count outlives its queue: a queue whose last message expires and is dropped is gone before anybody has looked. So the names
-//! are limited in number; what comes beyond is counted together.
+//! A count outlives its queue: a queue whose last message expires and is dropped is removed before the count
+//! could be read. So the number of names is limited; the rest is counted together.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl Deaths {
         self.by_name.entry(queue.clone()).or_default()
     }
 
-    /// A message has died; `by_lapse` says that its lease has run out with its last attempt.
+    /// Counts a death; `by_lapse` says that the lease of the last attempt ran out.
     pub(super) fn died(&mut self, queue: &QueueName, death: Death, by_lapse: bool) {
         let deaths = &mut self.of(queue).deaths;
         let count = match death.reason {
@@ -77,7 +77,7 @@ impl Deaths {
 }
 
 impl<B: StoredBody> Core<B> {
-    /// See [`Store::deaths`](crate::Store::deaths). What a replay has brought about does not count.
+    /// See [`Store::deaths`](crate::Store::deaths). Deaths during a replay do not count.
     pub fn deaths(&self) -> Vec<QueueDeaths> {
         let shown = |queue, counted: &Counted| QueueDeaths {
             queue,

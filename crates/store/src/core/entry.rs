@@ -1,4 +1,4 @@
-//! A message as the core keeps it: small while nothing unusual has happened to it.
+//! A message as the core keeps it: small in the usual case.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use dwell_time::Handle;
 use super::cold::CopyAt;
 use super::schedule::Spot;
 
-/// One message. What few messages have lies in [`Rare`], and a lease beside all other leases.
+/// One message. Attributes that few messages have are in [`Rare`]; leases are stored separately.
 #[derive(Debug)]
 pub(super) struct Entry<B> {
     pub(super) id: MessageId,
@@ -19,7 +19,8 @@ pub(super) struct Entry<B> {
     pub(super) created: Timestamp,
     pub(super) body: B,
     pub(super) rare: Option<Box<Rare>>,
-    /// A copy outside of memory: right about everything if it has not changed, about all but its standing else.
+    /// A copy outside of memory: correct in everything if the message has not changed, else in everything but
+    /// its standing.
     pub(super) copy: Option<CopyAt>,
     pub(super) queue: u32,
     pub(super) priority: u32,
@@ -27,12 +28,12 @@ pub(super) struct Entry<B> {
     pub(super) takes: u32,
     pub(super) mark: Mark,
     pub(super) place: Place,
-    /// The epoch of its queue in which it came to its place; of no meaning while it is leased.
+    /// The epoch of its queue in which it got its place; meaningless while it is leased.
     pub(super) epoch: u16,
 }
 
-/// Whether a message has changed since it was captured, or never was; and if so in which of two spans of time: those
-/// between one capture and the next are odd and even in turn.
+/// Whether a message has changed since its last capture, or was never captured; and if so, in which of two
+/// spans: the spans between one capture and the next are alternately odd and even.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Captured,
@@ -45,13 +46,13 @@ impl Mark {
         self != Mark::Captured
     }
 
-    /// The span that follows.
+    /// The next span.
     pub(super) fn next(self) -> Mark {
         if self == Mark::Odd { Mark::Even } else { Mark::Odd }
     }
 }
 
-/// Where a message stands, and where its queue's order or the leases hold it.
+/// The place of a message in its queue's order or among the leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Scheduled(Spot),
@@ -71,7 +72,7 @@ impl Place {
     }
 }
 
-/// A lease, with the timer of its deadline.
+/// A lease and the timer of its deadline.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) lease: Lease,
@@ -79,7 +80,7 @@ pub(super) struct Held {
     pub(super) holder: Option<Holder>,
 }
 
-/// What only some messages have.
+/// Attributes that only some messages have.
 #[derive(Debug, Default)]
 pub(super) struct Rare {
     pub(super) key: Option<Key>,
@@ -87,7 +88,7 @@ pub(super) struct Rare {
     pub(super) lease_ms: Option<u64>,
     pub(super) max_attempts: Option<AttemptLimit>,
     pub(super) expires: Option<Timestamp>,
-    /// The timer of the expiry, while nobody holds the message and it is not dead.
+    /// The timer of the expiry, while the message is neither leased nor dead.
     pub(super) expiry: Option<Handle>,
     pub(super) lapses: u32,
     pub(super) releases: u32,
@@ -95,25 +96,25 @@ pub(super) struct Rare {
     pub(super) revives: u32,
     pub(super) keyless: bool,
     pub(super) last_error: Option<Arc<str>>,
-    /// How it died, while it is dead.
+    /// The cause of death, while it is dead.
     pub(super) death: Option<Death>,
-    /// How many sweeps had begun when it died, if that was in this process and it has not left memory since, or a sweep has
-    /// gone on from then on; see [`super::sweep`].
+    /// The number of sweeps that had begun when it died, if that was in this process and it has not left
+    /// memory since, or a sweep has been in progress ever since; see [`super::sweep`].
     pub(super) died_in: u64,
-    /// When it was last made ready by other than its instant.
+    /// When it was last made ready by anything but its instant.
     pub(super) ready_since: Timestamp,
 }
 
 impl<B> Entry<B> {
-    /// What a plain message takes in memory, in bytes, with its share of all indexes: a rounded measurement.
+    /// The memory of a plain message, in bytes, with its share of all indexes: a rounded measurement.
     const PLAIN: usize = 224;
-    /// What it takes more if it has anything that few messages have, and for each text of that.
+    /// The additional memory of a message with any rare attribute, and of each text among those.
     const RARE: usize = 256;
     const TEXT: usize = 32;
-    /// What it takes while it is dead and may be found by its key.
+    /// The additional memory of a dead message that may be found by its key.
     const DEAD_KEY: usize = 80;
 
-    /// What it takes in memory, in bytes, with its share of all indexes; its body apart.
+    /// Its memory in bytes, with its share of all indexes, without its body.
     pub(super) fn weight(&self) -> usize {
         let Some(rare) = self.rare.as_deref() else { return Self::PLAIN };
         let key = rare.key.as_ref().map_or(0, |key| key.as_str().len() + Self::TEXT);
@@ -123,17 +124,17 @@ impl<B> Entry<B> {
         Self::PLAIN + Self::RARE + key + error + dead_key + headers.sum::<usize>()
     }
 
-    /// The key, unless another message has taken it over for good.
+    /// The key, unless another message has taken it over permanently.
     pub(super) fn key(&self) -> Option<&Key> {
         self.rare.as_deref().filter(|rare| !rare.keyless)?.key.as_ref()
     }
 
-    /// The key, if it finds this message: only live messages have that.
+    /// The key, if it finds this message: only live messages have one.
     pub(super) fn live_key(&self) -> Option<&Key> {
         if self.place == Place::Dead { None } else { self.key() }
     }
 
-    /// Whether a dead message is known to have died since the sweep of this number began.
+    /// Whether a dead message is known to have died after the sweep with this number began.
     pub(super) fn has_died_since(&self, sweep: u64) -> bool {
         self.rare.as_deref().is_some_and(|rare| rare.died_in >= sweep)
     }
@@ -142,8 +143,8 @@ impl<B> Entry<B> {
         self.rare.as_deref()?.expires
     }
 
-    /// Where it stands, as the state machine wants it; `held` is the lease it is held under, and what is scheduled and
-    /// due by `ripe` is ready.
+    /// Its standing, as input of the state machine. `held` is its lease; a scheduled message that is due by
+    /// `ripe` is ready.
     pub(super) fn standing(&self, held: Option<&Held>, ripe: Timestamp) -> Standing {
         let rare = self.rare.as_deref();
         let state = match self.place {
@@ -173,7 +174,7 @@ impl<B> Entry<B> {
         }
     }
 
-    /// Takes over everything of `standing` but the state and who holds it.
+    /// Takes over everything of `standing` except the state and the holder.
     pub(super) fn set_standing(&mut self, standing: Standing) {
         let Standing { state, due, priority, attempts, expires, keyless, counts, last_error, holder: _ } =
             standing;
@@ -192,12 +193,12 @@ impl<B> Entry<B> {
         (rare.lapses, rare.releases, rare.buries, rare.revives) = (lapses, releases, buries, revives);
     }
 
-    /// The latest of due, put and last made ready: lateness counts from it.
+    /// The latest of due, put and last made ready: the base of lateness.
     pub(super) fn ready_since(&self) -> Timestamp {
         self.due.max(self.created).max(self.made_ready())
     }
 
-    /// When it was last made ready by other than its instant.
+    /// When it was last made ready by anything but its instant.
     pub(super) fn made_ready(&self) -> Timestamp {
         self.rare.as_deref().map_or(Timestamp::MIN, |rare| rare.ready_since)
     }

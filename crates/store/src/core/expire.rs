@@ -39,8 +39,8 @@ impl<B: StoredBody> Core<B> {
         Ok(self.settled(slot, queue, state, now, log))
     }
 
-    /// What has become of a message that was changed, and is in `state` now: in the words of a settlement. Its queue keeps no more
-    /// dead ones then than it may, and so the message may be gone.
+    /// The new `state` of a changed message, in the terms of a settlement. Its queue is then trimmed to its
+    /// limit of dead messages, and so the message may have been removed.
     pub(super) fn settled(
         &mut self,
         slot: u32,

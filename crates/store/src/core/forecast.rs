@@ -1,4 +1,4 @@
-//! What falls due: counts of scheduled messages by instant. No message is looked at.
+//! Forecast: counts of scheduled messages by instant, without reading any message.
 
 use dwell_model::{Now, QueueName, Timestamp};
 
@@ -24,9 +24,10 @@ impl<B: StoredBody> Core<B> {
         self.due_in(queue, edges, now.wall, log)
     }
 
-    /// The same for up to `max` queues by name, from the first after `after` on, all together; and the last of them, if there
-    /// was one. A queue that cannot be read now is left out. It may have [given up](Core::gave_up) on leases that are to run out: they
-    /// may leave messages scheduled, and what is scheduled may have expired.
+    /// Forecasts up to `max` queues together, by name, starting with the first after `after`, and returns the
+    /// last of them, if there was one. A queue that cannot be read is left out. It may have [given
+    /// up](Core::gave_up) on lapsed leases: these may make messages scheduled, and scheduled messages may
+    /// have expired.
     pub fn forecast_page(
         &mut self,
         after: Option<&QueueName>,
@@ -59,7 +60,7 @@ impl<B: StoredBody> Core<B> {
         log: &mut impl Log<B>,
     ) -> Result<Forecast> {
         let found = self.queues.get(queue);
-        // Time has acted on the queue; what is due counts as ready.
+        // Time has acted on the queue; messages that are due count as ready.
         let ripe = found.ripe.max(wall);
         let mut sum = resident(found, edges, ripe);
         if !found.cold.is_empty()

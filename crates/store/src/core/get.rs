@@ -9,53 +9,53 @@ use super::stand::Searched;
 use super::{Core, Log, StoredBody};
 use crate::{Error, Result, Target};
 
-/// A peek at the oldest dead message that goes on.
+/// A peek at the oldest dead message, in progress.
 #[derive(Debug)]
 pub struct Peek {
     queue: QueueName,
-    /// Nothing is dead up to here.
+    /// There are no dead messages up to here.
     after: Option<Died>,
-    /// Whether it has not looked for anything yet.
+    /// Whether the search has not begun yet.
     is_new: bool,
 }
 
-/// How far a peek is.
+/// The progress of a peek.
 #[derive(Debug)]
 pub enum Peeking<B> {
-    /// It is over.
+    /// It is complete.
     Done(Option<Message<B>>),
-    /// [`Core::go_on_peeking`] looks further.
+    /// [`Core::go_on_peeking`] continues it.
     Unfinished(Peek),
 }
 
-/// A get that goes on: it looks for the youngest of many dead messages that had a key.
+/// A get in progress: it searches for the youngest of many dead messages that had a key.
 #[derive(Debug)]
 pub struct Get<B> {
     queue: QueueName,
-    /// What is to be got still, in order.
+    /// The targets still to be read, in order.
     targets: VecDeque<Target>,
     dead: bool,
-    /// How far it is with the first of them.
+    /// The progress of the search for the first target.
     search: DeadSearch,
     answered: Vec<Result<Message<B>>>,
 }
 
-/// How far a get is.
+/// The progress of a get.
 #[derive(Debug)]
 pub enum Getting<B> {
-    /// It is over.
+    /// It is complete.
     Done(Vec<Result<Message<B>>>),
-    /// [`Core::go_on_getting`] looks further.
+    /// [`Core::go_on_getting`] continues it.
     Unfinished(Box<Get<B>>),
 }
 
 impl<B> Get<B> {
-    /// The queue that it looks into.
+    /// The queue that it reads.
     pub fn queue(&self) -> &QueueName {
         &self.queue
     }
 
-    /// What is answered if the rest of it is refused.
+    /// The answer if the rest of it is refused.
     pub fn refused(self, error: &Error) -> Vec<Result<Message<B>>> {
         let rest = self.targets.iter().map(|_| Err(error.clone()));
         self.answered.into_iter().chain(rest).collect()
@@ -63,15 +63,15 @@ impl<B> Get<B> {
 }
 
 impl Peek {
-    /// The queue that it looks into.
+    /// The queue that it reads.
     pub fn queue(&self) -> &QueueName {
         &self.queue
     }
 }
 
 impl<B: StoredBody> Core<B> {
-    /// See [`Store::get`](crate::Store::get). For who has nothing to do in between: it does all of what
-    /// [`begin_get`](Core::begin_get) begins.
+    /// See [`Store::get`](crate::Store::get). It completes what [`begin_get`](Core::begin_get) begins, for
+    /// callers with nothing to do in between.
     pub fn get(
         &mut self,
         queue: &QueueName,
@@ -89,8 +89,8 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// See [`Store::get`](crate::Store::get). Where many dead messages that are cold had a key it looks at some of them;
-    /// [`Core::go_on_getting`] looks at the rest.
+    /// See [`Store::get`](crate::Store::get). Where many cold dead messages had a key, it looks at some of
+    /// them; [`Core::go_on_getting`] looks at the rest.
     pub fn begin_get(
         &mut self,
         queue: &QueueName,
@@ -109,8 +109,8 @@ impl<B: StoredBody> Core<B> {
         self.go_on_getting(Box::new(get), now, log)
     }
 
-    /// Looks further for the youngest dead message that had a key. What dies between two calls may be missed: it died after the get
-    /// began.
+    /// Continues the search for the youngest dead message that had a key. A message that dies between two
+    /// calls may be missed: it died after the get began.
     pub fn go_on_getting(&mut self, mut get: Box<Get<B>>, now: Now, log: &mut impl Log<B>) -> Getting<B> {
         self.begin(now, log);
         while let Some(target) = get.targets.front() {
@@ -143,7 +143,7 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// See [`Store::peek`](crate::Store::peek). Where many dead messages are cold it reads some of them;
+    /// See [`Store::peek`](crate::Store::peek). Where many dead messages are cold, it reads some of them;
     /// [`Core::go_on_peeking`] reads the rest.
     ///
     /// # Errors
@@ -172,7 +172,8 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Looks further for the oldest dead message. What dies between two calls may be missed: it died after the peek began.
+    /// Continues the search for the oldest dead message. One that dies between two calls may be missed: it
+    /// died after the peek began.
     ///
     /// # Errors
     /// [`Error::UnknownQueue`], [`Error::Unavailable`].
@@ -191,14 +192,15 @@ impl<B: StoredBody> Core<B> {
         })
     }
 
-    /// Whether time has removed a message: it has been dead for too long, or has expired and its queue drops what does.
+    /// Whether time has removed a message: its retention is over, or it has expired and its queue drops what
+    /// expires.
     fn is_gone_by(&self, slot: u32, now: Now) -> bool {
         let has_expired = self.entries.get(slot).expires().is_some_and(|at| at <= now.wall);
         let is_dropped = || as_of(&self.standing(slot), now, self.rules(slot)).is_none();
         self.is_past_retention(slot, now) || has_expired && is_dropped()
     }
 
-    /// Does all the rest of a peek, for who has nothing to do in between.
+    /// Completes a peek, for callers with nothing to do in between.
     ///
     /// # Errors
     /// As for [`Core::go_on_peeking`].
@@ -216,13 +218,13 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Whether whoever goes through the dead messages of a queue, the oldest first, may have to read files for them.
+    /// Whether reading the dead messages of a queue, the oldest first, may require reading files.
     pub fn has_cold_dead(&self, queue: &QueueName) -> bool {
         self.queues.find(queue).is_some_and(|queue| self.queues.get(queue).cold.dead > 0)
     }
 
-    /// See [`Store::locate`](crate::Store::locate). It touches no queue: what time has removed is not there, whether anybody has noticed
-    /// that or not.
+    /// See [`Store::locate`](crate::Store::locate). It touches no queue: a message that time has removed is
+    /// not found, whether the removal has been processed or not.
     pub fn locate(
         &mut self,
         numbers: Vec<Number>,

@@ -1,16 +1,17 @@
-//! Messages that were removed with all others of their queue, and are not forgotten yet.
+//! Lazy free: messages that were removed with all others of their queue, and are not freed yet.
 //!
-//! A purge is answered in the same time whatever it removes: it takes the orders of the queue away whole, and what lies
-//! in them is a *ghost* from then on. Every call after that forgets a few of them, the oldest first, and so does whoever
-//! owns the core when [`bury`](Core::bury) is called.
+//! A purge takes the same time whatever it removes: it detaches the orders of the queue, and the messages in
+//! them are *ghosts* from then on. Every later call frees a few of them, the oldest first, and so does
+//! [`bury`](Core::bury), which the owner of the core may call.
 //!
 //! # Ground rules
-//! 1. A queue counts its purges in an epoch, one for pending messages and one for dead ones. A message has the epoch of
-//!    its place; one of another epoch is a ghost. So nothing has to be done to a message to make it one.
-//! 2. Ghosts are in the slab, in the tables of numbers and keys, and in the count of bytes, until they are forgotten.
-//!    Whoever finds a message there passes ghosts over. They are in no order of a queue, and in none of its counts.
-//! 3. A queue's number is not given to another queue while it has ghosts, and an epoch does not come again.
-//! 4. A capture that was begun before a purge has its ghosts in it, and one that was begun after it has not.
+//! 1. A queue counts its purges in an epoch, one for pending messages and one for dead ones. A message has
+//!    the epoch of its place; one of another epoch is a ghost. So a message becomes a ghost without being
+//!    touched.
+//! 2. Ghosts stay in the slab, in the tables of numbers and keys, and in the count of bytes, until they are
+//!    freed. A look-up there skips ghosts. They are in no order of a queue, and in none of its counts.
+//! 3. A queue's number is not reused while the queue has ghosts, and an epoch is not repeated.
+//! 4. A capture that began before a purge includes its ghosts; one that began after it does not.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,7 +24,7 @@ use super::ready::Ready;
 use super::schedule::Schedule;
 use super::{Core, StoredBody};
 
-/// What one purge took away.
+/// The messages that one purge removed.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     pub(super) scheduled: Schedule,
@@ -47,7 +48,7 @@ impl Orders {
     }
 }
 
-/// Which purge of which queue.
+/// A purge of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Purge {
     queue: u32,
@@ -59,7 +60,7 @@ struct Purge {
 #[derive(Debug, Default)]
 pub(super) struct Graves {
     oldest_first: VecDeque<(Purge, Orders)>,
-    /// For each purge how many captures had been begun.
+    /// For each purge, the number of captures that had begun.
     captures: BTreeMap<Purge, u64>,
     ghosts: usize,
 }
@@ -71,13 +72,13 @@ impl Graves {
 }
 
 impl<B: StoredBody> Core<B> {
-    /// Whether messages are left to be forgotten that are gone: see [`bury`](Core::bury).
+    /// Whether removed messages are still to be freed: see [`bury`](Core::bury).
     pub fn has_ghosts(&self) -> bool {
         !self.graves.oldest_first.is_empty()
     }
 
-    /// Forgets up to `most` messages that were removed with all others of their queue. Each call does so too; whoever
-    /// has time between calls gets their memory back sooner.
+    /// Frees up to `most` messages that were removed with all others of their queue. Each call frees some
+    /// too; calling this in idle time returns their memory sooner.
     pub fn bury(&mut self, most: usize) {
         for _ in 0..most {
             let Some((purge, orders)) = self.graves.oldest_first.front_mut() else { return };
@@ -96,19 +97,20 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// So many are forgotten by each call.
+    /// Sets the maximum number of messages that each call frees.
     pub fn set_buried_a_call(&mut self, most: usize) {
         self.config.buried_a_call = most.max(1);
     }
 
-    /// Forgets a few by the way.
+    /// Frees a few messages as part of a call.
     pub(super) fn bury_some(&mut self) {
         if self.has_ghosts() {
             self.bury(self.config.buried_a_call);
         }
     }
 
-    /// What lies in `orders` is gone; its queue has it in none of its orders any more. Says how many that are.
+    /// Makes the messages in `orders` ghosts; the queue has already detached these orders. Returns their
+    /// number.
     pub(super) fn remove_all(&mut self, queue: u32, which: Which, mut orders: Orders) -> u64 {
         let count = orders.len();
         if count <= self.config.buried_a_call {
@@ -127,14 +129,15 @@ impl<B: StoredBody> Core<B> {
         self.graves.captures.insert(purge, self.captures);
         self.graves.ghosts += count;
         self.graves.oldest_first.push_back((purge, orders));
-        // Each call forgets more than one purge needs to be put here: it takes calls that purge and do nothing else.
+        // Each call frees more than one purge adds here, so this happens only if calls purge and do nothing
+        // else.
         while self.graves.captures.contains_key(&next) {
             self.bury(self.config.buried_a_call);
         }
         count as u64
     }
 
-    /// Forgets a message that its queue has forgotten already.
+    /// Frees a message that its queue has dropped already.
     fn forget_purged(&mut self, slot: u32) {
         self.capture_before_change(slot);
         self.release_key(slot);
@@ -142,7 +145,7 @@ impl<B: StoredBody> Core<B> {
         self.strike_off(&entry, slot);
     }
 
-    /// The purge that removed a message; none if it is there.
+    /// The purge that removed a message; `None` if the message exists.
     fn purge_of(&self, slot: u32) -> Option<Purge> {
         if self.graves.ghosts == 0 {
             return None;
@@ -161,15 +164,15 @@ impl<B: StoredBody> Core<B> {
         self.purge_of(slot).is_some()
     }
 
-    /// Whether a message was there when the capture was begun that is under way.
+    /// Whether a message existed when the capture in progress began.
     pub(super) fn was_there_when_captured(&self, slot: u32) -> bool {
         self.purge_of(slot).is_none_or(|purge| self.graves.captures[&purge] == self.captures)
     }
 
-    /// Verifies what is kept of ghosts.
+    /// Verifies the records of ghosts.
     ///
     /// # Panics
-    /// If it is wrong.
+    /// If they are wrong.
     pub(super) fn check_graves(&self) {
         let ghosts = self.entries.iter().filter(|(slot, _)| self.is_ghost(*slot)).count();
         assert_eq!(self.graves.ghosts, ghosts, "ghosts");

@@ -1,17 +1,17 @@
-//! Who holds messages: each name once, however many leases have it.
+//! The names of lease holders: each name is stored once, however many leases have it.
 //!
-//! A worker gives its name with every take, and so a hundred thousand leases may have the same one.
+//! A worker passes its name with every take, so a hundred thousand leases may have the same one.
 
 use std::collections::BTreeMap;
 
 use dwell_model::Holder;
 
-/// The names of the leases in force, with how many have each.
+/// The names of the leases in force, with the number of leases of each.
 #[derive(Debug, Default)]
 pub(super) struct Holders(BTreeMap<Holder, u32>);
 
 impl Holders {
-    /// The same name, in memory that all leases share which have it.
+    /// Counts a lease, and returns its name in memory shared by all leases that have it.
     pub(super) fn count_in(&mut self, holder: Holder) -> Holder {
         if let Some((known, count)) = self.0.range_mut(&holder..=&holder).next() {
             *count += 1;
@@ -21,7 +21,7 @@ impl Holders {
         holder
     }
 
-    /// A lease has ended that had this name.
+    /// Counts a lease that has ended.
     pub(super) fn count_out(&mut self, holder: &Holder) {
         let Some(count) = self.0.get_mut(holder) else { unreachable!("only what was counted is let go") };
         *count -= 1;
@@ -30,12 +30,12 @@ impl Holders {
         }
     }
 
-    /// How many leases have a name.
+    /// The number of leases with a name.
     pub(super) fn leases(&self) -> usize {
         self.0.values().map(|count| *count as usize).sum()
     }
 
-    /// How many names there are.
+    /// The number of names.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.len()

@@ -1,7 +1,8 @@
-//! From names to slots: hash tables that hold four bytes a message and compare with the message itself.
+//! Indexes from names to slots: hash tables that hold four bytes a message and compare with the message
+//! itself.
 //!
-//! A table is cut into parts, so that the growth of one is paid for in small portions. Nothing here is ever
-//! walked, and so no order of a hash table can show.
+//! A table is split into parts, so that it grows in small steps. Nothing here is ever iterated, so the order
+//! of a hash table cannot be observed.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -12,7 +13,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 const PARTS: usize = 64;
 
-/// Slots by the hash of something that lies in the slot.
+/// Slots by the hash of a value in the slot.
 #[derive(Debug)]
 pub(super) struct SlotTable {
     parts: Vec<HashTable<u32>>,
@@ -31,7 +32,7 @@ impl SlotTable {
         self.parts[part(hash)].insert_unique(hash, slot, |slot| hash_of(*slot));
     }
 
-    /// The same; false, and nothing is done, if a slot that `is_it` is in.
+    /// Inserts a slot; returns false and does nothing if the table has a slot that `is_it` accepts.
     pub(super) fn insert_new(
         &mut self,
         hash: u64,
@@ -48,7 +49,7 @@ impl SlotTable {
         }
     }
 
-    /// Takes `slot` out, which is in.
+    /// Removes `slot`, which is in the table.
     pub(super) fn remove(&mut self, hash: u64, slot: u32) {
         match self.parts[part(hash)].find_entry(hash, |other| *other == slot) {
             Ok(entry) => drop(entry.remove()),
@@ -66,16 +67,16 @@ fn part(hash: u64) -> usize {
     (hash >> 44) as usize % PARTS
 }
 
-/// Numbers are our own making, and need no defence against chosen collisions.
+/// Numbers are generated here, and need no protection against chosen collisions.
 pub(super) fn mix(bits: u64) -> u64 {
     let product = u128::from(bits ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
     (product >> 64) as u64 ^ product as u64
 }
 
-/// From ids to numbers: both rise together, put by put, from where an incarnation began.
+/// Maps ids to numbers: within an incarnation both rise together with each put.
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
-    /// For each incarnation the number that went with counter 0.
+    /// For each incarnation, the number that belongs to counter 0.
     starts: BTreeMap<u32, u64>,
     step: u64,
 }
@@ -85,31 +86,31 @@ impl Numbering {
         Numbering { starts: BTreeMap::new(), step }
     }
 
-    /// Notes that `id` and `number` go together; false if that is out of step with others of the incarnation.
+    /// Notes that `id` and `number` belong together; false if that contradicts others of the incarnation.
     pub(super) fn note(&mut self, id: MessageId, number: Number) -> bool {
         let passed = id.counter().checked_mul(self.step);
         let start = passed.and_then(|passed| number.get().checked_sub(passed));
         start.is_some_and(|start| *self.starts.entry(id.incarnation()).or_insert(start) == start)
     }
 
-    /// For each incarnation the number that went with counter 0.
+    /// For each incarnation, the number that belongs to counter 0.
     pub(super) fn starts(&self) -> impl Iterator<Item = (u32, u64)> {
         self.starts.iter().map(|(incarnation, start)| (*incarnation, *start))
     }
 
-    /// Notes where an incarnation began.
+    /// Sets where an incarnation began.
     pub(super) fn set(&mut self, incarnation: u32, start: u64) {
         self.starts.insert(incarnation, start);
     }
 
-    /// The number that goes with `id`, if there is one.
+    /// The number that belongs to `id`, if there is one.
     pub(super) fn number(&self, id: MessageId) -> Option<Number> {
         let start = self.starts.get(&id.incarnation())?;
         Number::new(start.checked_add(id.counter().checked_mul(self.step)?)?).ok()
     }
 }
 
-/// Hashes what callers choose, under a secret of the process.
+/// Hashes values chosen by callers, under a secret of the process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TextHash(DefaultHashBuilder);
 

@@ -1,18 +1,20 @@
 //! Leases that run out and messages that expire, many at a time.
 //!
-//! Every call lets all leases of the queue that it touches run out whose time has come, and all its messages expire. A consumer
-//! that goes may leave as many leases as there may be, a producer as many messages with one expiry, each with an error text to be
-//! recorded anew. So whoever owns the core asks before a call whether there are many, has a slice of them handled, and makes
-//! the call when the rest has followed. Others are served in between, and a batch is no longer than what a slice records.
-//! Cold messages that could not be read when they expired die in them too, where they are come to by a call.
-//! Messages beside the lanes come due in the same slices; [`super::schedule`] says why they are moved.
+//! Every call lets the lapsed leases of the queue that it touches run out, and its messages expire. A
+//! consumer that disappears may leave as many leases as the cap allows, a producer as many messages with one
+//! expiry, each with an error text to be recorded again. So before a call the owner of the core asks whether
+//! there are many, has a slice of them processed, and makes the call when the rest has been processed. Other
+//! calls are served in between, and a batch is no longer than what a slice records. Cold messages that could
+//! not be read when they expired die in these slices too, where a call reaches them. Messages beside the
+//! lanes become due in the same slices; [`super::schedule`] says why they are moved.
 //!
 //! # Ground rules
-//! 1. There is one slice for all queues: [`serve`](Core::serve) has one, and the calls until the next serve share another. Who
-//!    waits is not kept from what runs out by those who ask.
-//! 2. Where a take waits on several queues, leases of all of them run out by the slice before it is handed anything.
-//! 3. Leases that end with the process are freed in slices too, of which each has a batch of its own: nobody is served before
-//!    the last one.
+//! 1. There is one slice for all queues: [`serve`](Core::serve) has one, and the calls until the next serve
+//!    share another. So calls do not use up the slice that waiting takes depend on.
+//! 2. Where a take waits on several queues, leases of all of them run out within the slice before the take
+//!    receives anything.
+//! 3. Leases that end with the process are freed in slices too, each in a batch of its own: no call is served
+//!    before the last one.
 
 use dwell_model::{Command, Now, QueueName, Refusal, Timestamp};
 
@@ -20,27 +22,27 @@ use super::queue::mono;
 use super::tokens::SWEPT_AT_CAP;
 use super::{Core, CoreConfig, Durability, Log, StoredBody};
 
-/// What is recorded of one message beside its error text, in bytes, about.
+/// The approximate size of a record of one message without its error text, in bytes.
 const STANDING: usize = 64;
 
-/// So many messages are moved to the ready ones in the time in which one lease runs out.
+/// The number of messages moved to the ready ones in the time in which one lease runs out.
 const MOVES_A_LEASE: usize = 4;
 
-/// Each message that had a key lies in a block of its own: so many are looked at in the time of one slice.
+/// The number of messages looked at per slice in a search by key: each lies in a block of its own.
 const LOOKED_AT: usize = 64;
 
-/// How much may still run out before it is somebody else's turn.
+/// What may still be done before others are served.
 #[derive(Debug)]
 pub(super) struct Slice {
     leases: usize,
     bytes: usize,
-    /// So many messages may be moved to the ready ones: that records nothing.
+    /// The number of messages that may be moved to the ready ones, which records nothing.
     moves: usize,
-    /// So many put tokens that have run out may be looked at by puts of queues with as many as may be.
+    /// The number of expired put tokens that puts of queues at their cap may look at.
     pub(super) tokens: usize,
     /// The number of dead messages past their retention that may still be discarded.
     pub(super) retained: usize,
-    /// So many cold messages may still be looked at that had a key of which the youngest dead one is looked for.
+    /// The number of cold messages that searches for the youngest dead message of a key may still look at.
     pub(super) looked_at: usize,
 }
 
@@ -62,7 +64,7 @@ impl Slice {
         self.leases == 0 || self.bytes == 0
     }
 
-    /// One lease has run out, and so many bytes were recorded.
+    /// Counts one lapsed lease, and `bytes` recorded for it.
     fn spend(&mut self, bytes: usize) {
         self.leases = self.leases.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
@@ -70,12 +72,13 @@ impl Slice {
 }
 
 impl<B: StoredBody> Core<B> {
-    /// Whether leases of a queue are to run out now, messages of it to expire, or others to be moved to the ready ones.
+    /// Whether leases of a queue have to run out now, messages of it to expire, or others to be moved to the
+    /// ready ones.
     pub fn has_lapsed(&self, name: &QueueName, now: Now) -> bool {
         self.queues.find(name).is_some_and(|queue| self.has_lapsed_in(queue, now))
     }
 
-    /// Whether leases of any queue may be to run out now; false if none are.
+    /// Whether leases of any queue may have to run out now; false if none do.
     pub(super) fn may_have_lapsed(&self, now: Now) -> bool {
         self.queues.next_lapse().is_some_and(|head| head <= mono(now.mono_ms))
     }
@@ -90,7 +93,7 @@ impl<B: StoredBody> Core<B> {
         is_due || expiry.is_some_and(|head| head <= now.wall.as_ms())
     }
 
-    /// Whether messages are due that are to be moved to the ready ones.
+    /// Whether messages are due that have to be moved to the ready ones.
     fn is_due_beside(&self, queue: u32, now: Now) -> bool {
         self.queues.get(queue).scheduled.is_due_beside(now.wall)
     }
@@ -99,21 +102,21 @@ impl<B: StoredBody> Core<B> {
         self.queues.get(queue).leased.next_due().is_some_and(|head| head <= mono(now.mono_ms))
     }
 
-    /// As much may run out again as a slice has.
+    /// Begins a new slice.
     pub(super) fn renew_slice(&mut self) {
         self.slice = Slice::of(&self.config);
         self.slices += 1;
     }
 
-    /// Whether the slice is used up, by messages of this queue too that were made resident and had expired: what is behind
-    /// them is looked for when there is another slice.
+    /// Whether the slice is used up, which may be by expired messages of this queue that were made resident:
+    /// the messages behind them are looked for in another slice.
     pub(super) fn has_more_over(&self, queue: u32) -> bool {
         self.slice.is_used_up() && self.queues.get(queue).cold.had_over_in == self.slices
     }
 
-    /// Lets leases of a queue run out and messages of it expire whose time has come: as many as are left of the slice that all
-    /// calls share until the next [`serve`](Core::serve). True if there are more; then whatever touches this queue at `now` does
-    /// the rest at once, however many they are.
+    /// Lets lapsed leases of a queue run out and its messages expire: as many as are left of the slice that
+    /// all calls share until the next [`serve`](Core::serve). True if there are more; a call that touches
+    /// this queue at `now` then processes the rest at once, however many they are.
     pub fn lapse_some(&mut self, name: &QueueName, now: Now, log: &mut impl Log<B>) -> bool {
         if !self.slice.is_used_up() {
             self.begin(now, log);
@@ -121,8 +124,8 @@ impl<B: StoredBody> Core<B> {
         self.queues.find(name).is_some_and(|queue| self.lapse_slice(queue, now, log))
     }
 
-    /// Lets leases of a queue run out and messages of it expire that are to, as many as are left of the slice; true if there are
-    /// more.
+    /// Lets lapsed leases of a queue run out and its messages expire, as many as are left of the slice; true
+    /// if there are more.
     pub(super) fn lapse_slice(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> bool {
         #[cfg(test)]
         {
@@ -145,14 +148,14 @@ impl<B: StoredBody> Core<B> {
         queues.iter().any(|queue| self.lapse_slice(*queue, now, log))
     }
 
-    /// Lets leases run out whose time has come, in all queues, until a slice is done: they count to the cap, wherever they
-    /// are.
+    /// Lets lapsed leases of all queues run out, until the slice is used up: they count towards the cap,
+    /// whatever their queue.
     pub(super) fn lapse_all(&mut self, now: Now, log: &mut impl Log<B>) {
         let mut slice = Slice::of(&self.config);
         while !slice.is_used_up()
             && let Some(queue) = self.queues.pop_lapsed(mono(now.mono_ms))
         {
-            // What is due there is moved when somebody asks for it.
+            // Messages that are due there are moved when a call asks for them.
             while !slice.is_used_up()
                 && let Some(bytes) = self.lapse_next(queue, now, log)
             {
@@ -164,15 +167,16 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Lets all leases of a queue run out whose time has come.
+    /// Lets all lapsed leases of a queue run out.
     pub(super) fn lapse(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
         while self.lapse_next(queue, now, log).is_some() {}
     }
 
-    /// Lets the first of a queue's leases run out, if its time has come. About how many bytes it records.
+    /// Lets the first of a queue's leases run out, if it has lapsed. Returns the approximate number of bytes
+    /// recorded.
     fn lapse_next(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<usize> {
         let (deadline, slot) = self.queues.get_mut(queue).leased.pop_due(mono(now.mono_ms))?;
-        // By the monotonic clock, which no step has moved, it has been ready for so long.
+        // The time for which it has been ready, by the monotonic clock, which no step has moved.
         let ago_ms = now.mono_ms.saturating_sub(deadline.unsigned_abs());
         let since = now.wall.as_ms().saturating_sub_unsigned(ago_ms);
         let bytes = self.recorded(slot);
@@ -180,13 +184,13 @@ impl<B: StoredBody> Core<B> {
         Some(bytes)
     }
 
-    /// Sets those aside whose expiry has passed.
+    /// Expires the messages whose expiry has passed.
     pub(super) fn expire(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
         while self.expire_next(queue, now, log).is_some() {}
     }
 
-    /// The same where a cold message that has expired was made resident: it could not be read when its time came. There may be
-    /// many such, which then die in slices.
+    /// The same after an expired cold message was made resident, which could not be read when its time came.
+    /// There may be many such messages, which then die in slices.
     pub(super) fn expire_drawn(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
         self.queues.get_mut(queue).cold.had_over_in = self.slices;
         while let Some(bytes) = self.expire_next(queue, now, log) {
@@ -194,7 +198,7 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Sets the first of them aside. About how many bytes it records.
+    /// Expires the first of them. Returns the approximate number of bytes recorded.
     pub(super) fn expire_next(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<usize> {
         let (_, slot) = self.queues.get_mut(queue).expiries.pop_due(now.wall.as_ms())?;
         let bytes = self.recorded(slot);
@@ -202,7 +206,7 @@ impl<B: StoredBody> Core<B> {
         Some(bytes)
     }
 
-    /// About how many bytes a record takes of where a message stands.
+    /// The approximate size of a record of a message's standing, in bytes.
     fn recorded(&self, slot: u32) -> usize {
         let rare = self.entries.get(slot).rare.as_deref();
         STANDING + rare.and_then(|rare| rare.last_error.as_deref()).map_or(0, str::len)
@@ -219,8 +223,8 @@ impl<B: StoredBody> Core<B> {
         is_leased && self.lease_of(slot).is_some_and(|lease| lease.bound)
     }
 
-    /// Frees leases that end with the process, one slice of them; true if there are more. Before anything else is called they
-    /// are to be freed all, each slice in a batch of its own.
+    /// Frees one slice of the leases that end with the process; true if there are more. All of them have to
+    /// be freed before any other call, each slice in a batch of its own.
     pub fn free_some(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
         self.begin(now, log);
         let mut slice = Slice::of(&self.config);
@@ -235,7 +239,7 @@ impl<B: StoredBody> Core<B> {
                     self.trim_changed(slot, Some(state), now, log);
                 }
                 Ok(None) => {}
-                // The lease has run out by the clock too, and the message has expired: time has removed it already.
+                // The lease has run out by the clock too, and the message has expired: time has removed it.
                 Err(Refusal::Gone) => self.let_time_act(slot, now, now.wall, log),
                 Err(other) => unreachable!("nothing refuses the end of a process: {other:?}"),
             }
@@ -244,26 +248,27 @@ impl<B: StoredBody> Core<B> {
         self.is_anything_bound()
     }
 
-    /// Releases messages whose leases end with the process, as one slice of all that their queues have to do: the store closes. No
-    /// attempt is spent, and no take is taken back: somebody has held them.
-    /// True if there are more. A lease that has run out by then has done so.
+    /// Releases messages whose leases end with the process, in slices with everything else that is pending in
+    /// their queues: the store closes. No attempt is spent, and the takes count, since the messages were
+    /// held. True if there are more. A lease that has run out by then lapses as usual.
     pub fn give_back_bound(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
         self.begin(now, log);
         self.renew_slice();
         if self.closing.is_none() {
-            // All queues: an opening uses the wall clock, by which a lease that has run out now may not have.
+            // All queues: the next opening uses the wall clock, by which a lease that has lapsed now may not
+            // have.
             self.closing = Some(self.queues.all().collect());
             self.note_bound();
         }
         while let Some(queue) = self.closing.as_ref().and_then(|queues| queues.last().copied()) {
-            // Its pause may have been all that kept it, and may be over.
+            // The queue may have existed only because of its pause, which may have ended.
             if self.queues.find_mut(queue).is_some() && self.lapse_slice(queue, now, log) {
                 return true;
             }
             self.closing.as_mut().and_then(Vec::pop);
         }
         while let Some(slot) = self.bound.last().copied() {
-            // Between two slices more may have run out.
+            // More leases may have run out between two slices.
             if self.is_bound(slot) && self.lapse_slice(self.entries.get(slot).queue, now, log) {
                 return true;
             }

@@ -1,8 +1,8 @@
 //! Lists of messages in a state, by (due, id).
 //!
-//! What is scheduled and dead lies in the order of due, and so do ready messages of a single priority: a page is
-//! found there without a walk over the earlier ones. For other ready messages, and leased ones, which are
-//! capped, all are looked at.
+//! Scheduled and dead messages are kept in the order of due, and so are ready messages of a single priority:
+//! a page is found there without a walk over the earlier ones. For other ready messages, and for leased ones,
+//! which are capped, all are looked at.
 
 use std::collections::BinaryHeap;
 use std::ops::Bound;
@@ -16,8 +16,8 @@ use crate::{Page, Result};
 type Place = (Timestamp, MessageId);
 
 impl<B: StoredBody> Core<B> {
-    /// See [`Store::list`](crate::Store::list). At most as many messages as one call may have items. Where many have expired that
-    /// could not be read in time it may have [given up](Core::gave_up).
+    /// See [`Store::list`](crate::Store::list). Returns at most as many messages as one call may have items.
+    /// Where many have expired that could not be read in time, it may have [given up](Core::gave_up).
     ///
     /// # Errors
     /// [`Error::UnknownQueue`](crate::Error::UnknownQueue), [`Error::Unavailable`](crate::Error::Unavailable).
@@ -41,7 +41,7 @@ impl<B: StoredBody> Core<B> {
         if self.queues.get(queue).cold.pending > 0 {
             self.expire_cold_of(queue, now, log);
         }
-        // What could not be read when it expired is found here, and would leave the page short.
+        // Messages that could not be read when they expired are found here, and would leave the page short.
         while !self.page_in_list(queue, state, after, max + 1, now, log)? {
             if self.has_more_over(queue) {
                 self.gave_up = true;
@@ -53,7 +53,7 @@ impl<B: StoredBody> Core<B> {
         slots.truncate(max);
         let last = slots.last().copied();
         if state == StateKind::Dead {
-            // Those are gone; they go soon from where they lie.
+            // Time has removed these; they are discarded soon.
             slots.retain(|slot| !self.is_past_retention(*slot, now));
         }
         let mut bytes: usize = 0;
@@ -61,7 +61,7 @@ impl<B: StoredBody> Core<B> {
             bytes = bytes.saturating_add(self.entries.get(*slot).body.body_len());
             bytes > Page::MAX_BYTES
         });
-        // One message goes in, whatever its size.
+        // One message is included, whatever its size.
         let last = if let Some(fits) = too_many.map(|fits| fits.max(1)).filter(|fits| *fits < slots.len()) {
             slots.truncate(fits);
             more = true;
@@ -84,7 +84,7 @@ impl<B: StoredBody> Core<B> {
         let mut page = Selection { after, count, least: BinaryHeap::new() };
         match state {
             StateKind::Scheduled => {
-                // The instant after the last one that has come; that may be the last of all.
+                // The instant after the last one that has passed; there may be no later one.
                 let unripe = queue.ripe.saturating_after(1).max(from_due);
                 for part in queue.scheduled.parts_from(unripe) {
                     let unripe = part.filter(|(due, _)| *due > queue.ripe.as_ms());
@@ -121,7 +121,8 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// The same of messages whose instants rise: no later one is looked at than the page can hold.
+    /// The same for messages in rising order of their instants: none later than the page can hold is looked
+    /// at.
     fn select_ascending(&self, page: &mut Selection, slots: impl Iterator<Item = (i64, u32)>) {
         let full = |page: &Selection, due: i64| {
             page.least.len() == page.count
@@ -136,7 +137,7 @@ impl<B: StoredBody> Core<B> {
     }
 }
 
-/// The least `count` messages after `after` of those that were offered.
+/// The first `count` of the offered messages after `after`.
 struct Selection {
     after: Option<Place>,
     count: usize,
@@ -158,7 +159,7 @@ impl Selection {
     }
 }
 
-/// The priority of all ready messages, if they have the same.
+/// The priority of all ready messages, if it is the same.
 fn only_priority(queue: &Queue) -> Option<u32> {
     let (first, _) = queue.ready.first()?;
     let (last, _) = queue.ready.last()?;

@@ -1,53 +1,62 @@
 //! All messages of one shard, with their indexes, in memory: what the memory store and the engine share.
 //!
-//! [`Core`] is pure and deterministic: it reads no clock and does no I/O. Each call is given `now`, and tells a
-//! [`Log`] what it changed; the same calls under the same seed give the same answers and the same records.
+//! [`Core`] is pure and deterministic: it reads no clock and does no I/O. Each call is given `now`, and
+//! reports its changes to a [`Log`]; the same calls under the same seed give the same answers and the same
+//! records.
 //!
-//! # For whoever owns a core
+//! # For the owner of a core
 //! - **Time.** Read the clock when the call is made, not when it was asked for: a `now` whose wall time is
 //!   earlier than that of the call before counts as a step of the clock back.
-//! - **Calls** answer at once, but for [`revive`](Core::revive) and [`discard`](Core::discard) of many: those do a slice,
-//!   and [`go_on`](Core::go_on) does the next one, after other calls if there are any. Nothing is durable when they return: make the log so before answers leave.
-//! - **Leases that run out and messages that expire** all at once are seen to in slices, of which there is one between two calls
-//!   of [`serve`](Core::serve) and one in each: where [`has_lapsed`](Core::has_lapsed) says so of a queue that a call names, call
-//!   [`lapse_some`](Core::lapse_some), and make the call later if there are more. A take without wait, or a call of
-//!   [`queues`](Core::queues), may have [given up](Core::gave_up) for the same reason: repeat it after the next serve.
-//! - **Retention.** Between two serves calls discard a slice of the dead messages whose time is over. Where calls are rare, call
-//!   [`retain_some`](Core::retain_some) when [`next_retention`](Core::next_retention) has come, within a minute, and again while it
-//!   says that there are more.
-//! - **Closing.** Call [`give_back_bound`](Core::give_back_bound) until it is through, and nothing else in between.
-//! - **Cold messages that expire** are seen to in slices: call [`catch_up`](Core::catch_up) before each batch of calls. While
-//!   the core [is behind](Core::is_behind), a take or a peek may have [given up](Core::gave_up): repeat it. So may a take, a list or
-//!   a peek at any time where what has expired could not be read in time: repeat it after the next serve. All else is right at
-//!   any time, and takes longer if it comes too early.
-//! - **Takes that wait.** If [`take`](Core::take) answers with nothing and the caller wants to wait, hand it to
-//!   [`wait`](Core::wait). After each batch of calls, whether any take waits or not, and when [`next_wake`](Core::next_wake) has come, call
-//!   [`serve`](Core::serve): it answers those that have messages now, and those whose time is over. A caller
-//!   that has gone is [`forget`](Core::forget); what was handed to one is [`give_back`](Core::give_back).
-//! - **Opening.** Make a new core of a new incarnation; then for each batch of the log [`replay_put`](Core::replay_put)
-//!   and [`replay`](Core::replay) its records in order and say when it was by [`replay_time`](Core::replay_time);
-//!   then call [`opened`](Core::opened), once, and [`free_some`](Core::free_some) until it is through. Where messages may be cold, say before the records of a batch what time it
-//!   carries, by [`replay_begins`](Core::replay_begins).
+//! - **Calls** answer at once, except [`revive`](Core::revive) and [`discard`](Core::discard) of many: those
+//!   do a slice, and [`go_on`](Core::go_on) does the next one, after other calls if there are any. Nothing is
+//!   durable when they return: make the log durable before answers are sent.
+//! - **Leases that run out and messages that expire** all at once are processed in slices, of which there is
+//!   one between two calls of [`serve`](Core::serve) and one in each. Where [`has_lapsed`](Core::has_lapsed)
+//!   is true for a queue that a call names, call [`lapse_some`](Core::lapse_some), and make the call later if
+//!   there are more. A take without wait, or a call of [`queues`](Core::queues), may have [given
+//!   up](Core::gave_up) for the same reason: repeat it after the next serve.
+//! - **Retention.** Between two serves, calls discard a slice of the dead messages whose retention is over.
+//!   Where calls are rare, call [`retain_some`](Core::retain_some) within a minute after
+//!   [`next_retention`](Core::next_retention), and again while it returns that there are more.
+//! - **Closing.** Call [`give_back_bound`](Core::give_back_bound) until it has finished, and nothing else in
+//!   between.
+//! - **Cold messages that expire** are processed in slices: call [`catch_up`](Core::catch_up) before each
+//!   batch of calls. While the core [is behind](Core::is_behind), a take or a peek may have [given
+//!   up](Core::gave_up): repeat it. The same applies to a take, a list or a peek at any time where expired
+//!   messages could not be read in time: repeat it after the next serve. All other calls are correct at any
+//!   time, and take longer if they come too early.
+//! - **Takes that wait.** If [`take`](Core::take) returns nothing and the caller wants to wait, pass the take
+//!   to [`wait`](Core::wait). After each batch of calls, whether any take waits or not, and when
+//!   [`next_wake`](Core::next_wake) has passed, call [`serve`](Core::serve): it answers those that have
+//!   messages now, and those whose wait has timed out. If a caller has disconnected, call
+//!   [`forget`](Core::forget); if its messages were already handed out, [`give_back`](Core::give_back).
+//! - **Opening.** Make a new core of a new incarnation; then for each batch of the log
+//!   [`replay_put`](Core::replay_put) and [`replay`](Core::replay) its records in order and pass its time to
+//!   [`replay_time`](Core::replay_time); then call [`opened`](Core::opened), once, and
+//!   [`free_some`](Core::free_some) until it has finished. Where messages may be cold, pass the time that a
+//!   batch carries to [`replay_begins`](Core::replay_begins) before its records.
 //!
 //! # Ground rules
 //! 1. Time comes first: each call lets time act on the queue that it touches (due, lapsed, expired) before it
 //!    looks, and on no other, so that a storm in one queue does not delay the next.
-//! 2. Where a message stands changes in two places only: `time` and `queue`, for what becomes due, and `restand`,
-//!    for all else. Both keep every index right; [`check`](Core::check) verifies it.
-//! 3. Ids and numbers rise together, put by put: so one index finds a message by either.
-//! 4. What a message may do is decided by [`dwell_model::apply`] alone.
+//! 2. The standing of a message changes in two places only: `time` and `queue`, for messages that become due,
+//!    and `restand`, for all else. Both keep every index correct; [`check`](Core::check) verifies it.
+//! 3. Ids and numbers rise together with each put, so one index finds a message by either.
+//! 4. [`dwell_model::apply`] alone decides what may happen to a message.
 //!
 //! # Layout
-//! - [`Record`], [`Log`]: what is told to the log
+//! - [`Record`], [`Log`]: what is reported to the log
 //! - `entry`, `slab`, `index`, `numbers`, `schedule`, `ready`, `queue`, `queues`, `tokens`, `random`: the parts
-//! - `time`, `stand`: time acting on a queue, a message changing its place; `lapse`: many leases that run out, and many
-//!   messages that expire
-//! - `put`, `take`, `settle`, `expire`, `cancel`, `reschedule`, `get`, `list`, `stats`, `forecast`, `configure`, `revive`, `purge`:
-//!   a call each, with its kin; `sweep`: many dead messages, slice by slice; `late`: those that are cold and not meant
-//! - `retention`: how long messages stay dead, and how many; `deaths`: how many have died and were discarded; `holders`: who
-//!   holds messages
+//! - `time`, `stand`: time acting on a queue, a message changing its place; `lapse`: slices of leases that
+//!   run out and messages that expire
+//! - `put`, `take`, `settle`, `expire`, `cancel`, `reschedule`, `get`, `list`, `stats`, `forecast`,
+//!   `configure`, `revive`, `purge`: one call each, with related ones; `sweep`: many dead messages, slice by
+//!   slice; `late`: cold ones that a sweep does not include
+//! - `retention`: how long messages stay dead, and how many; `deaths`: counts of deaths and discards;
+//!   `holders`: who holds messages
 //! - `wait`: takes that wait
-//! - `cold`: messages that are not in memory; `captured`: those that are to be copied; `grave`: those that are gone and not forgotten yet
+//! - `cold`: messages that are not in memory; `captured`: messages to be copied; `grave`: lazy free of
+//!   removed messages
 //! - `replay`: building the same core again
 //! - `check`: the invariants
 
@@ -125,58 +134,60 @@ pub use replay::ReplayError;
 pub use sweep::{Sweep, Sweeping};
 pub use wait::{Answer, WaiterId};
 
-/// What a lease takes in memory beside its message.
+/// The memory of a lease, without its message.
 const LEASE_BYTES: usize = 96;
 
-/// So many messages are forgotten in less time than a sync takes.
+/// The number of messages freed in less time than a sync takes.
 const BURIED_A_CALL: usize = 1_000;
 
-/// So many leases run out in about the time of a sync, and record so many bytes.
+/// The number of leases that run out in about the time of a sync, and the number of bytes that they record.
 const LAPSED_A_CALL: usize = 1_000;
 const LAPSED_BYTES_A_CALL: usize = 1024 * 1024;
 
-/// So many dead messages are revived in little more than the time of a sync.
+/// The number of dead messages revived in little more than the time of a sync.
 const SWEPT_A_CALL: usize = 1_000;
 
-/// So many expiries are looked at in about the time of a sync.
+/// The number of expiries looked at in about the time of a sync.
 const EXPIRED_A_CALL: usize = 16 * 1024;
 
-/// How a core begins.
+/// The configuration of a new core.
 #[derive(Clone, Debug)]
 pub struct CoreConfig {
-    /// The shard that its ids name, at most [`MessageId::MAX_SHARD`].
+    /// The shard number in its ids, at most [`MessageId::MAX_SHARD`].
     pub shard: u16,
-    /// The incarnation that its ids and lease tokens name, never used before in this shard; at most
+    /// The incarnation in its ids and lease tokens, never used before in this shard; at most
     /// [`MessageId::MAX_INCARNATION`].
     pub incarnation: u32,
     /// The number of the next message. Past [`Number::MAX`] puts are refused. Replay raises it.
     pub next_number: u64,
-    /// From one number to the next: 1, or the number of shards that share the numbers.
+    /// The difference between two consecutive numbers: 1, or the number of shards that share the numbers.
     pub number_step: u64,
-    /// What it accepts at most.
+    /// Its limits.
     pub limits: Limits,
-    /// How many takes may wait at a time.
+    /// The maximum number of takes that wait at a time.
     pub waiting_limit: usize,
-    /// Where its chance begins: the jitter of backoff.
+    /// The seed of its random numbers, used for the jitter of backoff.
     pub seed: u64,
-    /// How many messages that were removed with all others of their queue each call forgets, and so how many a purge
-    /// forgets itself; at least 1.
+    /// The number of removed messages that each call frees, and so how many a purge frees itself; at least 1.
     pub buried_a_call: usize,
-    /// At how many dead messages a revive or a discard looks in one call, where it is about all or the oldest, and how many that are
-    /// past their retention all calls between two serves discard; at least 1.
+    /// The maximum number of dead messages that one call of a revive or a discard looks at, where it is about
+    /// all or the oldest, and the maximum number past their retention that all calls between two serves
+    /// discard; at least 1.
     pub swept_a_call: usize,
-    /// How many leases a slice lets run out and messages expire, and about how many bytes it records: each call of [`Core::serve`] has one, and
-    /// all calls between two of them; at least 1.
+    /// The maximum number of leases that run out and messages that expire per slice, and with the next field
+    /// about how many bytes they record. Each call of [`Core::serve`] has a slice, and all calls between two
+    /// of them have one; at least 1.
     pub lapsed_a_call: usize,
     /// See [`CoreConfig::lapsed_a_call`].
     pub lapsed_bytes_a_call: usize,
-    /// At how many expiries of cold messages one call of [`Core::catch_up`] looks; at least 1.
+    /// The maximum number of expiries of cold messages that one call of [`Core::catch_up`] looks at; at least
+    /// 1.
     pub expired_a_call: usize,
 }
 
 impl CoreConfig {
-    /// Shard 0, incarnation 0, numbers from 1, so many takes waiting that memory is the limit, 1,000 messages of a purge
-    /// forgotten by each call, and 1,000 dead ones looked at by each call of a sweep.
+    /// Shard 0, incarnation 0, numbers from 1, waiting takes limited by memory alone, 1,000 messages of a
+    /// purge freed by each call, and 1,000 dead ones looked at by each call of a sweep.
     pub fn new(limits: Limits, seed: u64) -> CoreConfig {
         CoreConfig {
             shard: 0,
@@ -207,33 +218,34 @@ pub struct Core<B> {
     random: Random,
     /// The wall time of the last call.
     seen: Timestamp,
-    /// Whether cold messages have expired that no slice has come to yet, and how often that has begun to be so.
+    /// Whether cold messages have expired that no slice has processed yet, and how often that has begun.
     is_behind: bool,
     fell_behind: u64,
-    /// Queues of which what goes out first is not looked for before what has expired in them was come to. Some may be gone.
+    /// Queues whose first message is not looked for until their expired messages have been processed. Some
+    /// may have been removed.
     given_up: Vec<u32>,
-    /// Whether the call has not come to what is behind expired messages.
+    /// Whether the call did not reach the messages behind expired ones.
     gave_up: bool,
-    /// The wall time of the batch that is replayed.
+    /// The wall time of the batch that is being replayed.
     replaying: Timestamp,
     /// Counts calls, so that each lets time act on a queue once.
     call: u64,
     entries: Slab<Entry<B>>,
     leases: Slab<Held>,
     holders: Holders,
-    /// So many leases may still run out before the next serve.
+    /// What may still run out before the next serve.
     slice: Slice,
-    /// The how-manieth slice that is, from 1.
+    /// The index of that slice, from 1.
     slices: u64,
     /// Messages whose leases end with the process, while these are freed.
     bound: Vec<u32>,
-    /// Queues of which it is not known yet that none of their leases has run out, while the store closes.
+    /// Queues not yet checked for lapsed leases, while the store closes.
     closing: Option<Vec<u32>>,
-    /// How many queues were looked at for what has run out.
+    /// The number of queues that were checked for lapsed leases.
     #[cfg(test)]
     looks_for_lapsed: usize,
     queues: Queues,
-    /// Queues whose own pause ends by itself, by that instant.
+    /// Queues with a pause of their own that has an end, by that end.
     pauses: BTreeSet<(Timestamp, u32)>,
     numbering: Numbering,
     by_number: Numbers,
@@ -242,31 +254,31 @@ pub struct Core<B> {
     key_hash: TextHash,
     tokens: Tokens,
     waiters: Waiters<B>,
-    /// How many messages are cold.
+    /// The number of cold messages.
     cold: u64,
-    /// How many resident messages have changed since they were captured.
+    /// The number of resident messages that have changed since they were captured.
     changed: usize,
-    /// How those are marked that change now.
+    /// The mark of messages that change now.
     span: Mark,
     capturing: Option<Box<Capturing<B>>>,
-    /// How many captures were begun.
+    /// The number of captures that were begun.
     captures: u64,
     graves: Graves,
-    /// What has died and was discarded.
+    /// Counts of deaths and discards.
     deaths: Deaths,
-    /// The queue whose cold dead messages are being read, to see whether they are past its retention.
+    /// The queue whose cold dead messages are being read for its retention.
     retaining: Option<retention::Retaining>,
-    /// Queues that nothing may keep any more, since time has removed a message.
+    /// Queues that may have nothing left that keeps them, since time has removed a message.
     maybe_bare: Vec<u32>,
-    /// How many sweeps have begun.
+    /// The number of sweeps that have begun.
     sweeps: u64,
-    /// Those that may go on.
+    /// The sweeps in progress.
     under_way: UnderWay,
-    /// What has died since and is cold.
+    /// Cold messages that have died since a sweep began.
     late: Late,
-    /// What all resident messages take in memory, in bytes; see [`Core::weight`].
+    /// The memory of all resident messages, in bytes; see [`Core::weight`].
     weight: usize,
-    /// The slot that was looked at last for eviction.
+    /// The slot that eviction looked at last.
     hand: u32,
 }
 
@@ -274,7 +286,8 @@ impl<B: StoredBody> Core<B> {
     /// A core without messages.
     ///
     /// # Panics
-    /// If shard or incarnation are over their maximum, if numbers do not rise, or if nothing is buried, swept or expires.
+    /// If shard or incarnation exceed their maximum, if numbers do not rise, or if one of the sizes of slices
+    /// is 0.
     pub fn new(config: CoreConfig) -> Core<B> {
         assert!(config.shard <= MessageId::MAX_SHARD, "shard {} is too high", config.shard);
         assert!(config.incarnation <= MessageId::MAX_INCARNATION, "incarnation {}", config.incarnation);
@@ -330,29 +343,29 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// The limits it was made with.
+    /// The limits in its configuration.
     pub fn limits(&self) -> &Limits {
         &self.config.limits
     }
 
-    /// How many messages are resident, in all queues and states, with those that are gone and [not
-    /// forgotten](Core::has_ghosts) yet: so many take memory.
+    /// The number of resident messages, in all queues and states, with removed ones that are [not
+    /// freed](Core::has_ghosts) yet: those that take memory.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// About how many bytes the resident messages take in memory, with their keys, headers and error texts, and their
-    /// share of all indexes; without bodies, put tokens, queues and takes that wait.
+    /// The approximate memory of the resident messages in bytes, with their keys, headers and error texts,
+    /// and their share of all indexes; without bodies, put tokens, queues and waiting takes.
     pub fn weight(&self) -> usize {
         self.weight + self.leases.len() * LEASE_BYTES
     }
 
-    /// How many messages are leased.
+    /// The number of leased messages.
     pub fn leased_len(&self) -> usize {
         self.leases.len()
     }
 
-    /// How many put tokens are remembered, and how many queues there are.
+    /// The number of put tokens that are remembered, and the number of queues.
     pub fn others_len(&self) -> (usize, usize) {
         (self.tokens.len(), self.queues.len())
     }
@@ -362,27 +375,28 @@ impl<B: StoredBody> Core<B> {
         self.len() == self.graves.ghosts() && self.cold == 0
     }
 
-    /// Where the body of a message lies; `None` if there is no such message.
+    /// The location of a message's body; `None` if there is no such message.
     pub fn body_of(&self, number: Number) -> Option<&B> {
         Some(&self.entries.get(self.resident_number(number)?).body)
     }
 
-    /// Gives a message's body another place: the same bytes lie there now. `None` if there is no such message.
+    /// Changes the location of a message's body: the same bytes are there now. `None` if there is no such
+    /// message.
     pub fn move_body(&mut self, number: Number, body: B) -> Option<B> {
         let slot = self.resident_number(number)?;
         Some(std::mem::replace(&mut self.entries.get_mut(slot).body, body))
     }
 
-    /// The wall time of the last call: what a batch of its records has to carry.
+    /// The wall time of the last call, which a batch of its records has to carry.
     pub fn seen(&self) -> Timestamp {
         self.seen
     }
 
-    /// The queue, with time let act on it; `None` if it is unknown.
+    /// The queue, after time has acted on it; `None` if it is unknown.
     fn touched(&mut self, name: &QueueName, now: Now, log: &mut impl Log<B>) -> Option<u32> {
         let queue = self.queues.find(name)?;
         self.touch(queue, now, log);
-        // What has expired may be all that kept it.
+        // Messages that have expired may have been all that kept it.
         self.queues.remove_if_bare(queue);
         self.queues.find(name)
     }

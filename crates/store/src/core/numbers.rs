@@ -1,20 +1,20 @@
-//! From numbers to slots: pages for the young, a hash table for the few old ones that are left.
+//! From numbers to slots: pages for recent numbers, a hash table for the few old ones that are left.
 //!
-//! Numbers rise put by put, so puts fill one page after another, in memory that is in the processor's cache, and
-//! nothing is ever moved to make room for more. A page that is no longer the newest and has lost three quarters of
-//! its messages gives the rest to the table: a message costs at most sixteen bytes here, however long it stays.
-//! Nothing here is ever walked, and so no order of a hash table can show.
+//! Numbers rise with each put, so puts fill one page after another, in memory that is in the processor's
+//! cache, and nothing is ever moved to make room for more. A page that is no longer the newest and has lost
+//! three quarters of its messages moves the rest to the table: a message costs at most sixteen bytes here,
+//! however long it stays. Nothing here is ever iterated, so the order of a hash table cannot be observed.
 
 use dwell_model::Number;
 use hashbrown::HashMap;
 
 use super::index::{SlotTable, mix};
 
-/// Numbers of a page.
+/// The number of numbers in a page.
 const PAGE: usize = 1024;
 /// A page with fewer messages is given up.
 const SPARSE: u32 = PAGE as u32 / 4;
-/// A place without message; no slot has this number.
+/// A place without a message; no slot has this number.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -27,9 +27,9 @@ struct Page {
 #[derive(Debug)]
 pub(super) struct Numbers {
     pages: HashMap<u64, Page>,
-    /// The page of the highest number that came: only it is empty enough to be given up, and is not.
+    /// The page of the highest number so far: it is kept even if it is sparse.
     newest: u64,
-    /// Messages whose page was given up, or who came back after it.
+    /// Messages whose page was given up, or that came back after that.
     strays: SlotTable,
     len: usize,
 }
@@ -43,7 +43,7 @@ impl Numbers {
         self.len
     }
 
-    /// The slot of a number. `is_it` tells whether a slot has it.
+    /// The slot of a number. `is_it` returns whether a slot has it.
     pub(super) fn find(&self, number: Number, is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let (page, place) = split(number);
         match self.pages.get(&page) {
@@ -58,7 +58,7 @@ impl Numbers {
         self.pages.get(&page).is_some_and(|page| page.slots[place] != NONE)
     }
 
-    /// Takes in a message that is not in. `number_of` tells the number of a slot.
+    /// Inserts a message that is not present. `number_of` returns the number of a slot.
     pub(super) fn insert(&mut self, number: Number, slot: u32, number_of: impl Fn(u32) -> Number) {
         self.len += 1;
         let (page, place) = split(number);
@@ -81,7 +81,7 @@ impl Numbers {
         }
     }
 
-    /// Takes out a message that is in.
+    /// Removes a message that is present.
     pub(super) fn remove(&mut self, number: Number, slot: u32, number_of: impl Fn(u32) -> Number) {
         self.len -= 1;
         let (page, place) = split(number);
@@ -94,7 +94,7 @@ impl Numbers {
         self.give_up_if_sparse(page, &number_of);
     }
 
-    /// Gives the messages of a page to the table, if they are few and no more will come.
+    /// Moves the messages of a page to the table, if they are few and no more will come.
     fn give_up_if_sparse(&mut self, page: u64, number_of: &impl Fn(u32) -> Number) {
         if page == self.newest || self.pages.get(&page).is_none_or(|page| page.len >= SPARSE) {
             return;
@@ -126,11 +126,11 @@ mod tests {
     enum Change {
         /// The next number, after a gap.
         Put { gap: u64 },
-        /// A number below, as it comes back from a file.
+        /// A lower number, as of a message that comes back from a file.
         Back(u64),
-        /// One of those that are there.
+        /// One of the messages present.
         Remove(prop::sample::Index),
-        /// All that are there but a few of the newest.
+        /// All messages present but a few of the newest.
         RemoveMost(usize),
     }
 

@@ -1,4 +1,4 @@
-//! Removing a queue's messages at once, in the same time however many they are: see [`super::grave`].
+//! Removing a queue's messages at once, in constant time: see [`super::grave`].
 
 use std::mem;
 
@@ -15,7 +15,7 @@ impl<B: StoredBody> Core<B> {
     /// See [`Store::purge`](crate::Store::purge).
     ///
     /// # Errors
-    /// [`Error::Unavailable`](crate::Error::Unavailable) while messages of the queue have expired that can not be read.
+    /// [`Error::Unavailable`](crate::Error::Unavailable) while expired messages of the queue cannot be read.
     pub fn purge(&mut self, name: &QueueName, now: Now, log: &mut impl Log<B>) -> Result<u64> {
         self.begin(now, log);
         let Some(queue) = self.touched(name, now, log) else { return Ok(0) };
@@ -40,7 +40,7 @@ impl<B: StoredBody> Core<B> {
         self.deaths.discarded(name, Discarded::Asked, found.dead());
         log.record(&Record::Deleted { queue: name.clone() }, Durability::Synced);
         let deleted = self.delete_all(queue, log);
-        // Who keeps settings apart from messages has forgotten all of them with that record.
+        // A log that keeps settings apart from messages has dropped all of them with that record.
         let kept = self.queues.find(name).map(|queue| self.own(queue)).unwrap_or_default();
         for value in kept.iter() {
             let change = SettingChange::Set(value.clone());
@@ -70,8 +70,8 @@ impl<B: StoredBody> Core<B> {
         cold + self.remove_all(queue, Which::Dead, Orders { dead, ..Orders::default() })
     }
 
-    /// Removes all messages but the leased, and the settings but those that are fixed while there are messages. The queue
-    /// may be gone after it.
+    /// Removes all messages but the leased, and the settings except those that are fixed while there are
+    /// messages. The queue may have been removed afterwards.
     pub(super) fn delete_all(&mut self, queue: u32, log: &mut impl Log<B>) -> u64 {
         let deleted = self.purge_all(queue, log) + self.discard_all(queue, log);
         let has_messages = self.queues.get(queue).has_messages();

@@ -1,4 +1,5 @@
-//! Putting messages: token, validity, room for a token, key, room, in this order; a refusal changes nothing.
+//! Putting messages. The checks are token, validity, room for a token, key, room, in this order; a refusal
+//! changes nothing.
 
 use dwell_model::{Command, Invalid, MessageId, Now, Number, QueueName, Standing, Timestamp};
 
@@ -63,7 +64,7 @@ impl<B: StoredBody> Core<B> {
             }
         }
         if let Err(full) = self.check_room(queue, &put.queue, owner, max_pending) {
-            // What has expired takes no room, whether it was come to or not.
+            // Expired messages take no room, whether they have been processed or not.
             let Some(found) = queue.filter(|_| self.is_behind) else { return Err(full) };
             if !self.is_behind_of(found, now, log) {
                 return Err(full);
@@ -110,7 +111,7 @@ impl<B: StoredBody> Core<B> {
         Ok(PutAnswer { id, number, due: due.min(stands), outcome: PutOutcome::Kept })
     }
 
-    /// Whether one token more may be remembered.
+    /// Checks that one token more may be remembered.
     fn check_tokens(&mut self, queue: &QueueName, wall: Timestamp) -> Result<()> {
         let (limit, of_queue) = (self.config.limits.put_tokens, self.config.limits.put_tokens_per_queue);
         let refuse = |reason: String| Err(Error::Overloaded { reason: reason.into() });
@@ -120,7 +121,7 @@ impl<B: StoredBody> Core<B> {
             ));
         }
         if self.tokens.len_of(queue) >= of_queue {
-            // Those of others may have run out before its own, and are dropped before them.
+            // Tokens of other queues may have run out before its own, and are dropped first.
             self.slice.tokens -= self.tokens.sweep_some(self.slice.tokens, wall);
         }
         if self.tokens.len_of(queue) >= of_queue {
@@ -131,7 +132,7 @@ impl<B: StoredBody> Core<B> {
         Ok(())
     }
 
-    /// Whether one message more may come, if it takes the place of `owner`.
+    /// Checks that there is room for one message more, if it takes the place of `owner`.
     fn check_room(
         &self,
         queue: Option<u32>,
@@ -166,7 +167,8 @@ impl<B: StoredBody> Core<B> {
         Ok((id, number))
     }
 
-    /// Takes the key from the message that has it: one that is held stays, keyless; any other goes.
+    /// Takes the key from the message that has it: a leased message stays, without a key; any other is
+    /// removed.
     fn replace(&mut self, owner: u32, now: Now, log: &mut impl Log<B>) -> MessageId {
         let id = self.entries.get(owner).id;
         if self.entries.get(owner).place.is_leased() {
@@ -178,7 +180,7 @@ impl<B: StoredBody> Core<B> {
         id
     }
 
-    /// Makes the message and its token as a record says.
+    /// Creates the message and its token as a record says.
     pub(super) fn take_in(&mut self, record: PutRecord, body: B) {
         let answer = record.answer();
         if let Some(token) = &record.token {
@@ -223,7 +225,7 @@ impl<B: StoredBody> Core<B> {
 }
 
 impl PutRecord {
-    /// The answer that the put got, and that its token gets again.
+    /// The answer of the put, which its token repeats.
     pub fn answer(&self) -> PutAnswer {
         let outcome = self.replaces.map_or(PutOutcome::Created, PutOutcome::Replaced);
         PutAnswer { id: self.id, number: self.number, due: self.due, outcome }

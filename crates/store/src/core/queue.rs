@@ -1,4 +1,4 @@
-//! One queue: its messages by state, in the orders they are asked for.
+//! One queue: its messages by state, in the orders in which they are asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::schedule::{Schedule, Timers};
 use super::slab::Slab;
 use crate::StateCounts;
 
-/// The order in which due messages go out.
+/// The order in which due messages are handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ReadyKey {
     pub(super) priority: u32,
@@ -26,46 +26,46 @@ impl ReadyKey {
     }
 }
 
-/// Messages of one queue, as slots. The timers are good for their owners' handles alone.
+/// Slots of messages of one queue. The timers accept only their own handles.
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) name: QueueName,
     pub(super) own: Option<Box<Own>>,
     pub(super) scheduled: Schedule,
-    /// Scheduled messages that are due by then are ready. Where the clock steps back, they are moved to the ready
-    /// first.
+    /// Scheduled messages that are due by then are ready. If the clock steps back, they are moved to the
+    /// ready first.
     pub(super) ripe: Timestamp,
     pub(super) ready: Ready,
     pub(super) ready_urgent: u64,
     /// Leased messages, by their deadlines in monotonic milliseconds.
     pub(super) leased: Timers,
-    /// No lease of it ends before this, and where that is noted among all queues.
+    /// A lower bound of the end of its leases, and its handle among all queues.
     pub(super) lapse: Option<(i64, Handle)>,
     /// Scheduled and ready messages that expire, by that instant.
     pub(super) expiries: Timers,
     pub(super) dead: Dead,
-    /// None of its dead messages is past its retention before this instant, in milliseconds; and where that is noted among all
-    /// queues.
+    /// A lower bound, in milliseconds, of the instant at which one of its dead messages is past its
+    /// retention; and its handle among all queues.
     pub(super) retention: Option<(i64, Handle)>,
     pub(super) cold: ColdView,
     /// How often all pending messages were removed at once, and all dead ones; see [`super::grave`].
     pub(super) epoch: u16,
     pub(super) dead_epoch: u16,
-    /// Removals of which messages are not forgotten yet.
+    /// The number of removals whose messages are not all freed yet.
     pub(super) graves: u32,
-    /// The call that last let time act here.
+    /// The last call that let time act here.
     pub(super) touched: u64,
     pub(super) watch: Option<Box<Watch>>,
 }
 
-/// Settings of its own, and what they come to over the defaults.
+/// Its own settings, and the effective ones over the defaults.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) own: OwnSettings,
     pub(super) in_force: Settings,
 }
 
-/// Dead messages, oldest first and by (due, id); those with a key also by that.
+/// Dead messages, oldest first and by (due, id); those with a key also by their key.
 #[derive(Debug, Default)]
 pub(super) struct Dead {
     pub(super) by_death: BTreeMap<(Timestamp, MessageId), u32>,
@@ -74,25 +74,25 @@ pub(super) struct Dead {
     pub(super) by_key: BTreeMap<(u64, Timestamp, MessageId), u32>,
 }
 
-/// What a queue has while takes wait on it.
+/// The state of a queue while takes wait on it.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// Those that wait, by the order of their coming.
+    /// The waiting takes, in the order of their arrival.
     pub(super) waiting: BTreeSet<u64>,
     /// Whether it is on the list of queues to be looked at.
     pub(super) dirty: bool,
-    /// Whether it has something to hand out, and no lease may be granted.
+    /// Whether it has something to hand out, but no lease may be granted.
     pub(super) held_up: Option<HeldUp>,
     pub(super) wall_alarm: Option<Handle>,
     pub(super) mono_alarm: Option<Handle>,
 }
 
-/// Which cap keeps a queue from handing out what it has.
+/// The cap that prevents a queue from handing out its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeldUp {
     /// The queue's own: it is looked at when one of its leases ends.
     ByQueue,
-    /// The store's: it comes after the others that are held up on which takes with lower turns wait.
+    /// The store's: it is served after the other held-up queues whose takes have lower turns.
     ByStore(u64),
 }
 
@@ -169,7 +169,7 @@ impl Queue {
         }
     }
 
-    /// The message that goes out first.
+    /// The message that is handed out first.
     pub(super) fn first_ready<B>(&self, entries: &Slab<Entry<B>>) -> Option<(ReadyKey, u32)> {
         self.ready.first().into_iter().chain(self.scheduled.first_due(self.ripe, entries)).min()
     }

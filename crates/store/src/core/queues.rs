@@ -18,15 +18,15 @@ pub(super) struct Queues {
     slots: Slab<Queue>,
     by_hash: SlotTable,
     by_name: BTreeMap<QueueName, u32>,
-    /// Those that have leases, by a moment before which none of them ends, in monotonic milliseconds: made exact when it is
-    /// come to.
+    /// The queues with leases, by a lower bound of the end of these, in monotonic milliseconds: made exact
+    /// when it is reached.
     lapses: TimingQueue<u32>,
-    /// Those that limit how long or how many messages stay dead, by an instant before which none of those is discarded, in
-    /// milliseconds of the wall clock: made exact when it is come to.
+    /// The queues with a retention, by a lower bound of the instant at which one of their dead messages is
+    /// discarded, in milliseconds of the wall clock: made exact when it is reached.
     retentions: TimingQueue<u32>,
-    /// The one that was found last: the items of a call are mostly of one queue.
+    /// The last queue found: the items of a call are mostly of one queue.
     last: Cell<u32>,
-    /// Those that are gone, and whose numbers the messages still have that were removed with them.
+    /// Removed queues whose numbers are still used by messages that were removed with them.
     gone: BTreeSet<u32>,
 }
 
@@ -68,7 +68,7 @@ impl Queues {
         queue
     }
 
-    /// Lets go of a queue that nothing keeps.
+    /// Removes a queue that nothing keeps.
     pub(super) fn remove_if_bare(&mut self, queue: u32) {
         let found = self.slots.get_mut(queue);
         if !found.is_bare() || self.gone.contains(&queue) {
@@ -86,12 +86,12 @@ impl Queues {
             self.slots.remove(queue);
         } else {
             self.gone.insert(queue);
-            // Its name may be another's from now on.
+            // Its number may be given to another queue from now on.
             self.last.set(u32::MAX);
         }
     }
 
-    /// All messages of one removal are forgotten.
+    /// Counts one removal whose messages are all freed.
     pub(super) fn leave_grave(&mut self, queue: u32) {
         let found = self.slots.get_mut(queue);
         found.graves -= 1;
@@ -100,7 +100,7 @@ impl Queues {
         }
     }
 
-    /// All queues, and those that are gone and not forgotten yet.
+    /// All queues, and those removed and not freed yet.
     pub(super) fn with_gone(&self) -> impl Iterator<Item = (u32, &Queue)> {
         self.slots.iter()
     }
@@ -113,12 +113,12 @@ impl Queues {
         self.slots.get_mut(queue)
     }
 
-    /// The queue with this number, if there is one now.
+    /// The queue with this number, if there is one.
     pub(super) fn find_mut(&mut self, queue: u32) -> Option<&mut Queue> {
         self.slots.find_mut(queue)
     }
 
-    /// A lease of a queue ends at `deadline`.
+    /// Notes that a lease of a queue ends at `deadline`.
     pub(super) fn expect_lapse(&mut self, queue: u32, deadline: i64) {
         let found = self.slots.get_mut(queue);
         match found.lapse {
@@ -131,7 +131,7 @@ impl Queues {
         }
     }
 
-    /// A dead message of a queue may be past its retention at `at`.
+    /// Notes that a dead message of a queue may be past its retention at `at`.
     pub(super) fn expect_retention(&mut self, queue: u32, at: i64) {
         let found = self.slots.get_mut(queue);
         match found.retention {
@@ -144,26 +144,27 @@ impl Queues {
         }
     }
 
-    /// No dead message of a queue will be past its retention, as it is now.
+    /// Notes that no dead message of a queue will be past its retention, as it is now.
     pub(super) fn forget_retention(&mut self, queue: u32) {
         if let Some((_, alarm)) = self.slots.get_mut(queue).retention.take() {
             self.retentions.cancel(alarm);
         }
     }
 
-    /// No dead message of any queue is past its retention before this.
+    /// A lower bound of the instant at which a dead message of any queue is past its retention.
     pub(super) fn next_retention(&self) -> Option<i64> {
         self.retentions.next_due()
     }
 
-    /// A queue of which dead messages may be past their retention at `now`. It is forgotten which of them ends first.
+    /// Removes and returns a queue with dead messages that may be past their retention at `now`; its lower
+    /// bound is dropped.
     pub(super) fn pop_retention(&mut self, now: i64) -> Option<u32> {
         let (_, queue) = self.retentions.pop_due(now)?;
         self.slots.get_mut(queue).retention = None;
         Some(queue)
     }
 
-    /// The same of this queue; false if none of its dead messages is past its retention.
+    /// The same for this queue; false if none of its dead messages is past its retention.
     pub(super) fn take_retention(&mut self, queue: u32, now: i64) -> bool {
         let Some(found) = self.slots.find_mut(queue) else { return false };
         let Some((_, alarm)) = found.retention.take_if(|(at, _)| *at <= now) else { return false };
@@ -171,31 +172,31 @@ impl Queues {
         true
     }
 
-    /// Whether it is known of a queue that none of its dead messages is past its retention before this.
+    /// Whether it is known that none of a queue's dead messages is past its retention before this.
     pub(super) fn expects_retention(&self, queue: u32, at: i64) -> bool {
         let retention = self.slots.get(queue).retention;
         retention.is_some_and(|(earlier, alarm)| earlier <= at && self.retentions.get(alarm) == Some(&queue))
     }
 
-    /// No lease of any queue ends before this, if there are leases.
+    /// A lower bound of the end of all leases, if there are any.
     pub(super) fn next_lapse(&self) -> Option<i64> {
         self.lapses.next_due()
     }
 
-    /// A queue of which leases may have ended by `now`. It is forgotten which of its leases ends first.
+    /// Removes and returns a queue whose leases may have ended by `now`; its lower bound is dropped.
     pub(super) fn pop_lapsed(&mut self, now: i64) -> Option<u32> {
         let (_, queue) = self.lapses.pop_due(now)?;
         self.slots.get_mut(queue).lapse = None;
         Some(queue)
     }
 
-    /// Whether it is known of a queue that none of its leases ends before this.
+    /// Whether it is known that none of a queue's leases ends before this.
     pub(super) fn expects_lapse(&self, queue: u32, deadline: i64) -> bool {
         let lapse = self.slots.get(queue).lapse;
         lapse.is_some_and(|(at, alarm)| at <= deadline && self.lapses.get(alarm) == Some(&queue))
     }
 
-    /// Up to `max` queues, by name, from the first after `after` on.
+    /// Up to `max` queues by name, starting with the first after `after`.
     pub(super) fn page(&self, after: Option<&QueueName>, max: usize) -> Vec<u32> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.by_name.range((from, Bound::Unbounded)).take(max).map(|(_, queue)| *queue).collect()

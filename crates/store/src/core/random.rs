@@ -1,4 +1,4 @@
-//! The core's own source of chance: the same seed gives the same numbers.
+//! The core's random numbers: the same seed gives the same numbers.
 
 /// SplitMix64 (Steele, Lea, Flood: *Fast splittable pseudorandom number generators*, 2014).
 #[derive(Clone, Debug)]

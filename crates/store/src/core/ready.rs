@@ -1,16 +1,17 @@
-//! Ready messages in the order in which they go out.
+//! Ready messages in the order in which they are handed out.
 //!
-//! Most come in that order: what is read from files does, a few hundred at a time, and goes out again from the front. So
-//! they lie in a row, where coming and going cost a step each; what comes before the row's end lies beside it, in a tree.
+//! Most arrive in that order: those read from files do, a few hundred at a time, and leave again from the
+//! front. So they are kept in a row, where arriving and leaving cost one step each; messages before the row's
+//! end are kept in a tree.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
 use super::queue::ReadyKey;
 
-/// The row is no longer than this: what leaves from its middle moves half of it at the most.
+/// The maximum length of the row: a removal from its middle moves half of it at the most.
 const ROW: usize = 4096;
-/// An empty row keeps room for so many.
+/// The capacity that an empty row keeps.
 const KEPT: usize = 16;
 
 /// The slots of ready messages, by their keys.
@@ -30,7 +31,7 @@ impl Ready {
         self.row.is_empty() && self.beside.is_empty()
     }
 
-    /// Takes in a message that is not in.
+    /// Inserts a message that is not present.
     pub(super) fn insert(&mut self, key: ReadyKey, slot: u32) {
         if self.row.len() < ROW && self.row.back().is_none_or(|(last, _)| *last < key) {
             self.row.push_back((key, slot));
@@ -40,7 +41,7 @@ impl Ready {
         assert!(other.is_none(), "no two messages have one id");
     }
 
-    /// Takes out a message that is in.
+    /// Removes a message that is present.
     pub(super) fn remove(&mut self, key: ReadyKey) {
         if self.row.front().is_some_and(|(first, _)| *first == key) {
             self.row.pop_front();
@@ -54,7 +55,7 @@ impl Ready {
         }
     }
 
-    /// Where a key lies in the row, or would.
+    /// The position of a key in the row, or where it would be.
     fn place(&self, key: ReadyKey) -> Result<usize, usize> {
         self.row.binary_search_by(|(other, _)| other.cmp(&key))
     }
@@ -81,7 +82,7 @@ impl Ready {
         Some(first)
     }
 
-    /// All in order from `from` on.
+    /// All in order, starting at `from`.
     pub(super) fn range(&self, from: Bound<ReadyKey>) -> impl Iterator<Item = (ReadyKey, u32)> {
         let start = match from {
             Bound::Unbounded => 0,
@@ -119,7 +120,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Change {
         Insert(u16),
-        /// So many in rising order, from there on.
+        /// A number of keys in rising order, starting there.
         InsertRow(u16, u16),
         Remove(prop::sample::Index),
         PopFirst(u16),

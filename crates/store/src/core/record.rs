@@ -1,14 +1,14 @@
-//! What the core tells its log: facts, enough of them to build the same core again.
+//! The records that the core writes to its log: facts, enough of them to rebuild the same core.
 //!
 //! Ground rules:
-//! 1. A record says what has become of a message, never how: replaying needs no transition logic, so that a
+//! 1. A record says what a message has become, never how: replaying needs no transition logic, so that a
 //!    later version of the state machine reads an old log as it was meant.
-//! 2. Every change is recorded as it is made, in order, but for two: that a scheduled message became ready, and that a cold
-//!    one died of its expiry.
-//!    The log keeps the wall time of each batch instead (that of its last call), and replay lets due messages
-//!    become ready by it, and cold ones die that expire by it. Where the wall clock steps back, the core records the last time before the step.
+//! 2. Every change is recorded as it is made, in order, with two exceptions: that a scheduled message became
+//!    ready, and that a cold one expired. The log keeps the wall time of each batch instead (that of its last
+//!    call); at replay, messages that are due by it become ready, and cold ones that expire by it die. When
+//!    the wall clock steps back, the core records the last time before the step.
 //! 3. Settings, purges and the like are one record each, whatever their size; replayed at the same place
-//!    among the other records, they meet the same messages.
+//!    among the other records, they apply to the same messages.
 
 use bytes::Bytes;
 use dwell_model::{
@@ -45,11 +45,11 @@ pub struct PutRecord {
     pub expires: Option<Timestamp>,
     /// The put's token, and what is remembered with it.
     pub token: Option<TokenRecord>,
-    /// The message whose key it took over. A record of what became of that one stands before this.
+    /// The message whose key it took over. A record of what happened to that message precedes this one.
     pub replaces: Option<MessageId>,
 }
 
-/// A token that a put came with.
+/// The token of a put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRecord {
     /// The token.
@@ -63,14 +63,14 @@ pub struct TokenRecord {
 /// Any other fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// Where a message stands now.
+    /// The present standing of a message.
     Stands {
         /// The message.
         number: Number,
         /// Its mutable part, whole.
         standing: Standing,
     },
-    /// A message is gone.
+    /// A message was removed.
     Gone {
         /// The message.
         number: Number,
@@ -81,7 +81,7 @@ pub enum Record {
         queue: QueueName,
         /// The put's token, and what is remembered with it.
         token: TokenRecord,
-        /// The answer that it gets again.
+        /// The answer, which is repeated for the token.
         answer: PutAnswer,
     },
     /// The wall clock stepped back. Every message due by `wall`, in any queue, is ready and stays so.
@@ -96,18 +96,18 @@ pub enum Record {
         /// The change.
         change: SettingChange,
     },
-    /// All scheduled and ready messages of a queue are gone.
+    /// All scheduled and ready messages of a queue were removed.
     Purged {
         /// The queue.
         queue: QueueName,
     },
-    /// All dead messages of a queue are gone.
+    /// All dead messages of a queue were removed.
     Discarded {
         /// The queue.
         queue: QueueName,
     },
-    /// All dead messages of a queue, oldest first, were revived, but for those whose key had a new owner. Not recorded any
-    /// more: each [stands](Record::Stands) for itself. Old logs have it.
+    /// All dead messages of a queue, oldest first, were revived, except those whose key had a new owner. No
+    /// longer recorded: each [stands](Record::Stands) for itself. Old logs have it.
     Revived {
         /// The queue.
         queue: QueueName,
@@ -116,7 +116,7 @@ pub enum Record {
         /// The wall time of the revival: it decides which expiries had passed.
         wall: Timestamp,
     },
-    /// All messages of a queue but the leased are gone, and its own settings.
+    /// All messages of a queue but the leased were removed, and its own settings.
     Deleted {
         /// The queue.
         queue: QueueName,
@@ -126,16 +126,16 @@ pub enum Record {
 /// Whether an answer has to wait until a record is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// It has.
+    /// It has to wait.
     Synced,
-    /// It is enough that the operating system has it: a lease, its end without a consumer, or what time alone
-    /// brought about. After a power failure the message is there again as it was before.
+    /// It is enough that the operating system has it: a lease, its end without a consumer, or a change by
+    /// time alone. After a power failure the message is there again as it was before.
     Written,
 }
 
-/// What the core keeps of a body: the bytes themselves, or the place where they can be read.
+/// What the core keeps of a body: the bytes themselves, or their location.
 pub trait StoredBody: Clone {
-    /// How many bytes the body has.
+    /// The length of the body in bytes.
     fn body_len(&self) -> usize;
 }
 
@@ -145,25 +145,25 @@ impl StoredBody for Bytes {
     }
 }
 
-/// Where the core's records go. Nothing is durable when these return: whoever owns the log makes it so
-/// before the answers leave.
+/// The destination of the core's records. Nothing is durable when these return: the owner of the log makes it
+/// durable before the answers are sent.
 pub trait Log<B> {
-    /// Takes a put and its body; says where the body can be found. Always [`Durability::Synced`].
+    /// Writes a put and its body; returns the body's location. Always [`Durability::Synced`].
     fn put(&mut self, record: &PutRecord, body: &Bytes) -> B;
 
-    /// Takes any other fact.
+    /// Writes any other fact.
     fn record(&mut self, record: &Record, durability: Durability);
 
-    /// What the clock says was come to without a record: the wall time of the batch has to be kept though nothing else may be in
-    /// it. [`Durability::Written`].
+    /// Requests that the wall time of the batch is kept, even if nothing else is in it: answers depended on
+    /// the clock without a record. [`Durability::Written`].
     fn keep_time(&mut self) {}
 
-    /// Whether this is no log, but a replay of one: then nothing is recorded.
+    /// Whether this is a replay of a log, which records nothing.
     fn is_replay(&self) -> bool {
         false
     }
 
-    /// Who keeps the messages that are not in memory; `None` if all of them are.
+    /// The store of messages that are not in memory; `None` if all are in memory.
     fn cold(&mut self) -> Option<&mut dyn Cold<B>> {
         None
     }

@@ -1,7 +1,8 @@
-//! Building the same core again from what it told its log.
+//! Rebuilding the same core from the records of its log.
 //!
-//! Time needs little care here: what the clock brought about is recorded, all but that messages became ready,
-//! and between two steps of the clock back it is the same whether a message became ready at once or at the end.
+//! Time needs little care here: changes by the clock are recorded, except that messages became ready, and
+//! between two steps of the clock back it does not matter whether a message became ready at once or at the
+//! end.
 
 use dwell_model::{Command, Key, Message, Now, Number, QueueName, Standing, State, Timestamp};
 use thiserror::Error;
@@ -11,18 +12,18 @@ use super::entry::Place;
 use super::queue::mono;
 use super::{Cold, ColdMessage, Core, Durability, HandedOver, Log, PutRecord, Reader, Record, StoredBody};
 
-/// A record that can not follow those before it: it is not this core's log, or not all of it.
+/// A record that cannot follow those before it: the log belongs to another core, or is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("message {number} {reason}")]
 pub struct ReplayError {
-    /// The message that the record is about.
+    /// The message of the record.
     pub number: Number,
     /// What is wrong.
     pub reason: &'static str,
 }
 
 impl<B: StoredBody> Core<B> {
-    /// Takes a put in again. `body` is where its body lies.
+    /// Replays a put. `body` is the location of its body.
     ///
     /// # Errors
     /// [`ReplayError`]; nothing has changed then.
@@ -51,7 +52,7 @@ impl<B: StoredBody> Core<B> {
         Ok(())
     }
 
-    /// Takes any other fact in again.
+    /// Replays any other record.
     ///
     /// # Errors
     /// [`ReplayError`]; nothing has changed then.
@@ -62,7 +63,7 @@ impl<B: StoredBody> Core<B> {
     /// The same where messages may be cold.
     ///
     /// # Errors
-    /// [`ReplayError`]; also if a cold message can not be read.
+    /// [`ReplayError`]; also if a cold message cannot be read.
     pub fn replay_with(&mut self, record: Record, cold: Option<&mut dyn Cold<B>>) -> Result<(), ReplayError> {
         let log = &mut Replaying(cold);
         match record {
@@ -78,7 +79,7 @@ impl<B: StoredBody> Core<B> {
                 self.restand(slot, standing);
                 self.note_ready(slot, self.seen);
                 if dead {
-                    // A default may keep fewer than it did when that was recorded.
+                    // A default may keep fewer messages than when that was recorded.
                     self.look_at_retention(queue);
                 }
             }
@@ -136,10 +137,10 @@ impl<B: StoredBody> Core<B> {
         Ok(())
     }
 
-    /// Whether there is such a message; it is resident then.
+    /// Whether a message exists; it is resident then.
     ///
     /// # Errors
-    /// [`ReplayError`] if a cold message can not be read.
+    /// [`ReplayError`] if a cold message cannot be read.
     pub fn replay_has(
         &mut self,
         number: Number,
@@ -154,7 +155,7 @@ impl<B: StoredBody> Core<B> {
         self.resident_number(number).is_some()
     }
 
-    /// Takes a message in again that was cold, and stands otherwise now.
+    /// Adds a message that was cold, with a new standing.
     ///
     /// # Errors
     /// [`ReplayError`]; nothing has changed then.
@@ -184,10 +185,10 @@ impl<B: StoredBody> Core<B> {
         Ok(())
     }
 
-    /// So many cold messages of a queue, dead ones or others, are gone.
+    /// Subtracts `count` removed messages, dead ones or others, from a queue's cold ones.
     ///
     /// # Panics
-    /// If they were not counted.
+    /// If there are fewer.
     pub fn replay_cold_gone(&mut self, queue: &QueueName, dead: bool, count: u64) {
         if count > 0 {
             let queue = self.queues.find(queue).expect("what has cold messages is a queue");
@@ -199,7 +200,7 @@ impl<B: StoredBody> Core<B> {
     /// The live message of a queue that has this key; it is resident then.
     ///
     /// # Errors
-    /// [`ReplayError`] if a cold message can not be read.
+    /// [`ReplayError`] if a cold message cannot be read.
     pub fn replay_owner(
         &mut self,
         queue: &QueueName,
@@ -223,42 +224,44 @@ impl<B: StoredBody> Core<B> {
         Some((self.queues.get(entry.queue).name.clone(), entry.key()?.clone()))
     }
 
-    /// Says which wall time the batch carries whose records are replayed next: what had expired by then was dead to all that is
-    /// recorded there.
+    /// Sets the wall time of the batch whose records are replayed next: messages that had expired by then
+    /// were dead to everything recorded in it.
     pub fn replay_begins(&mut self, wall: Timestamp) {
         self.replaying = wall;
     }
 
-    /// Lets all that is cold expire by that time, for whoever looks for messages before the next record.
+    /// Lets all cold messages expire by that time, for a caller that looks for messages before the next
+    /// record.
     pub fn replay_expiry(&mut self, cold: Option<&mut dyn Cold<B>>) {
         let now = Now { wall: self.replaying, mono_ms: 0 };
         self.expire_cold(now, &mut Replaying(cold));
     }
 
-    /// What of a queue was cold and had expired when a record was made that sweeps it is dead.
+    /// Lets the cold messages of a queue die that had expired when a record of a sweep of it was made.
     fn replay_expired(&mut self, queue: u32, log: &mut impl Log<B>) -> Result<(), ReplayError> {
         let now = Now { wall: self.replaying, mono_ms: 0 };
         self.expire_queue(queue, now, log).map_err(|_| unreadable(None))
     }
 
-    /// Says which wall time the batch carries whose records were replayed last.
+    /// Sets the wall time of the batch whose records were replayed last.
     pub fn replay_time(&mut self, wall: Timestamp) {
         self.seen = wall;
     }
 
-    /// Goes on with `next` or a higher number: lower ones may have been given to messages that are gone.
+    /// Continues with `next` or a higher number: lower ones may have been given to messages that were
+    /// removed.
     ///
     /// # Panics
-    /// After the first put: the numbers of an incarnation follow one another without a gap.
+    /// After the first put: the numbers of an incarnation are consecutive.
     pub fn skip_numbers(&mut self, next: u64) {
         assert!(self.next_counter == 0, "numbers are skipped before the first put");
         self.next_number = self.next_number.max(next);
     }
 
-    /// Begins service after replay, or of a new core: leases run on by this process's clock. Those bound to the process before it
-    /// end by [`free_some`](Core::free_some), before anything else is called.
+    /// Begins service after replay, or of a new core: leases continue by this process's clock. Those bound to
+    /// the previous process are ended by [`free_some`](Core::free_some), before anything else is called.
     pub fn opened(&mut self, now: Now, log: &mut impl Log<B>) {
-        // What the replay has come to was counted by the process before.
+        // The previous process has counted the deaths of the replay.
         self.deaths = Deaths::default();
         self.begin(now, log);
         let held: Vec<(u32, u32)> = self
@@ -281,7 +284,8 @@ impl<B: StoredBody> Core<B> {
         self.note_bound();
     }
 
-    /// Revives all dead messages of a queue whose keys are free, oldest first, as an old log means it.
+    /// Revives all dead messages of a queue whose keys are free, oldest first, as a record of an old log
+    /// says.
     fn replay_revived(
         &mut self,
         queue: u32,
@@ -289,7 +293,7 @@ impl<B: StoredBody> Core<B> {
         now: Now,
         log: &mut impl Log<B>,
     ) -> crate::Result<()> {
-        // Time has acted before the record, and must not act behind it.
+        // Time has acted before the record, and must not act after it.
         let before_time = Now { wall: Timestamp::MIN, mono_ms: 0 };
         let (mut after, mut anew, most) = (None, true, self.config.swept_a_call);
         loop {
@@ -324,7 +328,7 @@ fn unreadable(number: Option<Number>) -> ReplayError {
     ReplayError { number: number.unwrap_or(Number::MAX), reason: "is cold, and can not be read" }
 }
 
-/// Where nothing is recorded: everything has been.
+/// A log that records nothing, since everything has been recorded.
 struct Replaying<'a, B>(Option<&'a mut dyn Cold<B>>);
 
 impl<B: StoredBody> Log<B> for Replaying<'_, B> {

@@ -1,4 +1,4 @@
-//! Moving the instant of messages that nobody holds.
+//! Moving the instant of messages that are scheduled or ready.
 
 use dwell_model::{Command, Now, QueueName, Refusal};
 

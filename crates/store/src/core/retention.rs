@@ -1,14 +1,18 @@
-//! How long messages stay dead, and how many of them: the oldest deaths are discarded first.
+//! Retention: how long messages stay dead, and how many. The oldest deaths are discarded first.
 //!
 //! # Ground rules
-//! 1. Each queue that limits the time of its dead, or has more of them than it keeps, or drops what expires and has such messages, has one
-//!    alarm, in the order of all queues' alarms: nothing is to be discarded in it before that. It is made exact when it is come to. A queue
-//!    without retention has none.
-//! 2. Calls discard at their beginning, before they have found any queue or message: together a slice, until the next
-//!    [`serve`](Core::serve). Whoever has time between calls does more of it: [`retain_some`](Core::retain_some).
-//! 3. A death that leaves more than the queue keeps discards the oldest in its step; where that is cold, the next slice does.
-//! 4. Whoever names a message does not find it from the moment on at which its time is over, whether it was discarded or not.
-//! 5. What is discarded is recorded singly, and no answer waits for it: what a crash loses of it is past its retention still.
+//! 1. A queue has one alarm, among the alarms of all queues, if it limits the time of its dead messages, has
+//!    more of them than it keeps, or drops what expires and has messages that expire. Nothing has to be
+//!    discarded in the queue before its alarm, which is made exact when it is reached. A queue without
+//!    retention has none.
+//! 2. Calls discard at their beginning, before they have looked up any queue or message: together one slice
+//!    until the next [`serve`](Core::serve). In idle time [`retain_some`](Core::retain_some) discards more.
+//! 3. A death that leaves more than the queue keeps discards the oldest in the same step; where that is cold,
+//!    the next slice does.
+//! 4. A call that names a message does not find it once its retention is over, whether it was discarded or
+//!    not.
+//! 5. Discards are recorded one by one, and no answer waits for them: if a crash loses some, those messages
+//!    are still past their retention.
 
 use dwell_model::{Now, OnExpiry, State, Timestamp};
 
@@ -18,38 +22,42 @@ use super::entry::Place;
 use super::stand::greatest_id;
 use super::{Core, Durability, Log, Record, StoredBody};
 
-/// How far the dead of the queue were looked at that was read for retention last. Kept while the queue stays the same, so that
-/// [`Cold`](super::Cold) goes on with what it has read.
+/// The progress in the queue whose dead messages were last read for retention. Kept while the queue stays the
+/// same, so that [`Cold`](super::Cold) continues with what it has read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retaining {
     queue: u32,
     /// All that died up to this one was discarded.
     after: Option<Died>,
-    /// Whether more has to be read before anything behind `after` is handed over.
+    /// Whether more has to be read before anything after `after` is handed over.
     is_reading: bool,
-    /// Whether cold messages have died since it was begun, which may be missing.
+    /// Whether cold messages have died since the reading began, which it may not include.
     is_stale: bool,
 }
 
-/// The number of dead messages that are read at a time: if cold ones are among them, more are made resident than are discarded.
+/// The number of dead messages that are read at a time: if cold ones are among them, more are made resident
+/// than are discarded.
 const READ: usize = 64;
-/// Lists show within a minute what is past its retention: after so many milliseconds it is looked at.
+/// The delay in ms after which a queue is looked at again, so that lists show within a minute what is past
+/// its retention.
 const SOON_MS: u64 = 30_000;
-/// What could not be read is tried again after so many milliseconds;
+/// The delay in ms after which messages that could not be read are retried,
 const AGAIN_MS: u64 = 10_000;
-/// and where the rest could be, after so many, since that is read again too.
+/// and the one where the rest could be read, since that is read again too.
 const PASSED_OVER_MS: u64 = 600_000;
 
 impl<B: StoredBody> Core<B> {
-    /// Discards dead messages that are past their queues' retention, one slice; true if there are more. All calls between two
-    /// [serves](Core::serve) do one too; whoever has time between calls gets memory and disk back sooner.
+    /// Discards one slice of the dead messages that are past their queues' retention; true if there are more.
+    /// All calls between two [serves](Core::serve) also discard one; calling this in idle time frees memory
+    /// and disk sooner.
     pub fn retain_some(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
         self.slice.retained = self.config.swept_a_call;
         self.begin(now, log);
         self.has_past_retention(now)
     }
 
-    /// When dead messages of any queue may next be past its retention, by the wall clock; `None` if none will be.
+    /// When dead messages of any queue may next be past its retention, by the wall clock; `None` if none will
+    /// be.
     pub fn next_retention(&self) -> Option<Timestamp> {
         let at = self.queues.next_retention()?;
         Some(Timestamp::from_ms(at).unwrap_or(Timestamp::MIN))
@@ -59,7 +67,7 @@ impl<B: StoredBody> Core<B> {
         self.queues.next_retention().is_some_and(|at| at <= now.wall.as_ms())
     }
 
-    /// Discards a slice by the way.
+    /// Discards what is left of the slice, as part of a call.
     pub(super) fn retain(&mut self, now: Now, log: &mut impl Log<B>) {
         let mut left = self.slice.retained;
         while left > 0
@@ -71,8 +79,8 @@ impl<B: StoredBody> Core<B> {
         self.slice.retained = left;
     }
 
-    /// The queue that is being read goes first, until it is through: what was read is kept for one, and if each had a turn in between, none
-    /// would come to its end.
+    /// The next queue to discard in. The queue that is being read comes first, until it is finished: only one
+    /// reading is kept, and if the queues took turns, none would be finished.
     fn next_to_retain(&mut self, now: Now) -> Option<u32> {
         let now_ms = now.wall.as_ms();
         let last = self.retaining.map(|at| at.queue);
@@ -80,7 +88,8 @@ impl<B: StoredBody> Core<B> {
             .or_else(|| self.queues.pop_retention(now_ms))
     }
 
-    /// Discards what is past its retention in a queue, `left` messages at most, and sets the queue's alarm anew.
+    /// Discards messages of a queue that are past its retention, `left` at most, and sets the queue's alarm
+    /// again.
     pub(super) fn retain_in(&mut self, queue: u32, left: &mut usize, now: Now, log: &mut impl Log<B>) {
         self.queues.forget_retention(queue);
         self.expire_dropped(queue, left, now, log);
@@ -94,17 +103,18 @@ impl<B: StoredBody> Core<B> {
                 self.queues.expect_retention(queue, Timestamp::MIN.as_ms());
                 return;
             }
-            // Where their number alone is limited no more are made resident than go.
+            // Where only their number is limited, no more are made resident than are discarded.
             let over = most.map_or(0, |most| dead.saturating_sub(most));
             let needed = if ttl.is_some() { READ } else { usize::try_from(over).unwrap_or(READ) };
             let asked = READ.min(*left).min(needed);
-            // What was read for another queue is not what comes next. What has died since a reading was begun waits until
-            // it has handed something over: else it would never end where messages expire all the time.
+            // A reading of another queue cannot be continued. Messages that died after a reading began wait
+            // until it has handed something over: otherwise it would never end where messages expire all the
+            // time.
             let goes_on = |last: &Retaining| last.queue == queue && (last.is_reading || !last.is_stale);
             let last = self.retaining.filter(goes_on);
             let anew = last.is_none();
             let mut at = last.unwrap_or(Retaining { queue, after: None, is_reading: false, is_stale: false });
-            // What died later is not past its time, and there are not too many.
+            // Messages that died later are not past their retention, and there are not too many.
             let until = if over == 0 { self.last_past_retention(queue, now) } else { None };
             if let Some(cold) = log.cold() {
                 cold.retain_until(until);
@@ -123,14 +133,14 @@ impl<B: StoredBody> Core<B> {
             at.is_reading = oldest.is_empty() && !is_through;
             if oldest.is_empty() {
                 let again = if at.is_reading {
-                    // Some of it by each call: reading uses the slice up too.
+                    // Each call reads a part: reading uses the slice up too.
                     *left = left.saturating_sub(READ);
                     Timestamp::MIN
                 } else if handed_over == HandedOver::All {
                     let has_passed_over = self.has_passed_over(queue, log);
                     now.wall.saturating_after(if has_passed_over { PASSED_OVER_MS } else { AGAIN_MS })
                 } else {
-                    // When the time of the next one is over was not read.
+                    // The end of the next message's retention was not read.
                     self.expect_end_of_first(queue);
                     now.wall.saturating_after(SOON_MS)
                 };
@@ -163,13 +173,13 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Whether dead messages of a queue were passed over, since they cannot be read.
+    /// Whether dead messages of a queue were skipped, since they cannot be read.
     fn has_passed_over(&self, queue: u32, log: &mut impl Log<B>) -> bool {
         log.cold().is_some_and(|cold| cold.has_passed_over(&self.queues.get(queue).name))
     }
 
-    /// Lets messages of a queue expire that drops them, `left` at most: where nobody comes to the queue they would keep memory, and the
-    /// queue itself.
+    /// Expires messages of a queue that drops them, `left` at most: if no call touches the queue, they would
+    /// keep memory, and the queue itself.
     fn expire_dropped(&mut self, queue: u32, left: &mut usize, now: Now, log: &mut impl Log<B>) {
         if self.settings(queue).on_expiry != OnExpiry::Drop {
             return;
@@ -180,7 +190,7 @@ impl<B: StoredBody> Core<B> {
         self.expect_dropped(queue);
     }
 
-    /// A queue that drops what expires has such messages, in memory: it is looked at when the first of them does.
+    /// Sets the alarm of a queue that drops what expires to its first expiry in memory.
     fn expect_dropped(&mut self, queue: u32) {
         if let (OnExpiry::Drop, Some(next)) =
             (self.settings(queue).on_expiry, self.queues.get(queue).expiries.next_due())
@@ -189,21 +199,22 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// A message of a queue expires then, unless somebody holds it.
+    /// Notes the expiry of a message that is not leased.
     pub(super) fn expect_expiry(&mut self, queue: u32, expires: Timestamp) {
         if self.settings(queue).on_expiry == OnExpiry::Drop {
             self.queues.expect_retention(queue, expires.as_ms());
         }
     }
 
-    /// The last of a queue's dead messages, by (death, id), whose time is over, if there is one.
+    /// The last of a queue's dead messages, by (death, id), whose retention is over, if there is one.
     pub(super) fn last_past_retention(&self, queue: u32, now: Now) -> Option<Died> {
         let ttl_ms = i64::try_from(self.settings(queue).dead_ttl_ms?).unwrap_or(i64::MAX);
         let at = Timestamp::from_ms(now.wall.as_ms().saturating_sub(ttl_ms)).ok()?;
         Some((at, greatest_id()))
     }
 
-    /// A queue may have dead messages that are past its retention: its settings have changed, or it was not known what it has.
+    /// Notes that a queue may have dead messages past its retention: its settings have changed, or its
+    /// messages were not known.
     pub(super) fn look_at_retention(&mut self, queue: u32) {
         self.expect_dropped(queue);
         let settings = self.settings(queue);
@@ -214,7 +225,7 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Cold messages of a queue have died of their expiry where they lie: when, is not known here.
+    /// Notes that cold messages of a queue have expired in place, at instants that are not known here.
     pub(super) fn expect_end_of_expired(&mut self, queue: u32) {
         if let Some(retaining) = self.retaining.as_mut().filter(|retaining| retaining.queue == queue) {
             retaining.is_stale = true;
@@ -228,11 +239,11 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// A message has come among the dead of a queue.
+    /// Notes that a message was added to the dead of a queue.
     pub(super) fn expect_end_of_one(&mut self, queue: u32, died: Died) {
         let is_before = |at: &Retaining| at.queue == queue && at.after.is_some_and(|after| died <= after);
         if self.retaining.as_ref().is_some_and(is_before) {
-            // It would be passed over.
+            // The reading would skip it.
             self.retaining = None;
         }
         self.expect_end_of(queue, died.0);
@@ -244,7 +255,7 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Of those in memory it is known when the first one's time is over.
+    /// Sets the alarm of a queue to the end of the retention of the first dead message in memory.
     fn expect_end_of_first(&mut self, queue: u32) {
         let first = self.queues.get(queue).dead.by_death.first_key_value();
         if let Some(death) = first.map(|((death, _), _)| *death) {
@@ -252,14 +263,16 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// After a message has changed: if it is dead by that, its queue keeps no more than it may. The message may be gone then.
+    /// Trims a queue to its limit after a message has changed, if that made it dead. The message may have
+    /// been removed afterwards.
     pub(super) fn trim_changed(&mut self, slot: u32, state: Option<State>, now: Now, log: &mut impl Log<B>) {
         if matches!(state, Some(State::Dead(_))) {
             self.trim_dead(slot, now, log);
         }
     }
 
-    /// After a message has died: one more goes than its queue keeps, or the message itself, if its time is over already.
+    /// Trims a queue after a message has died: discards one message if there are too many, or the message
+    /// itself if its retention is over already.
     fn trim_dead(&mut self, slot: u32, now: Now, log: &mut impl Log<B>) {
         let Some(death) = self.death_of(slot) else { return };
         let queue = self.entries.get(slot).queue;
@@ -272,7 +285,7 @@ impl<B: StoredBody> Core<B> {
             return;
         }
         if found.cold.dead > 0 {
-            // The oldest may be one of them.
+            // The oldest may be one of those.
             return self.queues.expect_retention(queue, Timestamp::MIN.as_ms());
         }
         if let Some((_, oldest)) = found.dead.by_death.first_key_value() {
@@ -288,13 +301,13 @@ impl<B: StoredBody> Core<B> {
         rare.death.map(|death| death.at)
     }
 
-    /// Whether a message is dead and its time is over.
+    /// Whether a message is dead and its retention is over.
     pub(super) fn is_past_retention(&self, slot: u32, now: Now) -> bool {
         let settings = self.settings(self.entries.get(slot).queue);
         self.death_of(slot).is_some_and(|death| settings.is_past_retention(death, now.wall))
     }
 
-    /// Removes a dead message that nobody has asked to be removed. Its queue stays, though nothing may keep it.
+    /// Removes a dead message that no call has asked to remove. Its queue stays, even if nothing keeps it.
     pub(super) fn discard_dead(&mut self, slot: u32, why: Discarded, log: &mut impl Log<B>) {
         let entry = self.entries.get(slot);
         self.deaths.discarded(&self.queues.get(entry.queue).name, why, 1);

@@ -1,4 +1,4 @@
-//! Dead messages: bringing them back, oldest first, and removing them.
+//! Reviving dead messages, oldest first, and discarding them.
 
 use dwell_model::{MessageId, Now, QueueName};
 
@@ -8,11 +8,13 @@ use super::{Core, Durability, Log, Record, StoredBody};
 use crate::{Error, Result, Selection, Swept, When};
 
 impl<B: StoredBody> Core<B> {
-    /// See [`Store::revive`](crate::Store::revive). Of many it does a slice; [`Core::go_on`] does the rest.
+    /// See [`Store::revive`](crate::Store::revive). Of many messages it revives a slice; [`Core::go_on`] does
+    /// the rest.
     ///
     /// # Errors
-    /// [`Error::Invalid`]; what is refused singly is in the answer. [`Error::Unavailable`] where it is about all or the
-    /// oldest ones, while messages of the queue have expired that can not be read, or where dead ones can not be read.
+    /// [`Error::Invalid`]; refusals of single messages are in the answer. [`Error::Unavailable`] where it is
+    /// about all or the oldest ones, while expired messages of the queue cannot be read, or where dead ones
+    /// cannot be read.
     pub fn revive(
         &mut self,
         name: &QueueName,
@@ -29,8 +31,8 @@ impl<B: StoredBody> Core<B> {
         self.sweep(name, queue, which, Deed::Revive(due), now, log)
     }
 
-    /// See [`Store::discard`](crate::Store::discard). All are removed at once, of many others it does a slice;
-    /// [`Core::go_on`] does the rest.
+    /// See [`Store::discard`](crate::Store::discard). All messages are removed at once; of many others it
+    /// removes a slice, and [`Core::go_on`] does the rest.
     ///
     /// # Errors
     /// As for [`Core::revive`].
@@ -78,7 +80,7 @@ impl<B: StoredBody> Core<B> {
         match (queue, which) {
             (queue, Selection::Ids(ids)) => {
                 for id in ids {
-                    // Looked up when its turn comes: an id may be named twice.
+                    // Looked up in its turn: an id may be named twice.
                     let found = self.find_dead(name, queue, id, now, log);
                     swept.count(id, found.and_then(|slot| self.sweep_one(slot, deed, now, log)));
                 }

@@ -1,13 +1,14 @@
-//! Messages that are not among the ready yet: in lanes, one for each of a few priorities, and beside them.
+//! Scheduled messages: in lanes, one for each of a few priorities, and beside them.
 //!
-//! Within a lane messages leave in (due, id) order, and so the earliest of a lane is the one to hand out next of
-//! its priority. Lanes are therefore not emptied when their messages become due: what is due counts as ready
-//! where it lies. An instant at which a million messages become due costs nothing until they are taken.
+//! Within a lane messages leave in (due, id) order, and so the earliest of a lane is the next one to hand out
+//! of its priority. Lanes are therefore not emptied when their messages become due: a message that is due
+//! counts as ready in its place. An instant at which a million messages become due costs nothing until they
+//! are taken.
 //!
-//! 1. A lane takes messages at their put only. Ids of one instant rise from put to put, so a lane that keeps
-//!    equal instants in the order of their coming keeps them in the order of their ids.
-//! 2. Whatever comes back (retried, rescheduled, revived) or has a priority for which there is no lane lies
-//!    beside, and is moved to the ready once it is due.
+//! 1. A lane accepts messages at their put only. Ids of one instant rise from put to put, so a lane that
+//!    keeps equal instants in the order of arrival keeps them in the order of their ids.
+//! 2. Messages that come back (retried, rescheduled, revived) or have a priority without a lane are kept
+//!    beside the lanes, and are moved to the ready ones once they are due.
 
 use dwell_model::{MessageId, Timestamp};
 use dwell_time::{Handle, TimingQueue};
@@ -16,19 +17,19 @@ use super::entry::Entry;
 use super::queue::{ReadyKey, is_urgent};
 use super::slab::Slab;
 
-/// The most lanes of a queue.
+/// The maximum number of lanes of a queue.
 const LANES: usize = 8;
 
-/// Where a scheduled message lies.
+/// The place of a scheduled message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     handle: Handle,
-    /// `LANES` for beside.
+    /// `LANES` if it is beside the lanes.
     lane: u8,
 }
 
 impl Spot {
-    /// Whether what lies here is ready once it is due, without being moved.
+    /// Whether a message in this place is ready once it is due, without being moved.
     pub(super) fn is_in_lane(self) -> bool {
         usize::from(self.lane) < LANES
     }
@@ -98,14 +99,14 @@ impl Schedule {
         self.len() == 0
     }
 
-    /// Takes in a message that was just put: the youngest of all.
+    /// Inserts a message that was just put: the youngest of all.
     pub(super) fn insert_put(&mut self, priority: u32, due: Timestamp, slot: u32) -> Spot {
         let Some(lane) = self.lane_for(priority) else { return self.insert(due, slot) };
         let handle = self.lanes[lane].messages.insert(due.as_ms(), slot);
         Spot { handle, lane: lane as u8 }
     }
 
-    /// Takes in any other message.
+    /// Inserts any other message.
     pub(super) fn insert(&mut self, due: Timestamp, slot: u32) -> Spot {
         Spot { handle: self.beside.insert(due.as_ms(), slot), lane: LANES as u8 }
     }
@@ -121,13 +122,13 @@ impl Schedule {
         if self.lanes.len() == LANES {
             return None;
         }
-        // Most queues have one: a vector's own guess would be four.
+        // Most queues need one: the default growth of a vector would reserve four.
         self.lanes.reserve_exact(1);
         self.lanes.push(Lane { priority, messages: TimingQueue::new() });
         Some(self.lanes.len() - 1)
     }
 
-    /// Takes a message out; nothing where it left when it became due.
+    /// Removes a message; does nothing if it left when it became due.
     pub(super) fn remove(&mut self, spot: Spot) {
         match self.lanes.get_mut(usize::from(spot.lane)) {
             Some(lane) => lane.messages.cancel(spot.handle),
@@ -142,23 +143,23 @@ impl Schedule {
         }
     }
 
-    /// Takes out what lies beside and is due at `wall`.
+    /// Removes and returns a message beside the lanes that is due at `wall`.
     pub(super) fn pop_beside(&mut self, wall: Timestamp) -> Option<u32> {
         self.beside.pop_due(wall.as_ms()).map(|(_, slot)| slot)
     }
 
-    /// Whether what lies beside is due at `wall`, some of it.
+    /// Whether any message beside the lanes is due at `wall`.
     pub(super) fn is_due_beside(&self, wall: Timestamp) -> bool {
         self.beside.next_due().is_some_and(|due| due <= wall.as_ms())
     }
 
-    /// Takes out whatever is due at `wall`.
+    /// Removes and returns a message that is due at `wall`.
     pub(super) fn pop(&mut self, wall: Timestamp) -> Option<u32> {
         let lanes = self.lanes.iter_mut().find_map(|lane| lane.messages.pop_due(wall.as_ms()));
         lanes.map(|(_, slot)| slot).or_else(|| self.pop_beside(wall))
     }
 
-    /// The message that goes out first of those in lanes that are due at `wall`.
+    /// The message that is handed out first of those in lanes that are due at `wall`.
     pub(super) fn first_due<B>(&self, wall: Timestamp, entries: &Slab<Entry<B>>) -> Option<(ReadyKey, u32)> {
         let heads = self.lanes.iter().filter_map(|Lane { messages, .. }| {
             let (_, slot) = messages.peek().filter(|(due, _)| *due <= wall.as_ms())?;
@@ -167,8 +168,8 @@ impl Schedule {
         heads.min()
     }
 
-    /// The first messages of each lane that are due at `wall`, as far as their order is known already; lane by lane, in
-    /// the order of their priorities.
+    /// The first messages of each lane that are due at `wall`, as far as their order is known already; lane
+    /// by lane, in the order of their priorities.
     pub(super) fn upcoming(&self, wall: Timestamp) -> impl Iterator<Item = u32> {
         let mut lanes: Vec<&Lane> = self.lanes.iter().collect();
         lanes.sort_unstable_by_key(|lane| lane.priority);
@@ -191,8 +192,8 @@ impl Schedule {
         lanes.map(|(due, _)| due).chain(beside).min().map(instant)
     }
 
-    /// How many messages are due at `wall`, and how many of these are urgent. What lies beside is not counted:
-    /// it is moved away when it is due.
+    /// The number of messages that are due at `wall`, and the number of urgent ones among them. Messages
+    /// beside the lanes are not counted: they are moved away when they are due.
     pub(super) fn count_due(&self, wall: Timestamp) -> (u64, u64) {
         let (mut due, mut urgent) = (0, 0);
         for lane in &self.lanes {
@@ -203,13 +204,13 @@ impl Schedule {
         (due, urgent)
     }
 
-    /// How many messages are due at `at` or before, what lies beside included.
+    /// The number of messages that are due at `at` or before, including those beside the lanes.
     pub(super) fn count_by(&self, at: Timestamp) -> u64 {
         let lanes: usize = self.lanes.iter().map(|lane| lane.messages.count_due(at.as_ms())).sum();
         (lanes + self.beside.count_due(at.as_ms())) as u64
     }
 
-    /// For each lane and what lies beside: the messages that are due at `from` or later, by due.
+    /// For each lane and for those beside them: the messages that are due at `from` or later, by due.
     pub(super) fn parts_from(
         &self,
         from: Timestamp,

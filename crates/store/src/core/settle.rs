@@ -1,4 +1,4 @@
-//! How a lease ends: by its consumer, or because nobody was there to receive the message.
+//! The end of a lease: by its consumer, or because its caller has disconnected.
 
 use dwell_model::{Command, Limits, MessageId, Now, Receipt, Refusal, Timestamp, is_acked};
 
@@ -25,8 +25,8 @@ impl<B: StoredBody> Core<B> {
         })
     }
 
-    /// Reads what is about to be settled, one thing beside the other, as [`hand_out`](Core::hand_out) does: since these
-    /// messages were handed out, a thousand others may have gone through the processor's cache.
+    /// Prefetches the messages to be settled, as [`hand_out`](Core::hand_out) does: since they were handed
+    /// out, a thousand others may have passed through the processor's cache.
     fn fetch_held(&self, ids: &[MessageId]) {
         let mut slots = [0; FETCHED];
         let found = ids.iter().filter_map(|id| {
@@ -91,8 +91,8 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Puts messages back as if they had not been taken: their caller has gone. Receipts that are stale by now
-    /// are passed over. Nobody waits for an answer.
+    /// Gives messages back as if they had not been taken, since their caller has disconnected. Stale receipts
+    /// are skipped. No caller waits for an answer.
     pub fn give_back(&mut self, receipts: &[Receipt], now: Now, log: &mut impl Log<B>) {
         self.begin(now, log);
         for receipt in receipts {
@@ -107,10 +107,10 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// The message whose lease in force the receipt proves.
+    /// The message whose current lease the receipt proves.
     fn held(&mut self, receipt: &Receipt, now: Now, log: &mut impl Log<B>) -> Option<u32> {
         let queue = self.touched(&receipt.queue, now, log)?;
-        // What is leased is resident.
+        // Leased messages are resident.
         let slot = self.resident_id(queue, receipt.id)?;
         self.lease_of(slot).is_some_and(|lease| lease.token == receipt.token).then_some(slot)
     }

@@ -1,10 +1,10 @@
-//! A slab: values that keep their place, in chunks that never move.
+//! A slab: values that keep their slot, in chunks that never move.
 //!
-//! Growing allocates one chunk, so that no call pays for copying everything that is there.
+//! Growing allocates one chunk, so that no call pays for copying all values.
 
-/// Values in a chunk.
+/// The number of values in a chunk.
 const CHUNK: usize = 1024;
-/// Ends the list of free places; no value has this number.
+/// Ends the list of free slots; no value has this number.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(super) enum Place<T> {
     Free { next: u32 },
 }
 
-/// Values by a number that is used again once its value has gone.
+/// Values by slot number. A number is reused once its value was removed.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     chunks: Vec<Vec<Place<T>>>,
@@ -46,7 +46,7 @@ impl<T> Slab<T> {
     #[cold]
     fn append(&mut self, value: T) -> u32 {
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
-            // The first chunk grows by doubling: a small slab does not pay for a whole chunk.
+            // The first chunk grows by doubling, so that a small slab does not pay for a whole chunk.
             let room = if self.chunks.is_empty() { 0 } else { CHUNK };
             self.chunks.push(Vec::with_capacity(room));
         }
@@ -66,7 +66,7 @@ impl<T> Slab<T> {
         self.len -= 1;
         self.first_free = slot;
         if self.len == 0 {
-            // Whoever fills and empties it again and again keeps one chunk for that.
+            // One chunk is kept, for a slab that is repeatedly filled and emptied.
             self.chunks.truncate(1);
             self.chunks[0].clear();
             self.first_free = NONE;
@@ -88,7 +88,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The value at `slot`, if there is one now.
+    /// The value at `slot`, if there is one.
     pub(super) fn find(&self, slot: u32) -> Option<&T> {
         match self.chunks.get(slot as usize / CHUNK)?.get(slot as usize % CHUNK)? {
             Place::Taken(value) => Some(value),
@@ -96,7 +96,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub(super) fn find_mut(&mut self, slot: u32) -> Option<&mut T> {
         match self.chunks.get_mut(slot as usize / CHUNK)?.get_mut(slot as usize % CHUNK)? {
             Place::Taken(value) => Some(value),
@@ -104,12 +104,12 @@ impl<T> Slab<T> {
         }
     }
 
-    /// How many places there are, taken or free: every number is below it.
+    /// The number of slots, taken or free: every slot number is below it.
     pub(super) fn places(&self) -> usize {
         self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len())
     }
 
-    /// All values with their numbers, in the order of these.
+    /// All values with their slot numbers, in rising order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0u32..).zip(self.chunks.iter().flatten()).filter_map(|(slot, place)| match place {
             Place::Taken(value) => Some((slot, value)),

@@ -1,4 +1,4 @@
-//! A message comes, changes its place, goes: every index is kept here.
+//! Inserting, moving and removing messages: every index is maintained here.
 
 use dwell_model::{
     Command, Holder, Invalid, Key, Lease, Message, MessageId, Now, Number, Refusal, Rules, Setting, Settings,
@@ -12,15 +12,15 @@ use super::queue::{ReadyKey, mono};
 use super::{Core, Durability, Log, Record, StoredBody};
 use crate::{Error, Result, Target, When};
 
-/// Where few messages had a key of which the youngest dead one is looked for, all of them are looked at, however much of that was
-/// done before in the time of one slice.
+/// The number of messages that a search for the youngest dead message of a key may always look at, even if
+/// the slice is used up.
 const LOOKED_AT_AT_LEAST: usize = 4;
 
-/// What came of a search for the youngest of the dead messages that had a key.
+/// The result of a search for the youngest dead message that had a key.
 pub(super) enum Searched {
-    /// It is over.
+    /// It is complete.
     Found(Option<u32>),
-    /// It goes on in the next slice.
+    /// It continues in the next slice.
     Unfinished,
 }
 
@@ -36,11 +36,11 @@ impl<B: StoredBody> Core<B> {
         let Some(number) = self.numbering.number(id) else { return Ok(None) };
         let is_cold = self.resident_number(number).is_none();
         let Some(slot) = self.find_identified(queue, id, number, log)? else { return Ok(None) };
-        // One of another queue is not this call's: what expires there does so in slices.
+        // A message of another queue is not found by this call: expiries there are processed in slices.
         if is_cold && self.entries.get(slot).queue == queue {
             self.expire(queue, now, log);
         }
-        // It may have been dropped with that.
+        // That may have dropped it.
         Ok(self.resident_id(queue, id).filter(|slot| !self.is_past_retention(*slot, now)))
     }
 
@@ -158,7 +158,7 @@ impl<B: StoredBody> Core<B> {
         self.message_that(slot, self.standing(slot))
     }
 
-    /// A message of which it is known where it stands.
+    /// The message with this standing.
     pub(super) fn message_that(&self, slot: u32, standing: Standing) -> Message<B> {
         let entry = self.entries.get(slot);
         let rare = entry.rare.as_deref();
@@ -180,7 +180,7 @@ impl<B: StoredBody> Core<B> {
         self.queues.get(queue).settings(&self.config.limits.defaults)
     }
 
-    /// What its own attributes and its queue's settings say of a message.
+    /// The rules that follow from a message's own attributes and its queue's settings.
     pub(super) fn rules(&self, slot: u32) -> Rules<'_> {
         let entry = self.entries.get(slot);
         let own_limit = entry.rare.as_deref().and_then(|rare| rare.max_attempts);
@@ -197,7 +197,7 @@ impl<B: StoredBody> Core<B> {
         apply(&self.standing(slot), command, now, self.rules(slot))
     }
 
-    /// Applies `command`, records what came of it and keeps it.
+    /// Applies `command`, and records and stores the result.
     pub(super) fn change(
         &mut self,
         slot: u32,
@@ -220,7 +220,7 @@ impl<B: StoredBody> Core<B> {
         Ok(Some(state))
     }
 
-    /// Records where a message stands from now on, and keeps it.
+    /// Records and stores a new standing of a message.
     pub(super) fn record_standing(
         &mut self,
         slot: u32,
@@ -240,7 +240,7 @@ impl<B: StoredBody> Core<B> {
         self.restand(slot, standing);
     }
 
-    /// Records that a message is gone, and forgets it.
+    /// Records that a message is removed, and removes it.
     pub(super) fn drop_message(&mut self, slot: u32, log: &mut impl Log<B>) {
         let number = self.entries.get(slot).number;
         log.record(&Record::Gone { number }, Durability::Synced);
@@ -248,7 +248,7 @@ impl<B: StoredBody> Core<B> {
         self.remove(slot);
     }
 
-    /// Takes a message in that was just put. Its place is set here, by `state`, which is scheduled or ready.
+    /// Inserts a message that was just put. Its place is set here, by `state`, which is scheduled or ready.
     pub(super) fn insert(&mut self, entry: Entry<B>, state: State) -> u32 {
         let slot = self.add(entry);
         match state {
@@ -264,7 +264,7 @@ impl<B: StoredBody> Core<B> {
         slot
     }
 
-    /// Takes any other message in.
+    /// Inserts any other message.
     pub(super) fn insert_as(&mut self, entry: Entry<B>, state: State, holder: Option<Holder>) -> u32 {
         let slot = self.add(entry);
         self.place(slot, state, holder);
@@ -290,7 +290,7 @@ impl<B: StoredBody> Core<B> {
         self.look_at(self.entries.get(slot).queue);
     }
 
-    /// Gives a message the standing `next`.
+    /// Sets the standing of a message to `next`.
     pub(super) fn restand(&mut self, slot: u32, mut next: Standing) {
         let (state, holder) = (next.state, next.holder.take());
         self.mark_changed(slot);
@@ -313,7 +313,7 @@ impl<B: StoredBody> Core<B> {
         self.look_at(queue);
     }
 
-    /// Forgets a message.
+    /// Removes a message.
     pub(super) fn remove(&mut self, slot: u32) -> Entry<B> {
         self.capture_before_change(slot);
         self.release_key(slot);
@@ -327,7 +327,7 @@ impl<B: StoredBody> Core<B> {
         entry
     }
 
-    /// Puts it into its queue's order for `state`.
+    /// Inserts it into its queue's order for `state`.
     fn place(&mut self, slot: u32, state: State, holder: Option<Holder>) {
         let entry = self.entries.get_mut(slot);
         let (of, id) = (entry.queue, entry.id);
@@ -360,7 +360,7 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Takes it out of its queue's order.
+    /// Removes it from its queue's order.
     fn displace(&mut self, slot: u32) {
         let entry = self.entries.get(slot);
         let queue = self.queues.get_mut(entry.queue);
@@ -369,7 +369,7 @@ impl<B: StoredBody> Core<B> {
             Place::Ready => queue.remove_ready(ReadyKey::of(entry)),
             Place::Leased(held) => {
                 let Held { timer, holder, .. } = self.leases.remove(held);
-                // Nothing where the timer itself brought the message here.
+                // Does nothing if the timer itself has brought the message here.
                 queue.leased.cancel(timer);
                 if let Some(holder) = holder {
                     self.holders.count_out(&holder);
@@ -405,7 +405,7 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Sets the timer of its expiry, or none while it is held or dead.
+    /// Sets the timer of its expiry, or clears it while the message is leased or dead.
     fn time_expiry(&mut self, slot: u32) {
         self.cancel_expiry(slot);
         let entry = self.entries.get_mut(slot);
@@ -433,7 +433,7 @@ impl<B: StoredBody> Core<B> {
             When::AfterMs(delay_ms) => now.wall.after(delay_ms)?,
             When::Level(level) => {
                 let place = (level as usize).checked_sub(1);
-                // A table has at most 100 levels.
+                // There are at most 100 levels.
                 let levels = settings.levels.len() as u32;
                 let delay_ms = place
                     .and_then(|place| settings.levels.get(place))

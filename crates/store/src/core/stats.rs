@@ -1,4 +1,4 @@
-//! Queues as they are now.
+//! Statistics of queues.
 
 use dwell_model::{Now, QueueName};
 
@@ -14,14 +14,14 @@ impl<B: StoredBody> Core<B> {
     pub fn stats(&mut self, queue: &QueueName, now: Now, log: &mut impl Log<B>) -> Result<QueueStats> {
         self.begin(now, log);
         let queue = self.known(queue, now, log)?;
-        // What could not be read when it expired is tried again, so that a page of a list that can be read does not tell
-        // otherwise. While it can not be read it counts as it was.
+        // Retries messages that could not be read when they expired, so that this agrees with a page of a
+        // list that can be read. While they cannot be read, they count as before.
         let _ = self.expire_unread(queue, now, log);
         self.stats_of(queue, log)
     }
 
-    /// See [`Store::queues`](crate::Store::queues). At most as many queues as one call may have items. It may have [given
-    /// up](Core::gave_up) on leases that are to run out.
+    /// See [`Store::queues`](crate::Store::queues). Returns at most as many queues as one call may have
+    /// items. It may have [given up](Core::gave_up) on leases that have to run out.
     pub fn queues(
         &mut self,
         after: Option<&QueueName>,
@@ -38,7 +38,7 @@ impl<B: StoredBody> Core<B> {
                 return Vec::new();
             }
             page.iter().for_each(|queue| self.touch(*queue, now, log));
-            // What has expired may be all that kept one of them. Then the page has room for another.
+            // Expired messages may have been all that kept one of them. Then the page has room for another.
             if !self.remove_bare() {
                 break page;
             }

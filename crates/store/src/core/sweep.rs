@@ -1,22 +1,25 @@
-//! Many dead messages at a time, brought back or removed: the oldest first, a slice at a time.
+//! Sweeps: reviving or discarding many dead messages, the oldest first, in slices.
 //!
-//! What becomes of each message is recorded singly, so a sweep needs nothing of a replay: whatever of it was recorded is
-//! so, and a crash leaves the rest dead. Between two slices others are served, and whoever owns the core may have
-//! memory made free; no slice is larger because more are dead.
+//! The result for each message is recorded singly, so a sweep needs no support from a replay: the recorded
+//! part is done, and after a crash the rest is still dead. Between two slices other calls are served, and the
+//! owner of the core may have memory freed; a slice is no larger if more messages are dead.
 //!
 //! # Ground rules
-//! 1. A slice goes on behind the message that the one before it looked at last, by (death, id). A message that is refused
-//!    stays dead and is not looked at again.
-//! 2. Every message that was dead when the sweep began, and is when its turn comes, is looked at. What has died since is
-//!    not meant. A message in memory knows between which sweeps it died; where it leaves memory while a sweep goes on that has to
-//!    know, that is [kept](super::late). Where a message expired while it was cold, its expiry says it: it lies between when two
-//!    sweeps began. What had expired when the clock was stepped back before a sweep began was dead then; the file of a message
-//!    knows the latest time that this was so, and not whether it was before the file was there.
-//! 3. A sweep ends: when it has looked at as many of the oldest as it was asked for, or none is left of those that were dead when it
-//!    began. Those that are gone otherwise before it comes to them are [counted](super::under_way): it passes over what has
-//!    died since, however much, no longer than it takes to come to the last one that it means.
-//! 4. No sweep keeps an older one from going on. What [`Cold`](super::Cold) reads takes several calls, and is kept between them
-//!    for one position at a time: that of the oldest sweep under way, and beside it one for all others.
+//! 1. A slice continues after the last message of the slice before it, by (death, id). A message that is
+//!    refused stays dead and is not looked at again.
+//! 2. A sweep includes every message that was dead when it began and is dead when its turn comes, and none
+//!    that died since. A message in memory knows between which sweeps it died; where it leaves memory during
+//!    a sweep that has to know, that is [kept](super::late). Where a message expired while it was cold, its
+//!    expiry decides: it lies between the beginnings of two sweeps. Messages that had expired when the clock
+//!    stepped back before a sweep began were dead then; a message's file stores the latest time of such a
+//!    step, but not whether the file existed before the step.
+//! 3. A sweep ends when it has looked at as many of the oldest as it was asked for, or none is left of those
+//!    that were dead when it began. Those removed otherwise before it reaches them are
+//!    [counted](super::under_way): it skips messages that have died since, however many, only until it has
+//!    reached the last one that it includes.
+//! 4. No sweep blocks an older one. Reading by [`Cold`](super::Cold) takes several calls, and is kept between
+//!    them for one position at a time: that of the oldest sweep in progress, and separately one for all
+//!    others.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -29,62 +32,62 @@ use super::entry::{Place, Rare};
 use super::{Core, Durability, Log, StoredBody};
 use crate::{Error, Result, Selection, Swept};
 
-/// What is done to each message.
+/// The action for each message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Deed {
-    /// It is due then.
+    /// Revive it, with this due instant.
     Revive(Timestamp),
     Discard,
 }
 
-/// A revive or a discard that goes on.
+/// A revive or a discard in progress.
 #[derive(Debug)]
 pub struct Sweep {
     queue: QueueName,
     deed: Deed,
-    /// Where it goes on: behind this message.
+    /// The position: the last message that was looked at.
     after: Option<Died>,
-    /// As whom it has read cold messages last, if it has looked for anything yet.
+    /// The reader under which it last read cold messages, if it has read any yet.
     read_as: Option<Reader>,
-    /// Sweeps are numbered in the order in which they begin.
+    /// Its number: sweeps are numbered in the order in which they begin.
     number: u64,
-    /// So many messages are asked for,
+    /// The number of messages asked for,
     asked: u64,
-    /// of so many that were dead when it began, and whose time was not over when their turn came.
+    /// and the number that were dead when it began, without those found past their retention.
     dead: u64,
-    /// It goes on for as long as this is there.
+    /// The sweep is in progress for as long as this exists.
     _under_way: Arc<()>,
-    /// At so many it has looked.
+    /// The number of messages that it has looked at.
     looked: u64,
     swept: Swept,
 }
 
-/// How far a revive or a discard is.
+/// The progress of a revive or a discard.
 #[derive(Debug)]
 pub enum Sweeping {
-    /// It is over.
+    /// It is complete.
     Done(Swept),
-    /// [`Core::go_on`] does more of it.
+    /// [`Core::go_on`] continues it.
     Unfinished(Box<Sweep>),
 }
 
 impl Sweep {
-    /// The queue that it goes through.
+    /// The queue that it sweeps.
     pub fn queue(&self) -> &QueueName {
         &self.queue
     }
 
-    /// Whether it brings messages back.
+    /// Whether it revives messages.
     pub fn revives(&self) -> bool {
         matches!(self.deed, Deed::Revive(_))
     }
 
-    /// So many messages are meant.
+    /// The number of messages to look at.
     fn meant(&self) -> u64 {
         self.asked.min(self.dead)
     }
 
-    /// What its caller is told if it ends before its time, for this reason.
+    /// The error for its caller if it ends early for this reason.
     pub fn interrupted(&self, why: Error) -> Error {
         if self.swept.done == 0 {
             return why;
@@ -109,7 +112,7 @@ impl<B: StoredBody> Core<B> {
         now: Now,
         log: &mut impl Log<B>,
     ) -> Result<Sweeping> {
-        // Those that are over are forgotten.
+        // Forgets sweeps that have ended.
         self.oldest_sweep();
         let found = self.queues.get(queue);
         let dead = found.dead();
@@ -136,11 +139,11 @@ impl<B: StoredBody> Core<B> {
         self.sweep_slice(queue, sweep, now, log)
     }
 
-    /// Does some more of a revive or a discard.
+    /// Continues a revive or a discard by a slice.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if dead messages can not be read, or [`Error::OutcomeUnknown`], where some had been swept by
-    /// then: it is over.
+    /// [`Error::Unavailable`] if dead messages cannot be read, or [`Error::OutcomeUnknown`] if some had been
+    /// swept by then: the sweep has ended.
     pub fn go_on(&mut self, sweep: Box<Sweep>, now: Now, log: &mut impl Log<B>) -> Result<Sweeping> {
         self.begin(now, log);
         match self.touched(&sweep.queue, now, log) {
@@ -149,7 +152,7 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Does all the rest of a revive or a discard, for who has nothing to do in between.
+    /// Completes a revive or a discard, for callers with nothing to do in between.
     ///
     /// # Errors
     /// As for [`Core::go_on`].
@@ -176,11 +179,11 @@ impl<B: StoredBody> Core<B> {
         let left = usize::try_from(sweep.meant() - sweep.looked).unwrap_or(usize::MAX);
         let is_oldest = self.oldest_sweep() == Some(sweep.number);
         let reader = if is_oldest { Reader::Sweep } else { Reader::Younger };
-        // Who reads as another than before may come to what others have read, before it began.
+        // After a change of the reader, it may meet what others had read under that one, before it began.
         let read_as = sweep.read_as.replace(reader);
         let (is_new, anew) = (read_as.is_none(), read_as != Some(reader));
-        // A later slice is a whole one, however little is left: what is missing may be gone, and all that died since lie
-        // before the end.
+        // A later slice is a full one, however little is left: the missing messages may have been removed,
+        // and all those that died since come before the end.
         let most = if is_new { left.min(self.config.swept_a_call) } else { self.config.swept_a_call };
         let handed_over = match self.page_in_dead(queue, reader, sweep.after, anew, most, log) {
             Ok(handed_over) => handed_over,
@@ -193,7 +196,8 @@ impl<B: StoredBody> Core<B> {
             if sweep.looked >= sweep.meant() {
                 break;
             }
-            // One before it may have let it go: a message that expires when it is looked at dies, and its queue keeps so many.
+            // Processing an earlier one may have removed it: a message that expires when it is looked at
+            // dies, and the queue is trimmed to its limit.
             let entry = self.entries.find(slot).filter(|entry| entry.id == id && entry.place == Place::Dead);
             let Some(entry) = entry else { continue };
             if entry.has_died_since(sweep.number) {
@@ -215,13 +219,14 @@ impl<B: StoredBody> Core<B> {
         Ok(Sweeping::Unfinished(sweep))
     }
 
-    /// Whether nothing is left to be looked at: all that it means was, or what was not is gone.
+    /// Whether nothing is left to look at: each message that it includes was looked at or removed otherwise.
     fn has_seen_all(&mut self, sweep: &Sweep) -> bool {
         let gone = self.under_way.gone(&sweep.queue, sweep.number);
         sweep.looked >= sweep.meant() || sweep.looked.saturating_add(gone) >= sweep.dead
     }
 
-    /// A message is about to stand elsewhere, or to go: if it is dead, sweeps that mean it do not come to it.
+    /// Notes that a message is about to change its standing or to be removed: if it is dead, sweeps that
+    /// include it will not find it.
     pub(super) fn note_went(&mut self, slot: u32) {
         if self.under_way.is_empty() {
             return;
@@ -234,20 +239,22 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// The number of the oldest sweep that may go on.
+    /// The number of the oldest sweep in progress.
     pub(super) fn oldest_sweep(&mut self) -> Option<u64> {
         let oldest = self.under_way.oldest();
         self.late.forget_before(oldest);
         oldest
     }
 
-    /// So many bytes are kept of messages that have died since a sweep began that goes on, and have left memory.
+    /// The memory, in bytes, of what is kept about messages that have died since a sweep in progress began
+    /// and have left memory.
     pub fn late_memory(&self) -> usize {
         self.late.memory()
     }
 
-    /// Cold messages of these queues that had expired lie among those from now on that were dead when they were written. Each had
-    /// this number and expired then; of its file the clock was stepped back from `ripe` at the latest.
+    /// Notes that expired cold messages of these queues are now stored among messages that were dead when
+    /// they were written. Each item is queue, number, expiry, and `ripe`: the latest time from which the
+    /// clock stepped back while its file existed.
     pub fn moved_to_dead<'a>(
         &mut self,
         moved: impl IntoIterator<Item = (&'a QueueName, Number, Timestamp, Timestamp)>,
@@ -260,11 +267,11 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// A message has left memory, or lies elsewhere outside of it, that has died since this sweep began and before the next one; 0
-    /// if none had begun that goes on.
+    /// Notes that a message has left memory, or has moved outside of it, that died after this sweep began and
+    /// before the next one; 0 if none in progress had begun.
     pub(super) fn note_late(&mut self, number: Number, sweep: u64) {
         if sweep > 0 {
-            // What was known before is right.
+            // An earlier note is correct.
             let sweep = self.late.take(number).unwrap_or(sweep);
             self.late.note(number, sweep);
         }
@@ -290,8 +297,8 @@ impl<B: StoredBody> Core<B> {
         Ok(())
     }
 
-    /// The next `most` dead messages of a queue behind `after`, as far as none of those before them is cold; `after` is
-    /// moved behind them.
+    /// The next `most` dead messages of a queue after `after`, as far as none of those before them is cold;
+    /// `after` is moved past them.
     pub(super) fn oldest(
         &self,
         queue: u32,
@@ -315,8 +322,8 @@ impl<B: StoredBody> Core<B> {
         slice
     }
 
-    /// Whether the key of a dead message, if it has one, is free. What had it may have expired and die by this, and the queue may
-    /// keep so many that the message goes for it.
+    /// Checks that the key of a dead message, if it has one, is free. The key's owner may have expired and
+    /// die by this, and the queue may be trimmed by discarding this message.
     fn check_key(&mut self, slot: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
         let entry = self.entries.get(slot);
         let (Some(key), queue, id) = (entry.key().cloned(), entry.queue, entry.id) else { return Ok(()) };

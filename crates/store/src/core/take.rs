@@ -1,4 +1,4 @@
-//! Handing messages out: due ones in their order, or one by its id.
+//! Handing out messages: due ones in their order, or one by its id.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,17 +14,17 @@ use super::stand::check_lease;
 use super::{Core, Durability, Log, StoredBody};
 use crate::{Delivery, Error, LeaseTerms, Result, Take};
 
-/// So many messages are read at a time: what a processor has on its way at most, twice over.
+/// The number of messages fetched at a time: twice the number of loads that a processor has in flight.
 pub(super) const FETCHED: usize = 64;
-/// There is room for so many deliveries before it grows.
+/// The initial capacity for deliveries.
 const USUAL: usize = 1024;
 
 impl<B: StoredBody> Core<B> {
-    /// Hands out what is due now, without waiting. See [`Store::take`](crate::Store::take).
+    /// Hands out messages that are due now, without waiting. See [`Store::take`](crate::Store::take).
     ///
-    /// At most as many messages as one call may have items, whatever `take.max` says. Takes that wait on the
-    /// same queues have come earlier and are served first. Where something is due and no lease may be granted, a take that
-    /// would wait gets nothing: it is to [wait](Core::wait) for room.
+    /// Returns at most as many messages as one call may have items, whatever `take.max` says. Takes that wait
+    /// on the same queues came earlier and are served first. Where messages are due and no lease may be
+    /// granted, a take that would wait gets nothing: it has to [wait](Core::wait) for room.
     ///
     /// # Errors
     /// [`Error::TooManyLeased`], [`Error::Invalid`].
@@ -33,7 +33,7 @@ impl<B: StoredBody> Core<B> {
         check_lease(take.lease_ms)?;
         self.config.limits.check_batch(take.queues.len())?;
         if self.has_waiters() && !self.serve_earlier(&take.queues, now, log) {
-            // What they are to get is not known yet.
+            // It is not known yet what these will get.
             self.gave_up = true;
             return Ok(Vec::new());
         }
@@ -45,13 +45,14 @@ impl<B: StoredBody> Core<B> {
         self.hand_out(&queues, take, now, log)
     }
 
-    /// Whether what goes out first is not to be found yet in one of these queues: what the others have may come behind it.
+    /// Whether the first message of one of these queues cannot be determined yet: the messages of the others
+    /// may come after it.
     pub(super) fn gives_up_on_any(&mut self, queues: &[u32], now: Now, log: &mut impl Log<B>) -> bool {
-        // Not for those that were served before.
+        // Not on behalf of the takes served before.
         self.gave_up = false;
         for queue in queues {
             self.touch(*queue, now, log);
-            // What can not be read is told when it is handed out.
+            // If it cannot be read, the error is returned when it is handed out.
             let _ = self.head(*queue, now, log);
             if self.gave_up {
                 return true;
@@ -60,7 +61,7 @@ impl<B: StoredBody> Core<B> {
         false
     }
 
-    /// Hands out what is due in `queues`, by (priority, due, id) across them.
+    /// Hands out due messages of `queues`, by (priority, due, id) across them.
     pub(super) fn hand_out(
         &mut self,
         queues: &[u32],
@@ -76,18 +77,18 @@ impl<B: StoredBody> Core<B> {
             return Ok(Vec::new());
         }
         let (mut first, mut refusal) = (Vec::with_capacity(queues.len()), None);
-        // Not for those that were served before.
+        // Not on behalf of the takes served before.
         self.gave_up = false;
         for queue in queues {
             match self.head(*queue, now, log) {
-                // One at its cap keeps nobody from the others.
+                // A queue at its cap does not block the others.
                 Ok(Some(_)) if let Err(error) = self.check_leased_of(*queue) => refusal = Some(error),
                 Ok(head) => first.extend(head),
-                // A queue whose next message can not be read holds up none of the others.
+                // A queue whose next message cannot be read does not block the others.
                 Err(error) => refusal = Some(error),
             }
             if self.gave_up {
-                // What the others have may come behind what is not to be found yet.
+                // The messages of the others may come after one that cannot be determined yet.
                 return Ok(Vec::new());
             }
         }
@@ -99,7 +100,8 @@ impl<B: StoredBody> Core<B> {
         {
             if fetched == 0 {
                 fetched = match self.fetch(queue, FETCHED.min(max - deliveries.len())) {
-                    // It is looked again when as many have come from elsewhere: each look costs as much as a message.
+                    // Looked at again when as many have come from elsewhere: each look costs as much as a
+                    // message.
                     0 => FETCHED,
                     some => some,
                 };
@@ -123,10 +125,10 @@ impl<B: StoredBody> Core<B> {
                 continue;
             }
             match self.head(queue, now, log) {
-                // What the other queues have may come behind what is not to be found yet.
+                // The messages of the other queues may come after one that cannot be determined yet.
                 Ok(None) if self.is_given_up(queue) => break,
                 Ok(head) => heads.replace_first(head),
-                // What has been handed out leaves in order; the next take says what is wrong.
+                // The messages handed out so far are delivered; the next take returns the error.
                 Err(_) => break,
             }
         }
@@ -137,18 +139,18 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// What a take of this queue alone would be handed next, at most `max` messages, with where the bodies lie: the first
-    /// ones, as far as their order is known already. A hint, for whoever wants to read bodies before they are asked for.
+    /// The messages that a take of this queue alone would get next, at most `max`, with the locations of
+    /// their bodies: the first ones, as far as their order is known already. A hint, for prefetching bodies.
     pub fn upcoming(&self, queue: &QueueName, max: usize) -> impl Iterator<Item = (Number, &B)> {
         let found = self.queues.find(queue).map(|queue| self.queues.get(queue));
         let next = found
             .into_iter()
             .flat_map(|found| found.ready.slots().chain(found.scheduled.upcoming(found.ripe)))
             .take(max);
-        // Not collected: iterators in each other are walked faster from within.
+        // Not collected: nested iterators are faster with internal iteration.
         let mut slots: Vec<u32> = Vec::with_capacity(max.min(USUAL));
         next.for_each(|slot| slots.push(slot));
-        // Whoever wants a body holds on to what it lies in, which would make each message wait for the one before.
+        // The caller uses the body's location, which would make each message wait for the one before.
         self.fetch_entries(&slots);
         slots.into_iter().map(|slot| {
             let entry = self.entries.get(slot);
@@ -156,8 +158,9 @@ impl<B: StoredBody> Core<B> {
         })
     }
 
-    /// Reads what the take is about to read, one thing beside the other: messages lie in the order of their puts, so
-    /// each is far from the processor's cache, and the take would wait for one after another. Says for how many.
+    /// Prefetches the messages that the take is about to read: messages are stored in the order of their
+    /// puts, so each is far from the processor's cache, and the take would wait for one after another.
+    /// Returns how many were fetched.
     fn fetch(&self, queue: u32, max: usize) -> usize {
         let found = self.queues.get(queue);
         let (mut slots, mut count) = ([0; FETCHED], 0);
@@ -172,7 +175,8 @@ impl<B: StoredBody> Core<B> {
         count
     }
 
-    /// Reads these messages and nothing else meanwhile, so that a processor has many of them on their way at a time.
+    /// Reads these messages and nothing else meanwhile, so that a processor has many loads in flight at a
+    /// time.
     pub(super) fn fetch_entries(&self, slots: &[u32]) {
         let met = slots.iter().fold(0, |met, slot| {
             let entry = self.entries.get(*slot);
@@ -182,13 +186,14 @@ impl<B: StoredBody> Core<B> {
         std::hint::black_box(met);
     }
 
-    /// Whether a queue on which time has acted has as many leases as its own setting allows: it is as if paused.
+    /// Whether a queue on which time has acted has as many leases as its own setting allows: it behaves as if
+    /// paused.
     pub(super) fn is_at_max_leased(&self, queue: u32) -> bool {
         let leased = self.queues.get(queue).leased.len() as u64;
         self.settings(queue).max_leased.is_some_and(|most| leased >= most)
     }
 
-    /// The message that a queue hands out next, if it hands any out.
+    /// The message that a queue hands out next, if there is one.
     pub(super) fn head(
         &mut self,
         queue: u32,
@@ -258,7 +263,8 @@ impl<B: StoredBody> Core<B> {
             if let Some(owner) = self.find_key(found, &key, now, log)? {
                 return Err(Error::KeyTaken { id: self.entries.get(owner).id });
             }
-            // What had the key may have expired and died by that, and its queue keeps so many: this one has gone for it.
+            // The key's owner may have expired and died by that, and its queue was trimmed by removing this
+            // message.
             if self.resident_id(found, id) != Some(slot) {
                 return Err(Error::MessageNotFound { queue: queue.clone() });
             }
@@ -280,17 +286,17 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Whether one lease more may be granted in the store.
+    /// Checks that one lease more may be granted in the store.
     pub(super) fn check_leased(&mut self, now: Now, log: &mut impl Log<B>) -> Result<()> {
         let limit = self.config.limits.leased;
-        // Leases of queues that nobody asks for any more would hold the cap for ever.
+        // Otherwise leases of queues that no call touches any more would count towards the cap for ever.
         if self.leases.len() >= limit && self.may_have_lapsed(now) {
             self.lapse_all(now, log);
         }
         if self.leases.len() < limit { Ok(()) } else { Err(Error::TooManyLeased { limit }) }
     }
 
-    /// Whether one lease more may be granted in a queue on which time has acted.
+    /// Checks that one lease more may be granted in a queue on which time has acted.
     pub(super) fn check_leased_of(&self, queue: u32) -> Result<()> {
         let limit = self.config.limits.leased_per_queue;
         let leased = self.queues.get(queue).leased.len();
@@ -313,7 +319,7 @@ impl<B: StoredBody> Core<B> {
         Grant { token, lease_ms, bound, holder }
     }
 
-    /// Hands a message out that is leased from now on, as `next` says.
+    /// Delivers a message that is leased from now on, as `next` says.
     fn deliver(&mut self, slot: u32, next: Standing, now: Now, log: &mut impl Log<B>) -> Delivery<B> {
         let State::Leased(lease) = next.state else { unreachable!("what is handed out is leased") };
         let standing = next.clone();
@@ -334,7 +340,7 @@ struct Heads(BinaryHeap<Reverse<(ReadyKey, u32, u32)>>);
 
 impl Heads {
     fn new(mut heads: Vec<(ReadyKey, u32, u32)>) -> Heads {
-        // A queue named twice counts once; its heads lie beside each other.
+        // A queue named twice counts once; its heads are adjacent.
         heads.sort_unstable();
         heads.dedup();
         Heads(heads.into_iter().map(Reverse).collect())

@@ -1,8 +1,9 @@
 //! Time acting on messages (due, lapsed, expired) and on pauses.
 //!
-//! Once a message is ready it stays so though the clock steps back. Messages become ready only when their queue
-//! is touched; so at a step back, everything that was due by the last time seen is promoted first. What had expired by
-//! then is dead before that: a cold message whose file could not be read in time must not come back to life.
+//! Once a message is ready it stays so even if the clock steps back. Messages become ready only when their
+//! queue is touched; so when the clock steps back, all messages that were due by the last time seen are
+//! promoted first. Messages that had expired by then die before that: a cold message whose file could not be
+//! read in time must not come back to life.
 
 use dwell_model::{Now, State, Timestamp, as_of};
 
@@ -33,15 +34,16 @@ impl<B: StoredBody> Core<B> {
         self.retain(now, log);
     }
 
-    /// Notes that time has removed a message of a queue: nothing may keep it now. It stays until the next call begins, since this one
-    /// knows it by its place.
+    /// Notes that time has removed a message of a queue, which nothing may keep now. The queue stays until
+    /// the next call begins, since this call refers to it by its slot.
     pub(super) fn note_bare(&mut self, queue: u32) {
         if self.queues.get(queue).is_bare() {
             self.maybe_bare.push(queue);
         }
     }
 
-    /// Lets go of queues that nothing keeps, since time has removed their messages. Says whether there were such.
+    /// Removes queues that nothing keeps, since time has removed their messages. Returns whether there were
+    /// any.
     pub(super) fn remove_bare(&mut self) -> bool {
         let mut were_some = false;
         for queue in std::mem::take(&mut self.maybe_bare) {
@@ -65,8 +67,8 @@ impl<B: StoredBody> Core<B> {
         self.expire(queue, now, log);
     }
 
-    /// Sets those aside whose expiry has passed, in all queues: at once, since nobody could tell them from others later. What
-    /// can not be read now dies when it can: it had expired when it was ripened.
+    /// Expires messages whose expiry has passed, in all queues: at once, since they could not be told from
+    /// others later. A message that cannot be read now dies when it can: it had expired when it was ripened.
     pub(super) fn expire_all(&mut self, now: Now, log: &mut impl Log<B>) {
         self.expire_cold(now, log);
         let queues: Vec<u32> = self.queues.all().collect();
@@ -76,12 +78,13 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// What is due at `wall` becomes ready: in the lanes where it lies, beside them by being moved.
+    /// Makes messages that are due at `wall` ready: those in the lanes in their place, those beside them by
+    /// moving them.
     pub(super) fn promote(&mut self, queue: u32, wall: Timestamp) {
         self.promote_some(queue, wall, usize::MAX);
     }
 
-    /// The same; `most` at most are moved. Says how many were.
+    /// The same, moving `most` at most. Returns how many were moved.
     pub(super) fn promote_some(&mut self, queue: u32, wall: Timestamp, most: usize) -> usize {
         let found = self.queues.get_mut(queue);
         found.ripe = wall;
@@ -100,7 +103,8 @@ impl<B: StoredBody> Core<B> {
         moved
     }
 
-    /// What is due at `wall` is moved to the ready, in all queues: by a clock that steps back it is not due.
+    /// Moves messages that are due at `wall` to the ready ones, in all queues: after a step of the clock back
+    /// they would not be due.
     pub(super) fn ripen_all(&mut self, wall: Timestamp) {
         let queues: Vec<u32> = self.queues.all().collect();
         for queue in queues {
@@ -144,7 +148,7 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Notes that a message was made ready, if it is ready, for lateness to count from.
+    /// Notes since when a message has been ready, if it is ready, as the base of lateness.
     pub(super) fn note_ready(&mut self, slot: u32, since: Timestamp) {
         let entry = self.entries.get_mut(slot);
         if entry.place == Place::Ready && since > entry.ready_since() {

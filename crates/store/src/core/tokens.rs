@@ -1,11 +1,13 @@
-//! Tokens of puts, and the answers that they get again.
+//! Tokens of puts, and the answers that are repeated for them.
 //!
-//! A token belongs to a name, not to a queue: it is remembered though the queue has gone. What has run out
-//! is dropped a few at a time by later puts, so that forgetting costs each put the same little.
+//! A token belongs to a name, not to a queue: it is remembered even if the queue was removed. Tokens that
+//! have run out are dropped a few at a time by later puts, so that each put pays the same small cost.
 //!
-//! At tens of thousands of puts a second tens of millions are in force, so one takes as little as can be: about
-//! 72 bytes, its share of the indexes included. Of name and token 128 bits are kept, under secrets of the process: nobody can choose two that are taken for one,
-//! and among 2^24 the odds that any two are by chance are one in 2^81. Each is counted to its name, of which 64 bits are kept.
+//! At tens of thousands of puts a second tens of millions of tokens are in force, so each takes as little
+//! memory as possible: about 72 bytes, its share of the indexes included. Of name and token 128 bits are
+//! kept, hashed under secrets of the process: nobody can choose two that collide, and among 2^24 the odds
+//! that any two collide by chance are one in 2^81. Each token is counted under its name, of which 64 bits are
+//! kept.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -18,22 +20,22 @@ use super::index::SlotTable;
 use super::slab::Slab;
 use crate::{PutAnswer, PutDigest, PutOutcome};
 
-/// How many tokens that have run out each put may drop: more than it adds.
+/// The maximum number of tokens that have run out that each put drops: more than it adds.
 const SWEEP: usize = 3;
-/// The same of those that find as many of their name as may be, all together until the next serve: beside the sync that they
-/// would wait for, it takes no time.
+/// The same for puts whose name has as many tokens as allowed, all together until the next serve: compared
+/// with the sync that they would wait for, it takes no time.
 pub(super) const SWEPT_AT_CAP: usize = 4_096;
 /// In [`Remembered::number`]: the answer is among [`Tokens::others`].
 const IS_OTHER: u64 = 1 << 63;
-/// Of a number so many bits are used, and of an end so many; in what is left of the two lies the name.
+/// The bits used of a number and of an end; the bits left in the two hold the name.
 const NUMBER_BITS: u32 = 53;
 const END_BITS: u32 = 48;
 const LOW_BITS: u32 = 63 - NUMBER_BITS;
 const HIGH_BITS: u32 = 64 - END_BITS;
-/// Stands for all names that come when there are as many as can be told apart; their tokens are counted to none.
+/// Stands for all names beyond the number that can be distinguished; their tokens are not counted.
 const UNNAMED: u32 = (1 << (LOW_BITS + HIGH_BITS)) - 1;
 
-/// Of a queue's name and a token.
+/// A hash of a queue's name and a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Digest([u64; 2]);
 
@@ -41,7 +43,7 @@ struct Digest([u64; 2]);
 #[derive(Debug, Default)]
 struct Secrets([RandomState; 2]);
 
-/// A queue's name, as its hash, and how many tokens are remembered of it.
+/// A queue's name, as its hash, and the number of its tokens.
 #[derive(Debug)]
 struct Name {
     hash: u64,
@@ -61,7 +63,7 @@ impl Secrets {
 #[derive(Debug)]
 struct Remembered {
     digest: Digest,
-    /// Bytes, since an id as a number is aligned to 16.
+    /// Bytes, since a `u128` id would be aligned to 16.
     id: [u8; 16],
     number: NonZeroU64,
     until: u64,
@@ -114,9 +116,9 @@ pub(super) struct Tokens {
     by_token: SlotTable,
     /// By the second at whose start they have run out.
     by_end: BTreeMap<i64, Vec<u32>>,
-    /// Answers that do not tell of a new message, due when its id says.
+    /// Answers that do not report a new message, due at the instant in its id.
     others: BTreeMap<u32, PutAnswer>,
-    /// Names of which tokens are remembered.
+    /// Names that have tokens.
     names: Slab<Name>,
     by_name: SlotTable,
 }
@@ -138,7 +140,7 @@ impl Tokens {
         self.slots.len()
     }
 
-    /// How many are remembered of a queue's name.
+    /// The number of tokens of a queue's name.
     pub(super) fn len_of(&self, queue: &QueueName) -> usize {
         if self.slots.len() == 0 {
             return 0;
@@ -146,7 +148,7 @@ impl Tokens {
         self.find_name(self.secrets.name(queue)).map_or(0, |name| self.names.get(name).count as usize)
     }
 
-    /// The answer that a put under `token` got, and what it was for, if that is remembered at `wall`.
+    /// The answer of the put under `token`, and what the put was for, if that is remembered at `wall`.
     pub(super) fn recall(
         &self,
         queue: &QueueName,
@@ -161,14 +163,14 @@ impl Tokens {
         (wall.as_ms() < known.until_ms()).then(|| (self.answer(slot), known.stands_for))
     }
 
-    /// Remembers `answer`; what the token stood for before is forgotten.
+    /// Remembers `answer`, and forgets what the token stood for before.
     pub(super) fn remember(&mut self, queue: &QueueName, token: &TokenRecord, answer: PutAnswer) {
         let TokenRecord { token, until, digest: stands_for } = token;
         let (until, ends) = (*until, (*until, *stands_for));
         let digest = self.secrets.digest(queue, token);
         let is_other = answer.outcome != PutOutcome::Created || answer.due != answer.id.due_at_put();
         let slot = match self.find(digest) {
-            // Its old end finds it later, and sees that it has moved.
+            // The entry of its old end finds it later, and skips it since it has moved.
             Some(slot) => {
                 let name = self.slots.get(slot).name();
                 *self.slots.get_mut(slot) = Remembered::new(digest, &answer, is_other, ends, name);
@@ -188,12 +190,12 @@ impl Tokens {
         }
     }
 
-    /// Drops a few of those that have run out.
+    /// Drops a few tokens that have run out.
     pub(super) fn sweep(&mut self, wall: Timestamp) {
         self.sweep_some(SWEEP, wall);
     }
 
-    /// Looks at `most` at the most of those that have run out, and drops them. Says at how many it has looked.
+    /// Looks at up to `most` tokens that have run out, and drops them. Returns how many it looked at.
     pub(super) fn sweep_some(&mut self, most: usize, wall: Timestamp) -> usize {
         for looked in 0..most {
             let Some(mut first) = self.by_end.first_entry() else { return looked };
@@ -222,7 +224,7 @@ impl Tokens {
         self.by_name.find(hash, |name| self.names.get(name).hash == hash)
     }
 
-    /// Counts one more to a queue's name; says how it is called here.
+    /// Counts one more token under a queue's name; returns the number of the name.
     fn count_in(&mut self, queue: &QueueName) -> u32 {
         let hash = self.secrets.name(queue);
         let name = match self.find_name(hash) {
@@ -266,7 +268,7 @@ impl Tokens {
     }
 }
 
-/// The second at whose start `until_ms` is over.
+/// The second at whose start `until_ms` has passed.
 fn end(until_ms: i64) -> i64 {
     until_ms.div_euclid(1_000) + 1
 }
@@ -311,7 +313,7 @@ mod tests {
             assert_eq!(tokens.recall(&here, &token(n as u64), at(end)), None);
             assert_eq!(tokens.recall(&there, &token(n as u64), at(0)), None);
         }
-        // Another one is remembered under the same token, and its old end does not count.
+        // A new answer is remembered under the same token, and its old end does not count.
         tokens.remember(&here, &record(1, 9_000), answers[0]);
         let other = TokenRecord { digest: stands_for(8), ..record(0, 9_500) };
         tokens.remember(&here, &other, answers[2]);
@@ -331,7 +333,7 @@ mod tests {
         let queue = |n: u64| QueueName::new(&format!("queue-{n}")).unwrap();
         let token = |n: u64| PutToken::new(&format!("token-{n}")).unwrap();
         let record = |n, until| TokenRecord { token: token(n), until: at(until), digest: PutDigest(n) };
-        // More names than the bits beside a number tell apart, and the latest instant there is.
+        // More names than the bits beside a number can distinguish, and the latest instant.
         let latest = Timestamp::MAX.as_ms();
         for n in 0..5_000 {
             tokens.remember(&queue(n), &record(0, latest - (n % 2) as i64), answer(n, 7, PutOutcome::Kept));
@@ -358,7 +360,8 @@ mod tests {
     fn one_takes_no_more_than_is_said() {
         assert_eq!(size_of::<Remembered>(), 56);
         let taken = size_of::<super::super::slab::Place<Remembered>>();
-        // Four bytes each in the table, a byte beside, up to half of it empty, and four by the end.
+        // Four bytes each in the table, one byte of control, up to half of it empty, and four bytes in the
+        // list by end.
         assert!(taken + 8 + 4 <= 72, "{taken}");
     }
 }

@@ -1,10 +1,12 @@
-//! Revives and discards that go on, by queue: which of them mean a dead message, and how many of theirs are gone otherwise.
+//! Sweeps in progress, by queue: which of them include a dead message, and how many of theirs were removed
+//! otherwise.
 //!
 //! # Ground rules
-//! 1. Sweeps are counted in the order of their beginning. What was alive when one began was so when the ones before it did: of each
-//!    message that died meanwhile one number is enough, that of the youngest sweep of its queue that had begun.
-//! 2. A message costs one look-up of its queue and a binary search of the queue's sweeps; one that is dead no more also costs a step
-//!    for each sweep of its queue that means it.
+//! 1. Sweeps are numbered in the order in which they begin. A message that was alive when one began was alive
+//!    when the ones before it did: of each message that died meanwhile one number is enough, that of the
+//!    youngest sweep of its queue that had begun.
+//! 2. A message costs one look-up of its queue and a binary search of the queue's sweeps; one that stops
+//!    being dead also costs a step for each sweep of its queue that includes it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -13,42 +15,43 @@ use dwell_model::{QueueName, Timestamp};
 
 use super::cold::Died;
 
-/// All sweeps that may go on.
+/// All sweeps in progress.
 #[derive(Debug, Default)]
 pub(super) struct UnderWay {
     /// The oldest first.
     by_queue: HashMap<QueueName, VecDeque<One>>,
 }
 
-/// What is known of one.
+/// One sweep in progress.
 #[derive(Debug)]
 struct One {
     number: u64,
     /// The wall time at which it began.
     own: Timestamp,
-    /// The earliest wall time at which it or a younger one of its queue began: what was cold and expires later was alive when this
-    /// one did.
+    /// The earliest wall time at which it or a younger one of its queue began: a message that was cold and
+    /// expires later was alive when this one began.
     began: Timestamp,
-    /// The latest wall time that the clock had been stepped back from: what had expired by then was dead, if it was there.
+    /// The latest wall time from which the clock stepped back: messages that had expired by then were dead,
+    /// if they existed.
     stepped: Timestamp,
-    /// Behind this message it goes on.
+    /// The last message that it has looked at.
     after: Option<Died>,
-    /// So many that it means behind `after` are dead no more.
+    /// The number of messages after `after` that it includes and that are no longer dead.
     gone: u64,
-    /// Nothing is there when it is over.
+    /// Dangling once the sweep has ended.
     alive: Weak<()>,
 }
 
 impl One {
-    /// Whether a message was alive when it began that has expired while it was cold, in a file that was there when the clock was
-    /// stepped back from `ripe`.
+    /// Whether a message was alive when the sweep began that has expired while it was cold, in a file that
+    /// existed when the clock stepped back from `ripe`.
     fn knew_alive(&self, expires: Timestamp, ripe: Timestamp) -> bool {
         if expires > ripe { self.began < expires } else { self.own.max(self.stepped) < expires }
     }
 }
 
 impl UnderWay {
-    /// A sweep begins; it goes on for as long as what is returned is there.
+    /// Registers a sweep; it is in progress for as long as the returned value exists.
     pub(super) fn begin(
         &mut self,
         queue: &QueueName,
@@ -66,7 +69,7 @@ impl UnderWay {
         under_way
     }
 
-    /// Forgets those that are over; the number of the oldest that is not.
+    /// Forgets sweeps that have ended; returns the number of the oldest in progress.
     pub(super) fn oldest(&mut self) -> Option<u64> {
         self.by_queue.retain(|_, of_queue| {
             of_queue.retain(|one| one.alive.strong_count() > 0);
@@ -79,44 +82,44 @@ impl UnderWay {
         self.by_queue.is_empty()
     }
 
-    /// The number of the youngest one of a queue that had begun when so many had, 0 if there is none.
+    /// The number of the youngest sweep of a queue among the first `begun`, 0 if there is none.
     pub(super) fn last_to(&self, queue: &QueueName, begun: u64) -> u64 {
         self.last(queue, |one| one.number <= begun)
     }
 
-    /// The number of the youngest one of a queue that had begun when a message expired which was cold then, 0 if none had. The
-    /// clock was stepped back from `ripe` at the latest since its file is there.
+    /// The number of the youngest sweep of a queue that had begun when a message expired that was cold then,
+    /// 0 if none had. `ripe` is the latest time from which the clock stepped back while its file existed.
     pub(super) fn last_before(&self, queue: &QueueName, expires: Timestamp, ripe: Timestamp) -> u64 {
         self.last(queue, |one| one.knew_alive(expires, ripe))
     }
 
-    /// The number of the last one of a queue for which this is so, as it is for all before it.
+    /// The number of the last sweep of a queue for which this is true, as it is for all before it.
     fn last(&self, queue: &QueueName, is_so: impl Fn(&One) -> bool) -> u64 {
         let Some(of_queue) = self.by_queue.get(queue) else { return 0 };
         let count = of_queue.partition_point(is_so);
         count.checked_sub(1).map_or(0, |last| of_queue[last].number)
     }
 
-    /// A sweep goes on behind this message.
+    /// Sets the position of a sweep.
     pub(super) fn goes_on(&mut self, queue: &QueueName, number: u64, after: Option<Died>) {
         if let Some(one) = self.find(queue, number) {
             one.after = after;
         }
     }
 
-    /// How many are gone that a sweep meant and had not come to.
+    /// The number of messages that a sweep includes and that were removed before it reached them.
     pub(super) fn gone(&mut self, queue: &QueueName, number: u64) -> u64 {
         self.find(queue, number).map_or(0, |one| one.gone)
     }
 
-    /// A message is dead no more that had died when so many sweeps had begun.
+    /// Notes that a message is no longer dead that had died when `died_in` sweeps had begun.
     pub(super) fn went(&mut self, queue: &QueueName, died: Died, died_in: u64) {
         let Some(of_queue) = self.by_queue.get_mut(queue) else { return };
         let mean_it = of_queue.iter_mut().rev().take_while(|one| one.number > died_in);
         mean_it.filter(|one| one.after < Some(died)).for_each(|one| one.gone = one.gone.saturating_add(1));
     }
 
-    /// All messages of a queue that were dead are so no more.
+    /// Notes that no message of a queue is dead any more.
     pub(super) fn all_went(&mut self, queue: &QueueName) {
         self.by_queue.get_mut(queue).into_iter().flatten().for_each(|one| one.gone = u64::MAX);
     }
@@ -127,7 +130,7 @@ impl UnderWay {
         of_queue.get_mut(at)
     }
 
-    /// How many there are.
+    /// The number of sweeps.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.by_queue.values().map(VecDeque::len).sum()

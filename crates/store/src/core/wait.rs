@@ -1,12 +1,12 @@
-//! Takes that wait, and the moment at which one of them may have to be answered.
+//! Waiting takes, and the moment at which one of them may have to be answered.
 //!
-//! A queue on which takes wait has two alarms, one on each clock: when its earliest message becomes due or its
-//! pause ends, and when its earliest lease runs out. Queues that changed since are on a list of those to be
-//! looked at. So `serve` costs nothing where nothing happened, however many takes wait.
+//! A queue on which takes wait has two alarms, one on each clock: when its earliest message becomes due or
+//! its pause ends, and when its earliest lease runs out. Queues that have changed are on a list of those to
+//! be looked at. So `serve` costs nothing where nothing happened, however many takes wait.
 //!
-//! A queue that has messages and may grant no lease is held up: its takes wait on. It is looked at again when one of its
-//! leases ends or, where the cap is the store's, when any does; then of all that are held up so the one goes first
-//! whose first take came earliest.
+//! A queue that has messages and may grant no lease is held up: its takes continue to wait. It is looked at
+//! again when one of its leases ends or, where the cap is the store's, when any lease does; then the held-up
+//! queue whose first take came earliest is served first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,17 +18,17 @@ use super::stand::check_lease;
 use super::{Core, Log, StoredBody};
 use crate::{Delivery, Error, Result, Take};
 
-/// The owner's name for a take that waits; not used for two at a time.
+/// The owner's id of a waiting take; not used for two at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(pub u64);
 
-/// What a take that waited gets: messages, nothing because its time is over, or a refusal.
+/// The answer to a waiting take: messages, nothing because its wait timed out, or a refusal.
 pub type Answer<B> = (WaiterId, Result<Vec<Delivery<B>>>);
 
-/// All takes that wait.
+/// All waiting takes.
 #[derive(Debug)]
 pub(super) struct Waiters<B> {
-    /// By the order of their coming.
+    /// By the order of their arrival.
     by_turn: BTreeMap<u64, Waiter>,
     turns: HashMap<WaiterId, u64>,
     next_turn: u64,
@@ -37,14 +37,14 @@ pub(super) struct Waiters<B> {
     wall_alarms: TimingQueue<u32>,
     mono_alarms: TimingQueue<u32>,
     to_look_at: Vec<u32>,
-    /// Those that are unfinished: more leases are to run out than the slice lets, their own or of another queue of the take that
-    /// is first; what another of its queues has is not to be found yet; or enough was handed out. They come on that list when
-    /// all others were served.
+    /// Queues that are unfinished: more leases have to run out than the slice allows, their own or of another
+    /// queue of the first take; the first message of another of its queues cannot be determined yet; or
+    /// enough was handed out. They are put on that list when all others were served.
     to_go_on: Vec<u32>,
     /// Queues that the store's cap of leases holds up, by the first turns that waited on them then.
     held_up: BTreeSet<(u64, u32)>,
     answers: Vec<Answer<B>>,
-    /// How many messages the answers have.
+    /// The number of messages in the answers.
     handed_out: usize,
 }
 
@@ -79,7 +79,7 @@ impl<B> Waiters<B> {
 }
 
 impl<B: StoredBody> Core<B> {
-    /// Lets a take wait that has just been answered with nothing, for `take.wait_ms`.
+    /// Makes a take wait that was just answered with nothing, for `take.wait_ms`.
     ///
     /// # Errors
     /// [`Error::TooManyWaiting`], [`Error::TooManyQueues`], [`Error::Invalid`]; it does not wait then.
@@ -115,7 +115,7 @@ impl<B: StoredBody> Core<B> {
         Ok(())
     }
 
-    /// Whether one take more may wait on each of these queues, and there may be as many queues.
+    /// Checks that one take more may wait on each of these queues, and that there may be as many queues.
     fn check_room_to_wait(&self, names: &[QueueName]) -> Result<()> {
         let limits = &self.config.limits;
         let mut new: Vec<&QueueName> = Vec::new();
@@ -137,8 +137,9 @@ impl<B: StoredBody> Core<B> {
         Ok(())
     }
 
-    /// Forgets a take whose caller has gone; what it was about to get goes back. False if there is none: it
-    /// was answered, and the messages are its owner's to [give back](Core::give_back).
+    /// Forgets a take whose caller has disconnected; the messages of an answer not yet handed over are given
+    /// back. False if there is none: it was answered, and the owner has to [give back](Core::give_back) the
+    /// messages.
     pub fn forget(&mut self, id: WaiterId, now: Now, log: &mut impl Log<B>) -> bool {
         if let Some(at) = self.waiters.answers.iter().position(|(other, _)| *other == id) {
             let (_, answer) = self.waiters.answers.remove(at);
@@ -152,7 +153,7 @@ impl<B: StoredBody> Core<B> {
         true
     }
 
-    /// Answers all takes that wait with nothing: the store closes.
+    /// Answers all waiting takes with nothing, since the store closes.
     pub fn dismiss_all(&mut self) -> Vec<Answer<B>> {
         let mut answers = std::mem::take(&mut self.waiters.answers);
         while let Some((turn, _)) = self.waiters.by_turn.first_key_value() {
@@ -162,20 +163,20 @@ impl<B: StoredBody> Core<B> {
         answers
     }
 
-    /// Whether any take waits, or has an answer that [`serve`](Core::serve) has not handed over yet.
+    /// Whether any take waits, or has an answer that [`serve`](Core::serve) has not returned yet.
     pub fn has_waiters(&self) -> bool {
         self.waiters.len() > 0 || !self.waiters.answers.is_empty()
     }
 
-    /// Answers the takes that have messages now, in the order of their coming on each queue, and those whose
-    /// wait is over. Of several queues that have messages, the one whose first take came earliest is served first. When as many
-    /// messages were handed out as one call may have items, or as many queues let go of by waits that are over, or a slice of
-    /// leases has run out, the next call goes on.
+    /// Answers the takes that have messages now, in the order of their arrival on each queue, and those whose
+    /// wait has timed out. Of several queues that have messages, the one whose first take came earliest is
+    /// served first. When as many messages were handed out as one call may have items, or as many queues were
+    /// released by timed-out waits, or a slice of leases has run out, the next call continues.
     pub fn serve(&mut self, now: Now, log: &mut impl Log<B>) -> Vec<Answer<B>> {
-        // What the calls before have used of theirs is not taken from those who wait.
+        // Earlier calls had a slice of their own: waiting takes get a whole one.
         self.renew_slice();
         if !self.has_waiters() {
-            // Queues on the lists were waited on when they changed, and are no longer.
+            // Queues on the lists were waited on when they changed, and no longer are.
             self.waiters.to_look_at.clear();
             self.waiters.to_go_on.clear();
             return Vec::new();
@@ -203,8 +204,8 @@ impl<B: StoredBody> Core<B> {
         std::mem::take(&mut self.waiters.answers)
     }
 
-    /// Answers those with nothing whose wait is over, but not before it is known that there is nothing. Where they wait on more
-    /// queues in all than one call may name, the next serve goes on.
+    /// Answers takes whose wait has timed out with nothing, but not before it is known that there is nothing.
+    /// If they wait on more queues in all than one call may name, the next serve continues.
     fn end_waits(&mut self, now: Now, log: &mut impl Log<B>) {
         let (mut unknown, mut names) = (Vec::new(), 0);
         while names < self.config.limits.batch
@@ -226,29 +227,29 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Whether what goes out first was not to be found yet in a queue that this take waits on.
+    /// Whether the first message of a queue that this take waits on was not determined yet.
     fn is_given_up_for(&mut self, turn: u64) -> bool {
         self.is_behind() && self.queues_of(turn).into_iter().any(|queue| self.is_given_up(queue))
     }
 
-    /// Whether what goes out first is not to be found yet in a queue that this take waits on.
+    /// Whether the first message of a queue that this take waits on cannot be determined yet.
     fn gives_up_on_waiter(&mut self, turn: u64, now: Now, log: &mut impl Log<B>) -> bool {
         if self.cold == 0 {
             return false;
         }
         let queues = self.queues_of(turn);
-        // Of a single one it is known that it has something.
+        // A single queue is known to have something.
         queues.len() > 1 && self.gives_up_on_any(&queues, now, log)
     }
 
-    /// Whether more leases are to run out of the queues that this take waits on than the slice lets.
+    /// Whether more leases have to run out in the queues that this take waits on than the slice allows.
     fn lapses_for(&mut self, turn: u64, now: Now, log: &mut impl Log<B>) -> bool {
         let waiter = self.waiters.by_turn.get(&turn);
         let has_lapsed = waiter.is_some_and(|waiter| self.has_lapsed_in_any(&waiter.queues, now));
         has_lapsed && self.lapse_slice_of(&self.queues_of(turn), now, log)
     }
 
-    /// Whether a queue that this take waits on is still to be looked at.
+    /// Whether a queue that this take waits on has still to be looked at.
     fn is_unserved_for(&mut self, turn: u64) -> bool {
         self.queues_of(turn).into_iter().any(|queue| self.is_dirty(queue))
     }
@@ -257,7 +258,8 @@ impl<B: StoredBody> Core<B> {
         self.waiters.by_turn.get(&turn).map(|waiter| waiter.queues.clone()).unwrap_or_default()
     }
 
-    /// Whether the oldest take that waits on one of these queues waits on until it is known what its others have.
+    /// Whether the oldest take that waits on one of these queues has to wait until the first messages of its
+    /// other queues are known.
     pub(super) fn gives_up_on_earlier(&mut self, queues: &[u32]) -> bool {
         queues.iter().any(|queue| {
             let turn = self.first_turn(*queue);
@@ -268,10 +270,10 @@ impl<B: StoredBody> Core<B> {
     /// Serves the queues on the list of those to be looked at.
     fn serve_looked_at(&mut self, now: Now, log: &mut impl Log<B>) {
         while !self.waiters.to_look_at.is_empty() {
-            // What one queue's takes get from others puts those on the list anew.
+            // Takes of one queue that receive messages of others put these on the list again.
             let mut round = std::mem::take(&mut self.waiters.to_look_at);
-            // Why a queue is looked at, and when it came to be on the list, depends on where its messages lie;
-            // who is served first must not.
+            // Why a queue is looked at, and when it was put on the list, depends on where its messages are
+            // stored; the order of service must not.
             round.sort_by_cached_key(|queue| self.first_turn(*queue));
             for queue in round {
                 self.serve_queue(queue, now, log);
@@ -279,13 +281,13 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Whether the last [`serve`](Core::serve) was not through with all: another is to follow at once.
+    /// Whether the last [`serve`](Core::serve) did not finish: another has to follow at once.
     pub fn is_unserved(&self) -> bool {
         !self.waiters.to_look_at.is_empty()
     }
 
-    /// When [`serve`](Core::serve) may next have an answer if nothing is called until then. Ask it after `serve`.
-    /// Without takes that wait there is no such moment.
+    /// When [`serve`](Core::serve) may next have an answer if nothing is called until then. To be called
+    /// after `serve`. Without waiting takes there is no such moment.
     pub fn next_wake(&self) -> Wake {
         let waiters = &self.waiters;
         let mut wake = Wake::default();
@@ -299,7 +301,7 @@ impl<B: StoredBody> Core<B> {
             wake.by_mono(deadline.unsigned_abs());
         }
         if !waiters.held_up.is_empty() {
-            // Any lease that ends makes room; those of queues that nobody waits on have no alarm.
+            // Any lease that ends makes room; leases of queues without waiting takes have no alarm.
             let has_room = self.leases.len() < self.config.limits.leased;
             let lapse = self.queues.next_lapse().map_or(u64::MAX, i64::unsigned_abs);
             wake.by_mono(if has_room { 0 } else { lapse });
@@ -307,7 +309,8 @@ impl<B: StoredBody> Core<B> {
         wake
     }
 
-    /// Serves the takes that wait on these queues already. False if some are not served yet that may get something.
+    /// Serves the takes that already wait on these queues. False if some that may get something are not
+    /// served yet.
     pub(super) fn serve_earlier(&mut self, queues: &[QueueName], now: Now, log: &mut impl Log<B>) -> bool {
         let mut is_done = true;
         for name in queues {
@@ -320,29 +323,30 @@ impl<B: StoredBody> Core<B> {
         is_done
     }
 
-    /// Whether a queue is waited on and to be looked at.
+    /// Whether takes wait on a queue and it has to be looked at.
     fn is_dirty(&mut self, queue: u32) -> bool {
-        // One on the list may have lost its waiters since, and its number may be another's.
+        // A queue on the list may have lost its waiters since, and its number may have been given to another
+        // queue.
         let watch = self.queues.find_mut(queue).and_then(|found| found.watch.as_deref());
         watch.is_some_and(|watch| watch.dirty)
     }
 
-    /// Serves the takes that wait on a queue, for as long as it has messages for them. False if it is to go on: it stays dirty
-    /// until then.
+    /// Serves the takes that wait on a queue, for as long as it has messages for them. False if it has to
+    /// continue: it stays dirty until then.
     fn serve_queue(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> bool {
         if !self.is_dirty(queue) {
             return true;
         }
-        // What holds it up is found out anew: one that is to go on is not held up.
+        // What holds it up is determined again: a queue that has to continue is not held up.
         self.hold_up(queue, None);
         if self.lapse_slice(queue, now, log) {
-            // Its order is known when all have.
+            // Its order is known when all leases have run out.
             self.waiters.to_go_on.push(queue);
             return false;
         }
         self.touch(queue, now, log);
         while let Some((turn, has_head)) = self.next_served(queue, now, log) {
-            // What another of its queues has may go out first.
+            // A message of another of its queues may come first.
             let is_unknown = self.lapses_for(turn, now, log) || self.gives_up_on_waiter(turn, now, log);
             if is_unknown || self.waiters.handed_out >= self.config.limits.batch {
                 self.waiters.to_go_on.push(queue);
@@ -351,7 +355,7 @@ impl<B: StoredBody> Core<B> {
             let Waiter { id, take, queues, .. } = self.unlist(turn);
             let answer = match has_head {
                 Ok(()) => self.hand_out(&queues, &take, now, log),
-                // It is passed over. If the others hand out nothing, the take is answered with its error.
+                // The queue is skipped. If the others hand out nothing, the take is answered with its error.
                 Err(error) if queues.len() > 1 => {
                     let others = self.hand_out(&queues, &take, now, log);
                     if others.as_ref().is_ok_and(Vec::is_empty) { Err(error) } else { others }
@@ -375,12 +379,12 @@ impl<B: StoredBody> Core<B> {
         true
     }
 
-    /// The oldest take that waits on a queue, if the queue has something to hand out and may, or can not tell.
+    /// The oldest take that waits on a queue, if the queue may hand out a message, or has an error to report.
     fn next_served(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<(u64, Result<()>)> {
         let found = self.queues.find_mut(queue)?;
         let turn = *found.watch.as_ref()?.waiting.first()?;
         if self.is_at_max_leased(queue) {
-            // Whatever it has, and whatever comes: a lease has to end first.
+            // Regardless of its messages, a lease has to end first.
             self.hold_up(queue, Some(HeldUp::ByQueue));
             return None;
         }
@@ -401,14 +405,14 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Notes what holds a queue up that takes wait on.
+    /// Notes what holds up a queue on which takes wait.
     fn hold_up(&mut self, queue: u32, by: Option<HeldUp>) {
         let Some(watch) = self.queues.get_mut(queue).watch.as_deref_mut() else { return };
         let before = std::mem::replace(&mut watch.held_up, by);
         self.waiters.note_held_up(queue, before, by);
     }
 
-    /// A lease of a queue has ended: there is room in it, if its own cap holds it up.
+    /// Notes that a lease of a queue has ended: there is room in it, if its own cap holds it up.
     pub(super) fn look_at_held_up(&mut self, queue: u32) {
         let watch = self.queues.get(queue).watch.as_deref();
         if watch.is_some_and(|watch| watch.held_up == Some(HeldUp::ByQueue)) {
@@ -427,7 +431,7 @@ impl<B: StoredBody> Core<B> {
         waiter
     }
 
-    /// Takes a waiter off the list.
+    /// Removes a waiter from the list.
     fn unlist(&mut self, turn: u64) -> Waiter {
         let waiter = self.waiters.by_turn.remove(&turn).expect("the turn is one that waits");
         self.waiters.turns.remove(&waiter.id);
@@ -439,7 +443,7 @@ impl<B: StoredBody> Core<B> {
         waiter
     }
 
-    /// Lets go of queues that nobody waits on any more.
+    /// Releases queues on which no take waits any more.
     fn let_go(&mut self, queues: &[u32]) {
         for queue in queues {
             let found = self.queues.get_mut(*queue);
@@ -461,7 +465,8 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// After a step of the clock back, a pause that is the default of all queues may hold again.
+    /// Looks at all queues with waiting takes: after a step of the clock back, a pause in the defaults of all
+    /// queues may hold again.
     pub(super) fn look_at_all_waited_on(&mut self) {
         let queues: Vec<u32> =
             self.waiters.by_turn.values().flat_map(|waiter| waiter.queues.iter().copied()).collect();
@@ -470,7 +475,7 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Sets the alarms of a queue to the moments at which it may have something for those who wait.
+    /// Sets the alarms of a queue to the moments at which it may have something for waiting takes.
     fn set_alarms(&mut self, queue: u32, now: Now) {
         let waiters = &mut self.waiters;
         let Some(found) = self.queues.find_mut(queue) else { return };
@@ -479,7 +484,7 @@ impl<B: StoredBody> Core<B> {
             Pause::Indefinite => (None, None),
             Pause::Until(end) if now.wall < end => (Some(end.as_ms()), None),
             Pause::Until(_) | Pause::Running => {
-                // One that is held up waits for a lease to end, and for nothing that comes besides.
+                // A held-up queue waits for a lease to end, and for nothing else.
                 let is_held_up = found.watch.as_deref().is_some_and(|watch| watch.held_up.is_some());
                 let due = found.scheduled.next_due().into_iter().chain(found.cold.next_due()).min();
                 (due.filter(|_| !is_held_up).map(Timestamp::as_ms), found.leased.next_due())
@@ -496,7 +501,7 @@ fn set_alarm(alarms: &mut TimingQueue<u32>, alarm: &mut Option<Handle>, queue: u
         alarm.take().map(|alarm| alarms.cancel(alarm));
         return;
     };
-    // An alarm that has gone off is no longer there to be moved.
+    // An alarm that has fired cannot be moved.
     if !alarm.is_some_and(|alarm| alarms.reschedule(alarm, at)) {
         *alarm = Some(alarms.insert(at, queue));
     }

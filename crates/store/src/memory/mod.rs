@@ -1,13 +1,13 @@
 //! The memory store: the contract over the core alone, for tests, caches and queues inside one process.
 //!
-//! Callers run their own steps, under one lock. The clock is read under it, so that time never seems to step
-//! back because one caller overtook another. Only takes that wait need a thread besides: the `timer`.
+//! Callers run their own calls, under one lock. The clock is read under it, so that time never seems to step
+//! back because one caller overtook another. Only waiting takes need a thread, the `timer`.
 //!
-//! A revive or a discard of many is made in slices, and the lock is let go between them.
+//! A revive or a discard of many is made in slices, and the lock is released between them.
 //!
-//! Ground rule: nothing foreign runs under the lock. Answers to waiting takes, which wake their tasks, and
-//! notifications of the timer go out after it is released. A waker that panics takes nothing along: its answer is there
-//! already when it is called.
+//! Ground rule: no foreign code runs under the lock. Answers to waiting takes, which wake their tasks, and
+//! notifications of the timer are sent after it is released. A waker that panics loses nothing: its answer is
+//! available before it is called.
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,7 @@ use crate::{
 use timer::Timer;
 use waiting::{AnswerSender, Waiting};
 
-/// Of so many queues is counted at once what falls due, before others get the lock.
+/// The number of queues whose forecast is counted at once, before other callers get the lock.
 const QUEUES_A_CALL: usize = 64;
 
 /// A store that keeps everything in memory, and loses it when it is dropped.
@@ -65,14 +65,14 @@ struct Shared {
 
 struct State {
     core: Core<Bytes>,
-    /// Takes that wait, and where their answers go.
+    /// Waiting takes, and the senders of their answers.
     waiting: HashMap<WaiterId, AnswerSender>,
     next_waiter: u64,
     timer: Timer,
     closed: bool,
 }
 
-/// What has to be done once the lock is released.
+/// The work left for after the lock is released.
 #[must_use]
 struct Outgoing {
     answers: Vec<(AnswerSender, Result<Vec<Delivery>>)>,
@@ -80,14 +80,15 @@ struct Outgoing {
 }
 
 impl MemoryStore {
-    /// An empty store; its ids and jitter differ from one to the next.
+    /// An empty store; its ids and jitter differ from those of others.
     pub fn new(limits: Limits, clock: Arc<dyn Clock>) -> MemoryStore {
         MemoryStore::with_seed(limits, clock, RandomState::new().hash_one(0))
     }
 
-    /// An empty store whose ids and jitter follow from `seed`: driven alike, two of them answer alike.
+    /// An empty store whose ids and jitter are derived from `seed`: two of them give the same answers to the
+    /// same calls.
     pub fn with_seed(limits: Limits, clock: Arc<dyn Clock>, seed: u64) -> MemoryStore {
-        // 22 bits: ids of stores that live one after another rarely meet.
+        // 22 bits: ids of successive stores rarely collide.
         let incarnation = (seed >> 42) as u32;
         let core = Core::new(CoreConfig { incarnation, ..CoreConfig::new(limits.clone(), seed) });
         let state =
@@ -95,8 +96,8 @@ impl MemoryStore {
         MemoryStore { shared: Arc::new(Shared { clock, limits, state: Mutex::new(state) }) }
     }
 
-    /// Answers all takes that wait with nothing, and refuses all later calls with [`Error::Closed`]. False if it was closed
-    /// already.
+    /// Answers all waiting takes with nothing, and refuses all later calls with [`Error::Closed`]. False if
+    /// it was closed already.
     pub fn close(&self) -> bool {
         let mut state = self.shared.state();
         if std::mem::replace(&mut state.closed, true) {
@@ -112,7 +113,7 @@ impl MemoryStore {
 
 impl Drop for MemoryStore {
     fn drop(&mut self) {
-        // A panic under the lock has been reported where it happened, and the timer has gone with it.
+        // A panic under the lock has been reported where it happened, and the timer has ended with it.
         let Ok(mut state) = self.shared.state.lock() else { return };
         state.closed = true;
         let timer = std::mem::take(&mut state.timer);
@@ -128,7 +129,7 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl State {
-    /// Serves the takes that wait, and finds out whether the timer has to look again.
+    /// Serves the waiting takes, and determines whether the timer has to be woken.
     fn outgoing(&mut self, now: Now) -> Outgoing {
         let has_waiters = self.core.has_waiters();
         let answers = self.core.serve(now, &mut NoLog);
@@ -150,7 +151,7 @@ impl Shared {
         self.state.lock().expect("a call that panicked has left the store in pieces")
     }
 
-    /// Makes a call on the core, and sends out what follows from it.
+    /// Makes a call on the core, and sends the resulting answers.
     fn call<T>(&self, call: impl FnOnce(&mut Core<Bytes>, Now) -> T) -> Result<T> {
         let mut state = self.state();
         if state.closed {
@@ -164,7 +165,7 @@ impl Shared {
         Ok(answer)
     }
 
-    /// Sends answers to those who wait. What a caller that has gone would have got goes back.
+    /// Sends answers to waiting takes. Messages for a caller that has disconnected are given back.
     fn send(&self, outgoing: Outgoing) {
         let unread: Vec<Receipt> = outgoing
             .answers
@@ -176,12 +177,13 @@ impl Shared {
             self.state().timer.notify();
         }
         if !unread.is_empty() {
-            // A store that closes meanwhile has nobody to hand them to.
+            // A store that is closed meanwhile has no one to hand them to.
             let _ = self.call(|core, now| core.give_back(&unread, now, &mut NoLog));
         }
     }
 
-    /// Makes a call that may give up while leases run out, again and again until it knows, or once if its caller waits.
+    /// Repeats a call that may give up while leases run out until its answer is known; makes it once if its
+    /// caller waits.
     async fn until_known<T>(
         &self,
         waits: bool,
@@ -196,7 +198,7 @@ impl Shared {
         }
     }
 
-    /// Does the rest of a sweep, and lets others have the lock after each slice, and the executor after each slice too.
+    /// Completes a sweep; releases the lock and yields to the executor after each slice.
     async fn finish(&self, mut sweeping: Sweeping) -> Result<Swept> {
         loop {
             match sweeping {
@@ -223,7 +225,7 @@ impl Shared {
     }
 }
 
-/// Lets whoever else wants the thread have it once.
+/// Yields to the executor once.
 async fn let_others() {
     let mut was_asked = false;
     std::future::poll_fn(|context| {

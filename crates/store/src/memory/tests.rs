@@ -1,4 +1,4 @@
-//! Tests of what the memory store adds to the core: waiting, and going away while waiting.
+//! Tests of what the memory store adds to the core: waiting takes, and dropping them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -36,7 +36,7 @@ fn waiting() -> Take {
     Take::from(queue()).wait_ms(60_000)
 }
 
-/// Takes in a thread of its own.
+/// Takes on a separate thread.
 fn take_in_thread(store: &Arc<MemoryStore>, take: Take) -> Receiver<Result<Vec<Delivery>>> {
     let (say, hear) = mpsc::channel();
     let store = Blocking::new(Arc::clone(store));
@@ -144,7 +144,7 @@ fn takes_dropped_in_the_midst_of_puts_lose_nothing() {
     let putter = Arc::clone(&store);
     let thread = thread::spawn(move || {
         for _ in 0..ROUNDS {
-            // One put for each take that waits, while it is being dropped.
+            // One put for each waiting take, while it is being dropped.
             let Ok(()) = hear.recv_timeout(PATIENCE) else { panic!("the taker is gone") };
             put(&putter, 0);
         }
@@ -154,7 +154,7 @@ fn takes_dropped_in_the_midst_of_puts_lose_nothing() {
         let polled = take.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         say.send(()).unwrap();
         if let std::task::Poll::Ready(taken) = polled {
-            // Read, and so nobody gives it back but its taker.
+            // They were read, and so only their taker gives them back.
             let receipts: Vec<Receipt> = receipts(taken).collect();
             store.shared.call(|core, now| core.give_back(&receipts, now, &mut NoLog)).unwrap();
         }
@@ -247,7 +247,7 @@ fn a_waker_that_panics_costs_nobody_an_answer() {
         let put = catch_unwind(AssertUnwindSafe(|| block_on(store.put(puts))));
         assert!(put.is_ok_and(|answers| answers.iter().all(Result::is_ok)), "the put is answered");
         if due_ms > 0 {
-            // The timer answers both, and lives on.
+            // The timer answers both, and keeps running.
             assert!(clock.await_asleep(1, PATIENCE));
             clock.advance(due_ms);
             assert!(clock.await_asleep(1, PATIENCE));

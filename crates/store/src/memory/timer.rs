@@ -1,7 +1,7 @@
-//! The thread that answers waiting takes when their moment comes, though nobody calls.
+//! The thread that answers waiting takes when their moment comes without a call.
 //!
-//! It starts with the first take that waits and ends with the store. It sleeps to the earliest moment at which
-//! a take may have an answer, and is woken before that only by one that is earlier.
+//! It starts with the first waiting take and ends with the store. It sleeps until the earliest moment at
+//! which a take may have an answer, and is woken before that only for an earlier one.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -13,12 +13,12 @@ use super::{Outgoing, Shared, State};
 use crate::core::NoLog;
 use crate::{Error, Result};
 
-/// What the callers know of the thread.
+/// The state of the thread that is shared with the callers.
 #[derive(Default)]
 pub(super) struct Timer {
     notifier: Option<Arc<dyn Notifier>>,
     thread: Option<JoinHandle<()>>,
-    /// What it sleeps for, or is about to.
+    /// The moment until which it sleeps, or is about to.
     armed: Wake,
 }
 
@@ -29,17 +29,18 @@ impl Timer {
         }
     }
 
-    /// Waits until the thread has seen that the store is closed.
+    /// Waits until the thread has noticed that the store is closed.
     pub(super) fn stop(self) {
         self.notify();
         // A store may be dropped by a task that the timer itself has woken.
         if let Some(thread) = self.thread.filter(|thread| thread.thread().id() != thread::current().id()) {
-            // It reported its panic, if there was one.
+            // It has reported its panic, if there was one.
             let _ = thread.join();
         }
     }
 
-    /// Whether `wake` is earlier than what the thread sleeps for. It does from now on: whoever asks tells it.
+    /// Whether `wake` is earlier than the moment until which the thread sleeps. It becomes that moment: the
+    /// caller has to notify the thread.
     pub(super) fn is_earlier(&mut self, wake: Wake) -> bool {
         let sooner = |new: Option<u64>, old: Option<u64>| new.is_some() && (old.is_none() || new < old);
         let wall = |wake: Wake| wake.wall.map(|at| at.as_ms().unsigned_abs());
@@ -51,7 +52,7 @@ impl Timer {
     }
 }
 
-/// Starts the thread, if it does not run yet.
+/// Starts the thread, if it is not running yet.
 pub(super) fn start(state: &mut State, shared: &Arc<Shared>) -> Result<()> {
     if state.timer.notifier.is_some() {
         return Ok(());

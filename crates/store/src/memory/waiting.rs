@@ -1,4 +1,4 @@
-//! A take that waits, seen from its caller: a future that, dropped unread, gives its messages back.
+//! A waiting take, as seen by its caller: a future that gives its messages back if it is dropped unread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,10 +12,10 @@ use super::{Shared, receipts, timer};
 use crate::core::{NoLog, WaiterId};
 use crate::{Delivery, Error, Result, Take};
 
-/// Where the answer of a take that waits goes.
+/// The sender of the answer to a waiting take.
 pub(super) type AnswerSender = oneshot::Sender<Result<Vec<Delivery>>>;
 
-/// A take that waits.
+/// A waiting take.
 pub(super) struct Waiting {
     shared: Arc<Shared>,
     id: WaiterId,
@@ -25,7 +25,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Lets a take wait for which there was nothing.
+    /// Makes a take wait that has received nothing.
     pub(super) fn begin(shared: &Arc<Shared>, take: Take) -> Result<Waiting> {
         let mut state = shared.state();
         if state.closed {
@@ -57,11 +57,11 @@ impl Future for Waiting {
 }
 
 impl Drop for Waiting {
-    /// 1. Nobody has answered: the take is forgotten.
-    /// 2. The answer was sent and not read: it is still here, and its messages go back.
-    /// 3. The answer is on its way: the sender finds nobody, and gives them back itself.
+    /// 1. There is no answer: the take is forgotten.
+    /// 2. The answer was sent and not read: it is still here, and its messages are given back.
+    /// 3. The answer is being sent: the sender finds the receiver closed, and gives them back itself.
     fn drop(&mut self) {
-        // After a panic under the lock there is nothing to give back to.
+        // After a panic under the lock there is no store to give them back to.
         if self.read || self.shared.state.is_poisoned() {
             return;
         }

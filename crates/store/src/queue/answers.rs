@@ -1,12 +1,13 @@
-//! The answers to a batch, which nobody may overlook.
+//! The answers to a batch, which must not be ignored.
 
 use std::ops::Deref;
 
 use crate::{Error, Result};
 
-/// One answer an item, in the order of the items: one that is refused fails alone, and the others have happened all the same.
+/// One answer per item, in the order of the items: an item that is refused fails alone, and the others have
+/// taken effect all the same.
 ///
-/// It reads as a slice of results. [`all`](Answers::all) is for who wants all or the first error.
+/// It dereferences to a slice of results. [`all`](Answers::all) returns all answers or the first error.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -31,10 +32,11 @@ use crate::{Error, Result};
 pub struct Answers<T>(Vec<Result<T>>);
 
 impl<T> Answers<T> {
-    /// What was answered, if nothing was refused.
+    /// All answers, if nothing was refused.
     ///
     /// # Errors
-    /// The first refusal in the order of the items. Items before and behind it have happened if they were not refused too.
+    /// The first refusal in the order of the items. Items before and after it have taken effect if they were
+    /// not refused too.
     pub fn all(self) -> Result<Vec<T>> {
         self.0.into_iter().collect()
     }

@@ -1,7 +1,7 @@
 //! The same queue for threads without a runtime: the same names, and calls that block.
 //!
-//! Builders are the very same. They end with `call()` here and with `.await` there; either works on each of them, so only what
-//! is no builder has a twin.
+//! The builders are the same types. They end with `call()` here and with `.await` there; either works on each
+//! of them, so only types that are not builders have a blocking counterpart.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -23,9 +23,10 @@
 //! ```
 //!
 //! # Not on the threads of an async runtime
-//! A call blocks its thread, and the other tasks there with it. A store on Redis that was opened on a Tokio runtime, and not with a
-//! thread of its own, runs its calls on that runtime. A call *hangs for ever* if it blocks the only thread of that runtime, or the last
-//! one that is free, or the thread that has to drive a current-thread runtime.
+//! A call blocks its thread, and the other tasks there with it. A store on Redis that was opened on a Tokio
+//! runtime, and not with a thread of its own, runs its calls on that runtime. A call *hangs for ever* if it
+//! blocks the only thread of that runtime, or the last one that is free, or the thread that has to drive a
+//! current-thread runtime.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -67,7 +68,7 @@ impl Queue {
     /// The queue `name` of `store`.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if no queue can have that name.
+    /// [`Error::Invalid`](crate::Error::Invalid) if this is not a valid name of a queue.
     pub fn new<N>(store: Arc<dyn Store>, name: N) -> Result<Queue>
     where
         N: TryInto<QueueName>,
@@ -96,8 +97,8 @@ impl Queue {
         self.inner.put_many(items)
     }
 
-    /// Takes the job that is due next, or several with [`max`](TakeJobs::max), once [`call`](TakeJobs::call) is called; or one
-    /// after the other with [`iter`](TakeJobs::iter). See [`crate::Queue::take`].
+    /// Takes the next due job, or several with [`max`](TakeJobs::max), once [`call`](TakeJobs::call) is
+    /// called; or one after the other with [`iter`](TakeJobs::iter). See [`crate::Queue::take`].
     pub fn take(&self) -> TakeJobs {
         self.inner.take()
     }
@@ -296,8 +297,8 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// A message that was handed to this consumer, until it settles it or its lease ends. See [`crate::Job`], also for what
-/// becomes of one that is dropped.
+/// A message that was handed to this consumer, until it settles it or its lease ends. See [`crate::Job`],
+/// also for what happens to one that is dropped.
 #[derive(Debug)]
 #[must_use = "a job that is dropped is held until its lease ends; settle it"]
 pub struct Job {
@@ -355,7 +356,7 @@ impl Job {
         self.inner.held_until()
     }
 
-    /// The delivery without its store, for who settles it otherwise. See [`crate::Job::into_delivery`].
+    /// The delivery without its store, to be settled in another way. See [`crate::Job::into_delivery`].
     pub fn into_delivery(self) -> Delivery {
         self.inner.into_delivery()
     }
@@ -369,8 +370,9 @@ impl Deref for Job {
     }
 }
 
-/// Jobs as they come due, by [`TakeJobs::iter`]: a [stream](crate::Jobs) whose `next` blocks. It ends as that one does,
-/// and a `for` loop that is left early releases what was not passed on, as that one does when it is dropped.
+/// Jobs as they become due, by [`TakeJobs::iter`]: a [stream](crate::Jobs) whose `next` blocks. It ends as
+/// that one does, and a `for` loop that is left early releases the jobs that were not passed on, as that one
+/// does when it is dropped.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -405,7 +407,8 @@ impl Jobs {
         Jobs { inner: self.inner.on_clock(clock) }
     }
 
-    /// Ends the iterator. Jobs that it holds and has not passed on, to be settled: at best released.
+    /// Ends the iterator. Returns the jobs that it holds and has not passed on, to be settled: preferably
+    /// released.
     pub fn into_buffered(self) -> Vec<Job> {
         self.inner.into_buffered().into_iter().map(Job::from).collect()
     }

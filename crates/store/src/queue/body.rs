@@ -1,4 +1,4 @@
-//! What a body can be made of: bytes, text, or a value as JSON.
+//! Types that can be the body of a message: bytes, text, or a value as JSON.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,10 +8,11 @@ use dwell_model::{Headers, QueueName};
 
 use crate::{Put, Result};
 
-/// The header that says what a body is. Its name is compared without regard to case, as HTTP does; stored it is this.
+/// The header with the body's content type. Its name is compared case-insensitively, as in HTTP, and stored
+/// like this.
 pub(super) const CONTENT_TYPE: &str = "content-type";
 
-/// The bytes of a message's body, and what they are.
+/// The bytes of a message's body, and their content type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body {
     bytes: Bytes,
@@ -24,8 +25,7 @@ impl Body {
         Body { bytes: bytes.into(), content_type: None }
     }
 
-    /// The same body with the content type `content_type`, such as `application/json`. The message gets it as its
-    /// header `content-type`.
+    /// Sets the content type, such as `application/json`. The message gets it as its header `content-type`.
     #[must_use]
     pub fn content_type(self, content_type: &'static str) -> Body {
         Body { content_type: Some(content_type), ..self }
@@ -43,8 +43,9 @@ impl Body {
 
 /// A value that can be the body of a message.
 ///
-/// Owned values ([`Bytes`], `Vec<u8>`, `String`, `Box<[u8]>`) and `&Bytes` are not copied. Borrowed and shared ones (`&str`, `&[u8]`,
-/// `Arc<str>`) and arrays are copied once. `Json` (feature `json`) writes any value that serde can serialise. Implement the trait for a format of your own:
+/// Owned values ([`Bytes`], `Vec<u8>`, `String`, `Box<[u8]>`) and `&Bytes` are not copied. Borrowed and
+/// shared ones (`&str`, `&[u8]`, `Arc<str>`) and arrays are copied once. `Json` (feature `json`) serialises
+/// any value that serde supports. Implement the trait for other formats:
 ///
 /// ```
 /// use dwell_store::{Body, IntoBody, Result};
@@ -58,10 +59,10 @@ impl Body {
 /// }
 /// ```
 pub trait IntoBody {
-    /// Makes the body.
+    /// Converts the value to a body.
     ///
     /// # Errors
-    /// [`Error::MalformedBody`](crate::Error::MalformedBody) if the value has no such form.
+    /// [`Error::MalformedBody`](crate::Error::MalformedBody) if the value cannot be converted.
     fn into_body(self) -> Result<Body>;
 }
 

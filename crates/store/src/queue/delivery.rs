@@ -1,4 +1,4 @@
-//! What a consumer reads of a message that it was handed.
+//! Accessors of a message that was handed to a consumer.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::body::CONTENT_TYPE;
 use crate::{Delivery, Error, Result};
 
 impl Delivery {
-    /// The message's id. A message that is handed out twice has the same one, so a repeat can be told by it.
+    /// The message's id. It stays the same if the message is handed out again, so it identifies a repeat.
     pub fn id(&self) -> MessageId {
         self.message.id
     }
@@ -43,8 +43,7 @@ impl Delivery {
             .map_err(|error| Error::MalformedBody { form: "UTF-8 text", reason: error.to_string().into() })
     }
 
-    /// The value of the header `name`, if there is one. Names are compared as they are written, but for `content-type`: its case
-    /// does not matter.
+    /// The value of the header `name`, if there is one. Names are case-sensitive, except `content-type`.
     pub fn header(&self, name: &str) -> Option<&str> {
         let headers = &self.message.headers;
         if !name.eq_ignore_ascii_case(CONTENT_TYPE) {
@@ -64,17 +63,17 @@ impl Delivery {
         self.message.created
     }
 
-    /// The instant past which the message is dead if nobody holds it, if it has one.
+    /// The instant past which the message is dead unless it is leased, if it has one.
     pub fn expires(&self) -> Option<Timestamp> {
         self.message.standing.expires
     }
 
-    /// Its place among messages that are due: smaller first.
+    /// The priority among messages that are due: smaller first.
     pub fn priority(&self) -> u32 {
         self.message.standing.priority
     }
 
-    /// Which attempt this is, counted from 1.
+    /// The number of this attempt, counted from 1.
     pub fn attempt(&self) -> u32 {
         self.message.standing.attempt()
     }
@@ -84,13 +83,13 @@ impl Delivery {
         self.message.standing.last_error.as_deref()
     }
 
-    /// The instant that the message was due at.
+    /// The instant at which the message was due.
     pub fn due(&self) -> Timestamp {
         self.message.standing.due
     }
 
-    /// How late it was handed over: from the latest of due, put answered and last made ready until the take, in whole
-    /// milliseconds.
+    /// How late it was handed out: from the latest of due, put answered and last made ready until the take,
+    /// in whole milliseconds.
     pub fn lateness(&self) -> Duration {
         Duration::from_millis(self.lateness_ms)
     }

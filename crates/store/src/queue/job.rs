@@ -1,7 +1,8 @@
-//! A job: a message that this consumer holds, and the ways to end that.
+//! A job: a message that this consumer has leased, and the ways to settle it.
 //!
-//! Ground rule: nothing is asked of the store when a job is dropped that was passed on. A drop cannot wait for an answer, and a worker that
-//! panics should count as one that died: the lease runs out, and the attempt is spent.
+//! Ground rule: dropping a job that was passed on makes no call of the store. A drop cannot wait for an
+//! answer, and a worker that panics should count as one that died: the lease runs out, and the attempt is
+//! spent.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -18,25 +19,29 @@ use crate::{Action, Delivery, Result, Settle, Settled, Store};
 
 /// A message that was handed to this consumer, until it settles it or its lease ends.
 ///
-/// It reads as the [`Delivery`] that it is: `job.text()?`, `job.attempt()`, `job.created()`. End it with one of
+/// It dereferences to its [`Delivery`]: `job.text()?`, `job.attempt()`, `job.created()`. End it with one of
 ///
 /// | call | the message |
 /// |---|---|
-/// | [`ack`](Job::ack) | is done, and gone |
-/// | [`retry`](Job::retry) | has failed: it comes again after a delay, or is dead once its attempts are spent |
+/// | [`ack`](Job::ack) | is done, and removed |
+/// | [`retry`](Job::retry) | has failed: it comes again after a delay, or is dead once its attempts are spent
+/// |
 /// | [`release`](Job::release) | is given back, without spending an attempt |
 /// | [`bury`](Job::bury) | is set aside among the dead |
 ///
-/// and hold it longer with [`extend`](Job::extend). Each fails with [`Error::LeaseLost`](crate::Error::LeaseLost) once the
-/// lease has ended: then the message may be with somebody else already.
+/// and keep its lease longer with [`extend`](Job::extend). Each fails with
+/// [`Error::LeaseLost`](crate::Error::LeaseLost) once the lease has ended: then another consumer may already
+/// have the message.
 ///
 /// # A settlement that fails
-/// The job is still there: what failed with an error that passes ([`Error::is_retryable`](crate::Error::is_retryable)) is asked for
-/// again, in the same way or another one. Only one of them takes effect: after it the others are answered with `LeaseLost`. So is the
-/// repeat of one whose outcome was unknown and that did happen.
+/// The job still exists: after a retryable error ([`Error::is_retryable`](crate::Error::is_retryable)) it can
+/// be settled again, in the same way or another one. Only one settlement takes effect: the later ones are
+/// answered with `LeaseLost`. The same applies to the repeat of one whose outcome was unknown and that did
+/// take effect.
 ///
 /// # Long work
-/// Who works longer than the lease extends it meanwhile; nothing here needs the job for itself alone, so that a task beside the work can:
+/// If the work takes longer than the lease, extend the lease meanwhile; nothing here needs exclusive access
+/// to the job, so that a task beside the work can do it:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -60,10 +65,10 @@ use crate::{Action, Delivery, Result, Settle, Settled, Store};
 /// ```
 ///
 /// # A job that is dropped
-/// Nothing happens at once. The message stays with nobody until its lease ends; then it is ready again, with an attempt
-/// spent, as if this process had died. So a handler that panics or returns early counts as one that failed, and a message
-/// that makes it do so each time ends among the dead. Who knows that a job will not be handled calls `release`. To settle it
-/// elsewhere, or later, keep its [`receipt`](Delivery::receipt).
+/// Nothing happens at once. The message stays leased until its lease ends; then it is ready again, with an
+/// attempt spent, as if this process had died. So a handler that panics or returns early counts as one that
+/// failed, and a message that makes it do so each time ends among the dead. If a job will not be handled,
+/// call `release`. To settle it elsewhere, or later, keep its [`receipt`](Delivery::receipt).
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -99,11 +104,11 @@ use crate::{Action, Delivery, Result, Settle, Settled, Store};
 pub struct Job {
     store: Arc<dyn Store>,
     delivery: Delivery,
-    /// When the lease runs out, as the last answer had it.
+    /// When the lease runs out, by the last answer.
     held_until: Mutex<Timestamp>,
 }
 
-/// What a settlement needs of a job.
+/// The part of a job that a settlement needs.
 #[derive(Clone)]
 pub(super) struct Held {
     store: Arc<dyn Store>,
@@ -127,11 +132,11 @@ impl Job {
         Job { store: Arc::clone(store), held_until: Mutex::new(delivery.lease_until), delivery }
     }
 
-    /// Done: the message is gone. The future does not borrow the job.
+    /// The work is done: the message is removed. The future does not borrow the job.
     ///
     /// # Errors
-    /// [`Error::LeaseLost`](crate::Error::LeaseLost). After [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) the
-    /// message may come again: ask once more.
+    /// [`Error::LeaseLost`](crate::Error::LeaseLost). After
+    /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) the message may come again: repeat the call.
     #[doc(alias = "complete")]
     #[doc(alias = "delete")]
     pub fn ack(&self) -> impl Future<Output = Result<()>> + Send + use<> {
@@ -139,10 +144,10 @@ impl Job {
         async move { held.settle(Action::Ack).await.map(drop) }
     }
 
-    /// The attempt has failed, and `error` is kept with the message: it is scheduled again after the queue's backoff, or dead
-    /// if that was its last attempt. The answer says which.
+    /// The attempt has failed, and `error` is kept with the message: it is scheduled again after the queue's
+    /// backoff, or dead if that was its last attempt. The answer says which.
     ///
-    /// Of a longer text than [`Limits::MAX_ERROR_TEXT_LEN`] the beginning is kept.
+    /// A text longer than [`Limits::MAX_ERROR_TEXT_LEN`] is truncated.
     #[doc(alias = "fail")]
     #[doc(alias = "nack")]
     pub fn retry(&self, error: impl fmt::Display) -> GiveBack {
@@ -150,23 +155,24 @@ impl Job {
         GiveBack { held: self.held(), action: Action::Retry { after_ms: None, error, priority: None } }
     }
 
-    /// Given back without spending an attempt; ready again at once, or after a delay.
+    /// Gives the message back without spending an attempt; it is ready again at once, or after a delay.
     #[doc(alias = "requeue")]
     pub fn release(&self) -> GiveBack {
         GiveBack { held: self.held(), action: Action::Release { after_ms: None, priority: None } }
     }
 
-    /// Set aside among the dead, where [`Queue::revive`](crate::Queue::revive) finds it; `reason` is kept with the message.
+    /// Sets the message aside among the dead, where [`Queue::revive`](crate::Queue::revive) finds it;
+    /// `reason` is kept with the message.
     ///
-    /// Of a longer text than [`Limits::MAX_ERROR_TEXT_LEN`] the beginning is kept.
+    /// A text longer than [`Limits::MAX_ERROR_TEXT_LEN`] is truncated.
     #[doc(alias = "dead letter")]
     #[doc(alias = "reject")]
     pub fn bury(&self, reason: impl fmt::Display) -> Bury {
         Bury { held: self.held(), reason: shortened(&reason), priority: None }
     }
 
-    /// Holds the message so much longer, counted from now; the instant at which the lease ends then, by the store's wall
-    /// clock. A part of a millisecond counts as a whole one.
+    /// Sets the lease to this length, counted from now. Returns the instant at which the lease ends then, by
+    /// the store's wall clock. A part of a millisecond counts as a whole one.
     ///
     /// # Errors
     /// [`Error::LeaseLost`](crate::Error::LeaseLost), and [`Error::Invalid`](crate::Error::Invalid) for less than 1 ms or
@@ -177,7 +183,7 @@ impl Job {
         self.hold(Some(whole_ms(lease))).await
     }
 
-    /// Holds the message for as long as the take was granted, counted from now. See [`extend`](Job::extend).
+    /// Sets the lease to the length that the take was granted, counted from now. See [`extend`](Job::extend).
     ///
     /// # Errors
     /// [`Error::LeaseLost`](crate::Error::LeaseLost).
@@ -185,13 +191,14 @@ impl Job {
         self.hold(None).await
     }
 
-    /// When the lease runs out, by the store's wall clock: as the take had it ([`lease_until`](Delivery::lease_until)), or the last
-    /// extension since.
+    /// When the lease runs out, by the store's wall clock: as of the take
+    /// ([`lease_until`](Delivery::lease_until)), or of the last extension since.
     pub fn held_until(&self) -> Timestamp {
         *self.until()
     }
 
-    /// The delivery without its store, for who settles it otherwise. Its `lease_until` is that of [`held_until`](Job::held_until).
+    /// The delivery without its store, to be settled in another way. Its `lease_until` is that of
+    /// [`held_until`](Job::held_until).
     pub fn into_delivery(self) -> Delivery {
         let lease_until = self.held_until();
         Delivery { lease_until, ..self.delivery }
@@ -204,7 +211,7 @@ impl Job {
         Ok(self.held_until())
     }
 
-    /// Nothing that may panic runs under this lock.
+    /// No code that may panic runs under this lock.
     fn until(&self) -> MutexGuard<'_, Timestamp> {
         self.held_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -228,14 +235,14 @@ impl fmt::Debug for Job {
     }
 }
 
-/// The text of an error, as long as a message may keep it.
+/// The text of an error, truncated to the maximum length.
 fn shortened(text: &dyn fmt::Display) -> String {
     let mut text = text.to_string();
     text.truncate(text.floor_char_boundary(Limits::MAX_ERROR_TEXT_LEN));
     text
 }
 
-/// The same, with as much of its text as a message may keep.
+/// The same action, with its text truncated to the maximum length.
 fn with_shortened_text(mut action: Action) -> Action {
     if let Action::Retry { error: Some(text), .. } | Action::Bury { reason: Some(text), .. } = &mut action
         && text.len() > Limits::MAX_ERROR_TEXT_LEN
@@ -245,7 +252,7 @@ fn with_shortened_text(mut action: Action) -> Action {
     action
 }
 
-/// A job that is about to be given back, by [`Job::retry`] or [`Job::release`]: when this is awaited, or when
+/// A job to be given back, by [`Job::retry`] or [`Job::release`]: when this is awaited, or when
 /// [`call`](GiveBack::call) is called.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is given back before this is awaited or called"]
@@ -255,8 +262,8 @@ pub struct GiveBack {
 }
 
 impl GiveBack {
-    /// It comes again so much later: after a retry in place of the queue's backoff, after a release in place of at once. A part of a
-    /// millisecond counts as a whole one.
+    /// Sets the delay: after a retry it replaces the queue's backoff, after a release it replaces none. A
+    /// part of a millisecond counts as a whole one.
     pub fn after(mut self, delay: Duration) -> GiveBack {
         if let Action::Retry { after_ms, .. } | Action::Release { after_ms, .. } = &mut self.action {
             *after_ms = Some(whole_ms(delay));
@@ -264,7 +271,7 @@ impl GiveBack {
         self
     }
 
-    /// With another priority from now on: smaller first.
+    /// Sets another priority from now on: smaller first.
     pub fn priority(mut self, new: u32) -> GiveBack {
         if let Action::Retry { priority, .. } | Action::Release { priority, .. } = &mut self.action {
             *priority = Some(new);
@@ -291,7 +298,7 @@ impl IntoFuture for GiveBack {
     }
 }
 
-/// A job that is about to be buried, by [`Job::bury`]: when this is awaited, or when [`call`](Bury::call) is called.
+/// A job to be buried, by [`Job::bury`]: when this is awaited, or when [`call`](Bury::call) is called.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is buried before this is awaited or called"]
 pub struct Bury {
@@ -301,7 +308,7 @@ pub struct Bury {
 }
 
 impl Bury {
-    /// With another priority from now on: smaller first, once it is revived.
+    /// Sets another priority, for when it is revived: smaller first.
     pub fn priority(self, priority: u32) -> Bury {
         Bury { priority: Some(priority), ..self }
     }
@@ -326,10 +333,11 @@ impl IntoFuture for Bury {
     }
 }
 
-/// Jobs that are about to be settled together: when this is awaited, or when [`call`](SettleAll::call) is called.
+/// Jobs to be settled together: when this is awaited, or when [`call`](SettleAll::call) is called.
 ///
-/// There is one answer a job, in their order ([`Answers`]): one whose lease is lost fails alone. More than one call of the store may have
-/// ([`Limits::batch`]) go in several, one after the other.
+/// There is one answer per job, in their order ([`Answers`]): a job whose lease is lost fails alone. If there
+/// are more than one call of the store may have ([`Limits::batch`]), they are sent in several, one after the
+/// other.
 #[derive(Clone)]
 #[must_use = "nothing is settled before this is awaited or called"]
 pub struct SettleAll {

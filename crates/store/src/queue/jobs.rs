@@ -17,35 +17,38 @@ use super::take::Many;
 use super::{Job, SettleAll, TakeJobs};
 use crate::{Action, Result, contained};
 
-/// How long one take waits where the caller has named no end: it is asked for again then.
+/// How long one take waits if the caller has set no end; then the take is repeated.
 const WAIT_ANEW: Duration = Duration::from_secs(60 * 60);
 
-/// After so many steps in a row, a take or a job each, the other tasks of the thread have their turn. While a store that answers at once,
-/// such as one in memory, has something, they would have none.
+/// The number of steps in a row, a take or a job each, after which the stream yields to other tasks of the
+/// thread. They would be starved as long as a store that answers at once, such as one in memory, has
+/// messages.
 const IN_A_ROW: u32 = 64;
 
-/// Jobs as they come due, by [`TakeJobs::stream`].
+/// Jobs as they become due, by [`TakeJobs::stream`].
 ///
-/// It takes again whenever it has none left, with [`max`](TakeJobs::max) so many at a time: one, unless told otherwise. It
-/// ends
-/// - when no job has come for as long as [`until_idle`](TakeJobs::until_idle) says; without it, it waits for the next one for ever
-/// - behind an error that does not pass by itself ([`Error::is_retryable`](crate::Error::is_retryable)), such as that of a closed
-///   store.
+/// It takes again whenever it has none left, [`max`](TakeJobs::max) at a time: one by default. It ends
+/// - when no job has come for as long as [`until_idle`](TakeJobs::until_idle) says; without it, it waits for
+///   the next one for ever
+/// - after an error that is not retryable ([`Error::is_retryable`](crate::Error::is_retryable)), such as that
+///   of a closed store.
 ///
-/// # Errors that pass
-/// After an error that passes by itself the next job may be asked for, and is asked for at once: the stream does not pause. Where the store
-/// refuses at once, as with [`Error::TooManyWaiting`](crate::Error::TooManyWaiting), a loop that only logs errors keeps a processor busy.
-/// Sleep before the next call, longer each time, say from 100 ms to 10 s.
+/// # Retryable errors
+/// After a retryable error the next call of `next` takes again at once: the stream does not pause. Where the
+/// store refuses at once, as with [`Error::TooManyWaiting`](crate::Error::TooManyWaiting), a loop that only
+/// logs errors keeps a processor busy. Sleep before the next call, longer each time, say from 100 ms to 10 s.
 ///
 /// # Several at a time
-/// What one take has brought waits here until it is asked for, with its leases running: where `max` is more than 1, the lease must
-/// last for the handling of that many jobs. One whose lease has passed meanwhile is not passed on: it is somebody else's by now, or comes
-/// again, and an attempt is spent.
+/// The jobs of one take are buffered here until they are asked for, with their leases running: if `max` is
+/// more than 1, the lease must last for the handling of that many jobs. A job whose lease has passed
+/// meanwhile is not passed on: it may already be leased by another consumer, or comes again, and an attempt
+/// is spent.
 ///
-/// Dropped, the stream gives back what it was about to be handed, and releases what it was handed and has not passed on, without an
-/// attempt. It does not wait for the answer: where the store does not get that release any more, those jobs are held until
-/// their leases end. (A store that runs calls on the threads of its callers, as that of `dwell::blocking::Dwell::open` does, syncs
-/// then.) Who wants to hear the answer settles those of [`into_buffered`](Jobs::into_buffered).
+/// When the stream is dropped, it gives back the messages of a take in progress, and releases the jobs that
+/// it has not passed on, without spending an attempt. It does not wait for the answer: if the store does not
+/// receive that release, those jobs stay leased until their leases end. (A store that runs calls on the
+/// threads of its callers, as that of `dwell::blocking::Dwell::open` does, syncs then.) To receive the
+/// answer, settle the jobs of [`into_buffered`](Jobs::into_buffered).
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -71,22 +74,22 @@ const IN_A_ROW: u32 = 64;
 #[must_use = "a stream does nothing before it is polled"]
 pub struct Jobs {
     take: TakeJobs<Many>,
-    /// Whether a take that has waited in vain is the end.
+    /// Whether the stream ends after a take that timed out.
     has_end: bool,
     under_way: Option<BoxFuture<'static, Result<Vec<Job>>>>,
     buffered: VecDeque<Job>,
     clock: Arc<dyn Clock>,
-    /// When what is buffered was handed over, or a little later, on the monotonic clock.
+    /// When the buffered jobs were handed out, or a little later, on the monotonic clock.
     taken_ms: u64,
     has_ended: bool,
-    /// How many steps in a row did not have to wait.
+    /// The number of steps in a row that did not have to wait.
     in_a_row: u32,
 }
 
 impl Jobs {
     pub(super) fn new<N>(take: TakeJobs<N>) -> Jobs {
         let idle = take.idle();
-        // It would be answered with nothing, at once, again and again.
+        // Such takes would be answered with nothing, at once, again and again.
         let has_ended = take.asks_for_none();
         let take = take.into_many().wait(idle.unwrap_or(WAIT_ANEW));
         let has_end = idle.is_some();
@@ -103,8 +106,8 @@ impl Jobs {
         }
     }
 
-    /// Asks this clock whether the lease of a job has passed before the job is passed on, for tests that move one: the machine's
-    /// unless told otherwise.
+    /// Sets the clock that decides whether the lease of a job has passed before the job is passed on, for
+    /// tests with a clock of their own. The default is the machine's.
     pub fn on_clock(mut self, clock: Arc<dyn Clock>) -> Jobs {
         self.clock = clock;
         self
@@ -112,30 +115,31 @@ impl Jobs {
 
     /// The next job; `None` at the end.
     ///
-    /// Dropping the future, as `select!` does, loses nothing: what has come is there at the next call, and a take under way gives
-    /// back at once what it was about to be handed, without an attempt. The next call takes anew, and the time of
-    /// [`until_idle`](TakeJobs::until_idle) begins anew with it.
+    /// Dropping the future, as `select!` does, loses nothing: jobs that have arrived are returned by the next
+    /// call, and a take in progress gives its messages back at once, without spending an attempt. The next
+    /// call takes again, and the time of [`until_idle`](TakeJobs::until_idle) restarts with it.
     ///
-    /// The `next` of a crate of streams differs in this: its take stands when that future is dropped, and is handed a message that
-    /// nobody asks for. Drop the stream if you will not poll it for long.
+    /// The `next` of a stream crate differs in this: its take continues when that future is dropped, and may
+    /// receive a message that is not asked for. Drop the stream if it will not be polled for long.
     pub async fn next(&mut self) -> Option<Result<Job>> {
         let next = Next { jobs: self };
         poll_fn(|context| Pin::new(&mut *next.jobs).poll_next(context)).await
     }
 
-    /// Ends the stream. Jobs that it holds and has not passed on, to be settled: at best released.
+    /// Ends the stream. Returns the jobs that it holds and has not passed on, to be settled: preferably
+    /// released.
     pub fn into_buffered(mut self) -> Vec<Job> {
         std::mem::take(&mut self.buffered).into()
     }
 
-    /// Whether a job's lease has passed since it was handed over. The store counts from a little earlier.
+    /// Whether a job's lease has passed since it was handed out. The store counts from a little earlier.
     fn has_lapsed(&self, job: &Job) -> bool {
         let State::Leased(lease) = &job.message.standing.state else { return false };
         self.clock.now().mono_ms.saturating_sub(self.taken_ms) >= lease.lease_ms
     }
 }
 
-/// A next job that is being asked for. Where there is one, no take is under way any more.
+/// The future of the next job. When it is ready, no take is in progress any more.
 struct Next<'a> {
     jobs: &'a mut Jobs,
 }
@@ -154,7 +158,7 @@ impl Drop for Jobs {
         let release = Action::Release { after_ms: None, priority: None };
         let unseen = self.buffered.drain(..).map(|job| (job, release.clone()));
         let mut releasing = SettleAll::new(unseen).into_future();
-        // At its first poll a store has been asked. Nobody can wait here.
+        // The first poll sends the call to the store. A drop cannot wait for the answer.
         contained(|| drop(releasing.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
     }
 }

@@ -1,4 +1,4 @@
-//! Bodies that are JSON, by serde.
+//! JSON bodies, by serde.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -6,9 +6,9 @@ use serde::de::DeserializeOwned;
 use super::body::{Body, IntoBody};
 use crate::{Delivery, Error, Result};
 
-/// A value whose JSON is the body of a message, with the content type `application/json`.
+/// A value to be the body of a message as JSON, with the content type `application/json`.
 ///
-/// A borrowed value does as well: `Json(&order)`. The other way is [`Delivery::json`], which every job has.
+/// A borrowed value works too: `Json(&order)`. The reverse is [`Delivery::json`], which every job has.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -39,7 +39,7 @@ impl<T: Serialize> IntoBody for Json<T> {
 }
 
 impl Delivery {
-    /// The body as the value whose JSON it is. The content type is not looked at.
+    /// Deserialises the body as JSON. The content type is ignored.
     ///
     /// # Errors
     /// [`Error::MalformedBody`] if the body is not JSON, or not that of a `T`.

@@ -1,14 +1,14 @@
 //! A queue as a program uses it: over any store, with builders that are awaited or called.
 //!
-//! What is here adds no behaviour to the [`Store`]: each call is one of the contract's, with names and units that are easy
-//! to get right.
+//! This module adds no behaviour to the [`Store`]: each call is one of the contract's, with names and units
+//! that are easy to use correctly.
 //!
 //! # Layout
-//! - [`Queue`]: one queue of a store; what is put into it, taken from it, and asked about it
-//! - `put`: [`PutOne`], [`PutMany`]; `body`, `json`: what a body can be made of
+//! - [`Queue`]: one queue of a store, with its puts, takes and queries
+//! - `put`: [`PutOne`], [`PutMany`]; `body`, `json`: the types of a body
 //! - `take`: [`TakeJobs`], [`TakeId`]; `jobs`: the same as a stream
-//! - `answers`: [`Answers`], those to a batch
-//! - `job`: [`Job`], and how it is settled; `delivery`: what can be read of it
+//! - `answers`: [`Answers`], the answers to a batch
+//! - `job`: [`Job`], and how it is settled; `delivery`: the accessors of its message
 //! - [`blocking`]: the same names for threads without a runtime
 
 mod answers;
@@ -78,7 +78,7 @@ impl Queue {
     /// The queue `name` of `store`.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if no queue can have that name.
+    /// [`Error::Invalid`](crate::Error::Invalid) if this is not a valid name of a queue.
     pub fn new<N>(store: Arc<dyn Store>, name: N) -> Result<Queue>
     where
         N: TryInto<QueueName>,
@@ -97,10 +97,11 @@ impl Queue {
         &self.store
     }
 
-    /// The same queue for threads without a runtime. See [`blocking`] for what must not block on a store that needs a runtime.
+    /// The same queue for threads without a runtime. See [`blocking`] for threads that must not block on a
+    /// store that needs a runtime.
     ///
-    /// In files, a queue of `dwell::blocking::Dwell` is faster for a single caller: its thread runs the store's steps itself, where
-    /// this one leaves them to the store's thread.
+    /// In files, a queue of `dwell::blocking::Dwell` is faster for a single caller: its thread runs the
+    /// store's steps itself, where this one leaves them to the store's thread.
     pub fn blocking(&self) -> blocking::Queue {
         blocking::Queue::from(self.clone())
     }
@@ -137,13 +138,14 @@ impl Queue {
     /// # }).unwrap();
     /// ```
     ///
-    /// All go to the store of this queue, each to the queue that it names: a `put` made by another queue to that one.
+    /// All are sent to the store of this queue, each into the queue that it names: a `put` made by another
+    /// queue into that one.
     pub fn put_many<P: IntoPut>(&self, items: impl IntoIterator<Item = P>) -> PutMany {
         PutMany::new(self, items)
     }
 
-    /// Takes the job that is due next, or several with [`max`](TakeJobs::max). Await it, [`call`](TakeJobs::call) it, or make
-    /// a [`stream`](TakeJobs::stream) of it.
+    /// Takes the next due job, or several with [`max`](TakeJobs::max). Await it, [`call`](TakeJobs::call) it,
+    /// or make a [`stream`](TakeJobs::stream) of it.
     #[doc(alias = "dequeue")]
     #[doc(alias = "poll")]
     #[doc(alias = "receive")]
@@ -152,28 +154,29 @@ impl Queue {
         TakeJobs::new(self)
     }
 
-    /// Takes this message, be it scheduled, ready or dead. Await it, or [`call`](TakeId::call) it.
+    /// Takes this message, whether it is scheduled, ready or dead. Await it, or [`call`](TakeId::call) it.
     pub fn take_id(&self, id: MessageId) -> TakeId {
         TakeId::new(self, id)
     }
 
-    /// Acks many jobs in one call of the store: owned ones, or references to such as may have to be settled once more.
+    /// Acks many jobs in one call of the store: owned ones, or references to jobs that may have to be settled
+    /// once more.
     ///
-    /// A job is settled where it was taken. Those of other queues of the store go in the same call, those of another store in
-    /// one of their own.
+    /// A job is settled in the store where it was taken. Jobs of other queues of the same store are sent in
+    /// the same call, those of another store in a separate one.
     pub fn ack_all<J: Borrow<Job>>(&self, jobs: impl IntoIterator<Item = J>) -> SettleAll {
         SettleAll::new(jobs.into_iter().map(|job| (job, Action::Ack)))
     }
 
     /// Settles many jobs in one call of the store, each as its action says. See [`ack_all`](Queue::ack_all).
     ///
-    /// Of a longer text of an error or reason than [`Limits::MAX_ERROR_TEXT_LEN`](dwell_model::Limits::MAX_ERROR_TEXT_LEN) the
-    /// beginning is kept, as [`Job::retry`] and [`Job::bury`] do.
+    /// An error or reason longer than [`Limits::MAX_ERROR_TEXT_LEN`](dwell_model::Limits::MAX_ERROR_TEXT_LEN)
+    /// is truncated, as in [`Job::retry`] and [`Job::bury`].
     pub fn settle_all<J: Borrow<Job>>(&self, jobs: impl IntoIterator<Item = (J, Action)>) -> SettleAll {
         SettleAll::new(jobs)
     }
 
-    /// A message by its id or by its key, in any state. A text is a key.
+    /// Reads a message by its id or by its key, in any state. A text is a key.
     ///
     /// # Errors
     /// [`Error::MessageNotFound`](crate::Error::MessageNotFound), [`Error::UnknownQueue`](crate::Error::UnknownQueue).
@@ -186,8 +189,8 @@ impl Queue {
         only(self.store.get(self.name.clone(), vec![target], false).await)
     }
 
-    /// The message that has this key; where none is live, the youngest of the dead that had it. To bring that back, revive it by
-    /// its id.
+    /// Reads the message that has this key; if none is live, the youngest dead one that had it. To revive
+    /// that one, use its id.
     ///
     /// # Errors
     /// As for [`get`](Queue::get).
@@ -200,8 +203,9 @@ impl Queue {
         only(self.store.get(self.name.clone(), vec![Target::Key(key)], true).await)
     }
 
-    /// Ends the lease of a message, as if its deadline were now. `takes` is how often it had been handed out when you saw who holds
-    /// it ([`Counts::takes`](dwell_model::Counts::takes)), so that a later holder is not hit.
+    /// Ends the lease of a message, as if its deadline were now. `takes` is the message's number of takes
+    /// when its holder was read ([`Counts::takes`](dwell_model::Counts::takes)), so that a later holder is
+    /// not affected.
     ///
     /// # Errors
     /// [`Error::MessageNotFound`](crate::Error::MessageNotFound), [`Error::NotLeased`](crate::Error::NotLeased),
@@ -210,10 +214,11 @@ impl Queue {
         only(self.store.expire_lease(self.name.clone(), vec![LeaseRef { id, takes }]).await)
     }
 
-    /// Removes a scheduled or ready message, by its id or by its key, and says what it found. A text is a key.
+    /// Removes a scheduled or ready message, by its id or by its key, and returns what it found. A text is a
+    /// key.
     ///
     /// # Errors
-    /// Those of the store; a message that is not there is [`Cancelled::NotFound`].
+    /// Those of the store; a missing message is [`Cancelled::NotFound`].
     pub async fn cancel<T>(&self, target: T) -> Result<Cancelled>
     where
         T: TryInto<Target>,
@@ -223,11 +228,11 @@ impl Queue {
         only(self.store.cancel(self.name.clone(), vec![target]).await)
     }
 
-    /// Moves the instant of a scheduled or ready message: to so much later than now ([`Duration`]), or to an instant. The id
-    /// stays. A text is a key.
+    /// Moves the instant of a scheduled or ready message: to a delay from now ([`Duration`]), or to an
+    /// instant. The id stays. A text is a key.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid); a message that is not there is [`Rescheduled::NotFound`].
+    /// [`Error::Invalid`](crate::Error::Invalid); a missing message is [`Rescheduled::NotFound`].
     pub async fn reschedule<T, W>(&self, target: T, when: W) -> Result<Rescheduled>
     where
         T: TryInto<Target>,
@@ -239,17 +244,17 @@ impl Queue {
         only(self.store.reschedule(self.name.clone(), vec![(target, when)]).await)
     }
 
-    /// The queue as it is now.
+    /// The present state of the queue.
     ///
     /// # Errors
-    /// [`Error::UnknownQueue`](crate::Error::UnknownQueue) if it has no messages, no takes that wait and no settings of its
-    /// own.
+    /// [`Error::UnknownQueue`](crate::Error::UnknownQueue) if it has no messages, no waiting takes and no
+    /// settings of its own.
     pub async fn stats(&self) -> Result<QueueStats> {
         self.store.stats(self.name.clone()).await
     }
 
-    /// One page of the messages in a state, in (due, id) order: from `after` on, which is the [`next`](Page::next) of the page
-    /// before, or from the beginning.
+    /// One page of the messages in a state, in (due, id) order: from `after` on, which is the
+    /// [`next`](Page::next) of the page before, or from the beginning.
     ///
     /// # Errors
     /// [`Error::UnknownQueue`](crate::Error::UnknownQueue).
@@ -257,8 +262,8 @@ impl Queue {
         self.store.list(self.name.clone(), state, after, max).await
     }
 
-    /// The first message of a state: of the ready ones that which a take is handed next, of the dead ones that which died
-    /// first, of the others the first by (due, id).
+    /// The first message of a state: of the ready ones the one that the next take receives, of the dead ones
+    /// the one that died first, of the others the first by (due, id).
     ///
     /// # Errors
     /// [`Error::UnknownQueue`](crate::Error::UnknownQueue).
@@ -266,7 +271,7 @@ impl Queue {
         self.store.peek(self.name.clone(), state).await
     }
 
-    /// Changes one setting, and answers with the queue as it is then.
+    /// Changes one setting, and returns the queue as it is then.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid), [`Error::SettingFixed`](crate::Error::SettingFixed),
@@ -275,7 +280,7 @@ impl Queue {
         self.configure([SettingChange::Set(setting)]).await
     }
 
-    /// Changes settings, all or none, and answers with the queue as it is then.
+    /// Changes settings, all or none, and returns the queue as it is then.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid), [`Error::SettingFixed`](crate::Error::SettingFixed),
@@ -284,7 +289,7 @@ impl Queue {
         self.store.configure(self.name.clone(), changes.into()).await
     }
 
-    /// Hands nothing out until [`resume`](Queue::resume); puts go on.
+    /// Stops handing out messages until [`resume`](Queue::resume); puts are still accepted.
     ///
     /// # Errors
     /// [`Error::TooManyQueues`](crate::Error::TooManyQueues), and those of the store.
@@ -292,7 +297,7 @@ impl Queue {
         self.set(Setting::Pause(Pause::Indefinite)).await
     }
 
-    /// Hands nothing out before this instant; puts go on.
+    /// Stops handing out messages until this instant; puts are still accepted.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid), [`Error::TooManyQueues`](crate::Error::TooManyQueues), and those of the
@@ -306,7 +311,7 @@ impl Queue {
         self.set(Setting::Pause(Pause::Until(end))).await
     }
 
-    /// Hands messages out again.
+    /// Starts handing out messages again.
     ///
     /// # Errors
     /// Those of the store.
@@ -315,15 +320,15 @@ impl Queue {
         self.configure([running]).await
     }
 
-    /// Brings dead messages back, oldest first and due at once, with all their attempts before them.
+    /// Revives dead messages, oldest first and due at once, with all their attempts available again.
     ///
     /// # Errors
-    /// As [`Store::revive`]; a message that is refused singly is in the answer.
+    /// As [`Store::revive`]; refusals of single messages are in the answer.
     pub async fn revive(&self, which: impl Into<Selection>) -> Result<Swept> {
         self.revive_at(which, When::Now).await
     }
 
-    /// The same, due so much later than now ([`Duration`]) or at an instant.
+    /// The same, due after a delay from now ([`Duration`]) or at an instant.
     ///
     /// # Errors
     /// As [`Store::revive`], and [`Error::Invalid`](crate::Error::Invalid) for an instant before 1970 or past 9999.
@@ -344,7 +349,7 @@ impl Queue {
         self.store.discard(self.name.clone(), which.into()).await
     }
 
-    /// Removes all scheduled and ready messages, and says how many there were. Leased and dead ones stay.
+    /// Removes all scheduled and ready messages, and returns their number. Leased and dead ones stay.
     ///
     /// # Errors
     /// As [`Store::purge`].
@@ -352,7 +357,8 @@ impl Queue {
         self.store.purge(self.name.clone()).await
     }
 
-    /// Removes all messages but the leased, and the queue's own settings, and says how many messages there were.
+    /// Removes all messages except the leased, and the queue's own settings, and returns the number of
+    /// messages.
     ///
     /// # Errors
     /// As [`Store::delete_queue`].
@@ -368,7 +374,7 @@ impl fmt::Debug for Queue {
 }
 
 impl From<Duration> for When {
-    /// So much later. A part of a millisecond counts as a whole one.
+    /// After this delay. A part of a millisecond counts as a whole one.
     fn from(delay: Duration) -> When {
         When::AfterMs(whole_ms(delay))
     }
@@ -438,7 +444,7 @@ impl From<&dwell_model::Key> for Target {
 }
 
 impl From<&Queue> for QueueName {
-    /// Its name, such as for [`TakeJobs::also_from`].
+    /// Its name, for example for [`TakeJobs::also_from`].
     fn from(queue: &Queue) -> QueueName {
         queue.name().clone()
     }
@@ -483,8 +489,8 @@ impl From<Vec<MessageId>> for Selection {
     }
 }
 
-/// A span in milliseconds, where a part of one counts as a whole one: nothing is early, and no lease too short.
-/// What 64 bits cannot hold is their most, which every call refuses or takes for ever.
+/// A span in milliseconds, rounded up: no message is early, and no lease too short. A span that does not fit
+/// 64 bits becomes their maximum, which every call refuses or treats as unlimited.
 fn whole_ms(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

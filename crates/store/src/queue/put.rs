@@ -12,9 +12,10 @@ use super::body::{CONTENT_TYPE, IntoBody};
 use super::{Answers, whole_ms};
 use crate::{Error, OnConflict, Put, PutAnswer, Queue, Result, Store, When};
 
-/// A message that is about to be put. It is put when this is awaited, or when [`call`](PutOne::call) is called.
+/// A message to be put: when this is awaited, or when [`call`](PutOne::call) is called.
 ///
-/// A value that no store would accept (an empty key, an instant past 9999) is kept, and is the answer then: nothing is sent.
+/// An invalid value (an empty key, an instant past 9999) is kept until then, and its error is the answer:
+/// nothing is sent.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -61,14 +62,14 @@ impl PutOne {
         self
     }
 
-    /// Due so long after the put, by the store's clock. A part of a millisecond counts as a whole one, so that nothing is
-    /// early.
+    /// Sets the delay after the put, by the store's clock. A part of a millisecond counts as a whole one, so
+    /// that no message is early.
     pub fn delay(self, delay: Duration) -> PutOne {
         self.when(When::from(delay))
     }
 
-    /// Due at this instant: a [`Timestamp`], a [`SystemTime`](std::time::SystemTime), or (feature `jiff`) one of jiff's. A
-    /// past one is due now.
+    /// Sets the due instant: a [`Timestamp`], a [`SystemTime`](std::time::SystemTime), or (feature `jiff`)
+    /// one of jiff's. A past one is due now.
     pub fn at<T>(self, due: T) -> PutOne
     where
         T: TryInto<Timestamp>,
@@ -80,13 +81,13 @@ impl PutOne {
         })
     }
 
-    /// Due after the delay that the queue's table has at this place, counted from 1. See
+    /// Sets the delay to this level of the queue's table, counted from 1. See
     /// [`Settings::levels`](dwell_model::Settings::levels).
     pub fn level(self, level: u32) -> PutOne {
         self.when(When::Level(level))
     }
 
-    /// Due as `when` says.
+    /// Sets when it is due.
     pub fn when(self, when: When) -> PutOne {
         self.set(|put| {
             put.when = when;
@@ -94,8 +95,8 @@ impl PutOne {
         })
     }
 
-    /// Under the caller's own name: 1 to 512 bytes, unique in the queue among live messages. What happens if it is taken
-    /// says [`on_conflict`](PutOne::on_conflict).
+    /// Sets the caller's own name for it: 1 to 512 bytes, unique in the queue among live messages. If it is
+    /// taken, [`on_conflict`](PutOne::on_conflict) applies.
     pub fn key<K>(self, key: K) -> PutOne
     where
         K: TryInto<Key>,
@@ -107,7 +108,7 @@ impl PutOne {
         })
     }
 
-    /// What to do if a live message has the key already; refused by default.
+    /// Sets what to do if a live message has the key already; by default the put is refused.
     pub fn on_conflict(self, on_conflict: OnConflict) -> PutOne {
         self.set(|put| {
             put.on_conflict = on_conflict;
@@ -115,23 +116,24 @@ impl PutOne {
         })
     }
 
-    /// A new message in place of the one that has the key: the old one is gone. For debouncing.
+    /// Replaces the message that has the key: the old one is removed. For debouncing.
     pub fn replace(self) -> PutOne {
         self.on_conflict(OnConflict::Replace)
     }
 
-    /// The message that has the key stays as it is; the earlier of the two instants wins.
+    /// Keeps the message that has the key; the earlier of the two instants wins.
     pub fn keep(self) -> PutOne {
         self.on_conflict(OnConflict::Keep)
     }
 
-    /// One more header. Of equal names the last one stands. Names are compared as they are written, but for `content-type`, which is
-    /// stored in lower case however it is written.
+    /// Adds a header. If a name is repeated, the last value is used. Names are case-sensitive, except
+    /// `content-type`, which is always stored in lower case.
     pub fn header(self, name: &str, value: &str) -> PutOne {
         self.headers([(name, value)])
     }
 
-    /// More headers, of pairs or of a map of texts: 16 KiB in all with names and values. See [`header`](PutOne::header).
+    /// Adds headers, of pairs or of a map of texts: 16 KiB in all with names and values. See
+    /// [`header`](PutOne::header).
     pub fn headers<N, V>(self, headers: impl IntoIterator<Item = (N, V)>) -> PutOne
     where
         N: AsRef<str>,
@@ -150,7 +152,7 @@ impl PutOne {
         })
     }
 
-    /// Its place among messages that are already due: smaller first, 1,024 by default.
+    /// Sets its priority among messages that are already due: smaller first, 1,024 by default.
     pub fn priority(self, priority: u32) -> PutOne {
         self.set(|put| {
             put.priority = priority;
@@ -158,7 +160,8 @@ impl PutOne {
         })
     }
 
-    /// How long whoever takes it holds it, over the queue's setting. A part of a millisecond counts as a whole one.
+    /// Sets the length of its leases, over the queue's setting. A part of a millisecond counts as a whole
+    /// one.
     pub fn lease(self, lease: Duration) -> PutOne {
         self.set(|put| {
             put.lease_ms = Some(whole_ms(lease));
@@ -166,7 +169,7 @@ impl PutOne {
         })
     }
 
-    /// How often it is handed out before it is dead, over the queue's setting: a number from 1 on, or
+    /// Sets the number of attempts before it is dead, over the queue's setting: a number from 1 on, or
     /// [`AttemptLimit::Unlimited`].
     pub fn max_attempts<T>(self, limit: T) -> PutOne
     where
@@ -179,7 +182,7 @@ impl PutOne {
         })
     }
 
-    /// The instant, after due, past which it is dead if nobody holds it.
+    /// Sets the instant, after due, past which it is dead unless it is leased.
     pub fn expires<T>(self, expires: T) -> PutOne
     where
         T: TryInto<Timestamp>,
@@ -191,8 +194,8 @@ impl PutOne {
         })
     }
 
-    /// Makes the put harmless to repeat: for the queue's `idempotency_ttl` (10 minutes by default) the same key gets the same
-    /// answer, and nothing is put again. 1 to 256 characters of visible ASCII.
+    /// Makes the put safe to repeat: for the queue's `idempotency_ttl` (10 minutes by default) the same key
+    /// gets the same answer, and nothing is put again. 1 to 256 characters of visible ASCII.
     pub fn idempotency_key<T>(self, key: T) -> PutOne
     where
         T: TryInto<PutToken>,
@@ -208,7 +211,7 @@ impl PutOne {
     /// ever there, see [`blocking`](crate::blocking).
     ///
     /// # Errors
-    /// As [`Store::put`] has them for one item.
+    /// As [`Store::put`] for one item.
     pub fn call(self) -> Result<PutAnswer> {
         block_on(self.into_future())
     }
@@ -234,7 +237,7 @@ pub trait IntoPut {
     /// The put, into `queue` unless the item names another.
     ///
     /// # Errors
-    /// The first value that no store would accept.
+    /// The first invalid value.
     fn into_put(self, queue: &Queue) -> Result<Put>;
 }
 
@@ -256,15 +259,16 @@ impl IntoPut for Put {
     }
 }
 
-/// Messages that are about to be put together. They are put when this is awaited, or when [`call`](PutMany::call) is called.
+/// Messages to be put together: when this is awaited, or when [`call`](PutMany::call) is called.
 ///
-/// There is one answer an item, in their order ([`Answers`]): one that is refused fails alone. More than one call of the store may have
-/// ([`Limits::batch`](dwell_model::Limits::batch)) go in several, one after the other.
+/// There is one answer per item, in their order ([`Answers`]): an item that is refused fails alone. If there
+/// are more than one call of the store may have ([`Limits::batch`](dwell_model::Limits::batch)), they are
+/// sent in several, one after the other.
 #[must_use = "nothing is put before this is awaited or called"]
 pub struct PutMany {
     store: Arc<dyn Store>,
     puts: Vec<Put>,
-    /// Items that nobody has to be asked about, by their places among all.
+    /// Items that were refused before a call of the store, by their indexes among all.
     refused: Vec<(usize, Error)>,
 }
 
@@ -299,7 +303,7 @@ impl IntoFuture for PutMany {
     }
 }
 
-/// Puts all of `puts`, in as many calls as the store's limit asks for.
+/// Puts all of `puts`, in as many calls as the store's limit requires.
 async fn in_batches(store: &dyn Store, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
     let batch = store.limits().batch.max(1);
     if (1..=batch).contains(&puts.len()) {
@@ -316,7 +320,7 @@ async fn in_batches(store: &dyn Store, puts: Vec<Put>) -> Vec<Result<PutAnswer>>
     }
 }
 
-/// All answers in the order of the items: those of the store, and the refusals at their places.
+/// All answers in the order of the items: those of the store, and the refusals at their indexes.
 fn with_refused(answers: Vec<Result<PutAnswer>>, refused: Vec<(usize, Error)>) -> Vec<Result<PutAnswer>> {
     if refused.is_empty() {
         return answers;

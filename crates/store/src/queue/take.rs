@@ -1,4 +1,4 @@
-//! Taking: one job or many, when they are due.
+//! Taking: one job or many that are due.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,18 +12,19 @@ use pollster::block_on;
 use super::{Job, Jobs, blocking, whole_ms};
 use crate::{Error, LeaseTerms, Queue, Result, Store, Take};
 
-/// A take that hands out one job at most.
+/// A take that hands out at most one job.
 #[derive(Clone, Copy, Debug)]
 pub enum One {}
 
-/// A take that hands out several jobs at most.
+/// A take that hands out a limited number of jobs.
 #[derive(Clone, Copy, Debug)]
 pub enum Many {}
 
-/// A wish for jobs that are due. It is asked for when this is awaited, or when `call` is called.
+/// A request for due jobs, made when this is awaited, or when `call` is called.
 ///
-/// Without [`wait`](TakeJobs::wait) the answer comes at once, with what is due now. Dropping the future while it waits is
-/// always safe: what it was about to be handed goes back at once, without an attempt.
+/// Without [`wait`](TakeJobs::wait) the answer comes at once, with the jobs that are due now. Dropping the
+/// future while it waits is always safe: messages already handed to it are given back at once, without
+/// spending an attempt.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -53,7 +54,7 @@ pub struct TakeJobs<N = One> {
     store: Arc<dyn Store>,
     take: Take,
     refusal: Option<Error>,
-    /// After so long without a job, a stream of it ends.
+    /// The time without a job after which its stream ends.
     idle: Option<Duration>,
     number: PhantomData<N>,
 }
@@ -69,10 +70,12 @@ impl TakeJobs<One> {
         }
     }
 
-    /// Takes so many jobs at most, in one call: the answer is a `Vec` then. It waits for the first one alone. More than one call of the
-    /// store may have ([`Limits::batch`](dwell_model::Limits::batch)) are not taken at once.
+    /// Takes at most this many jobs, in one call: the answer is a `Vec` then. It waits only for the first
+    /// one. No more than one call of the store may have ([`Limits::batch`](dwell_model::Limits::batch)) are
+    /// taken at once.
     ///
-    /// All leases begin with the take: they must last until the last of these jobs is done, also in a [`stream`](TakeJobs::stream).
+    /// All leases begin with the take: they must last until the last of these jobs is done, also in a
+    /// [`stream`](TakeJobs::stream).
     pub fn max(self, max: usize) -> TakeJobs<Many> {
         TakeJobs {
             store: self.store,
@@ -87,14 +90,14 @@ impl TakeJobs<One> {
     /// ever there, see [`blocking`].
     ///
     /// # Errors
-    /// As [`Store::take`] has them.
+    /// As [`Store::take`].
     pub fn call(self) -> Result<Option<blocking::Job>> {
         Ok(block_on(self.into_future())?.map(blocking::Job::from))
     }
 }
 
 impl TakeJobs<Many> {
-    /// Stops where the bodies have so many bytes together, but takes one job at least.
+    /// Sets the maximum size of the bodies together in bytes; at least one job is taken.
     pub fn max_bytes(self, max_bytes: usize) -> TakeJobs<Many> {
         TakeJobs { take: self.take.max_bytes(max_bytes), ..self }
     }
@@ -103,44 +106,46 @@ impl TakeJobs<Many> {
     /// ever there, see [`blocking`].
     ///
     /// # Errors
-    /// As [`Store::take`] has them.
+    /// As [`Store::take`].
     pub fn call(self) -> Result<Vec<blocking::Job>> {
         Ok(block_on(self.into_future())?.into_iter().map(blocking::Job::from).collect())
     }
 }
 
 impl<N> TakeJobs<N> {
-    /// Waits so long for the first job, if none is due. It wakes on the instant, without polling. A part of a millisecond
-    /// counts as a whole one.
+    /// Sets how long to wait for the first job, if none is due. It wakes on the instant, without polling. A
+    /// part of a millisecond counts as a whole one.
     ///
-    /// A [`stream`](TakeJobs::stream) waits for the next job however long that takes, and this changes nothing of that: see
-    /// [`until_idle`](TakeJobs::until_idle).
+    /// A [`stream`](TakeJobs::stream) waits for the next job however long that takes, and is not affected by
+    /// this: see [`until_idle`](TakeJobs::until_idle).
     pub fn wait(self, wait: Duration) -> TakeJobs<N> {
         TakeJobs { take: self.take.wait_ms(whole_ms(wait)), ..self }
     }
 
-    /// Ends a [`stream`](TakeJobs::stream) when so long no job has come; a paused queue has none. It changes nothing of a single take.
-    /// A part of a millisecond counts as a whole one.
+    /// Ends a [`stream`](TakeJobs::stream) when no job has come for this long; a paused queue has none. It
+    /// does not affect a single take. A part of a millisecond counts as a whole one.
     pub fn until_idle(self, idle: Duration) -> TakeJobs<N> {
         TakeJobs { idle: Some(idle), ..self }
     }
 
-    /// How long the jobs are held, over message and queue: 1 ms to 2^32 − 1 s. When it is over, an unsettled job goes to
-    /// somebody else, with an attempt spent. A part of a millisecond counts as a whole one.
+    /// Sets the lease, over message and queue: 1 ms to 2^32 − 1 s. When it is over, an unsettled job may be
+    /// handed to another consumer, with an attempt spent. A part of a millisecond counts as a whole one.
     #[doc(alias = "visibility timeout")]
     pub fn lease(self, lease: Duration) -> TakeJobs<N> {
         TakeJobs { take: self.take.lease_ms(whole_ms(lease)), ..self }
     }
 
-    /// The leases end with this process, however long they are: if it dies, its jobs are free when the store is opened again
-    /// (the embedded engine), or soon after (stores that others share; 15 s on Redis).
+    /// Makes the leases end with this process, however long they are: if it dies, its jobs are free when the
+    /// store is opened again (the embedded engine), or soon after (shared stores; 15 s on Redis).
     ///
-    /// A process that dies spends an attempt of each. One that closes the store spends none in files, and one on Redis.
+    /// A process that dies spends an attempt of each. One that closes the store spends none, unless the store is
+    /// on Redis and cannot reach it for ten seconds.
     pub fn session(self) -> TakeJobs<N> {
         TakeJobs { take: self.take.bound(), ..self }
     }
 
-    /// Who takes: shown with the leases to whoever lists them. 1 to 128 bytes of UTF-8 without control characters.
+    /// Sets the name of the holder, which lists of leases show. 1 to 128 bytes of UTF-8 without control
+    /// characters.
     pub fn holder<H>(mut self, holder: H) -> TakeJobs<N>
     where
         H: TryInto<Holder>,
@@ -153,9 +158,10 @@ impl<N> TakeJobs<N> {
         self
     }
 
-    /// Takes from this queue too: a name, or a [`Queue`] of the same store. Across all of them jobs go out by (priority, due, id). On Redis they are compared as they were a
-    /// moment before the take, so what comes in between may go out late; in a [`stream`](TakeJobs::stream), what it holds already goes
-    /// first.
+    /// Takes from this queue too: a name, or a [`Queue`] of the same store. Across all of them jobs are
+    /// handed out by (priority, due, id). On Redis the queues are compared as they were a moment before the
+    /// take, so a message that arrives in between may be handed out late; in a [`stream`](TakeJobs::stream),
+    /// jobs that it already holds come first.
     pub fn also_from<Q>(mut self, queue: Q) -> TakeJobs<N>
     where
         Q: TryInto<QueueName>,
@@ -168,14 +174,14 @@ impl<N> TakeJobs<N> {
         self
     }
 
-    /// The jobs one after the other, as a stream: without end, unless [`until_idle`](TakeJobs::until_idle) says otherwise. See
-    /// [`Jobs`].
+    /// The jobs one after the other, as a stream: without end, unless [`until_idle`](TakeJobs::until_idle) is
+    /// set. See [`Jobs`].
     pub fn stream(self) -> Jobs {
         Jobs::new(self)
     }
 
-    /// The jobs one after the other, as a blocking iterator. See [`blocking::Jobs`]. Not on a thread of an async runtime: it may
-    /// hang for ever there, see [`blocking`].
+    /// The jobs one after the other, as a blocking iterator. See [`blocking::Jobs`]. Not on a thread of an
+    /// async runtime: it may hang for ever there, see [`blocking`].
     pub fn iter(self) -> blocking::Jobs {
         blocking::Jobs::from(self.stream())
     }
@@ -188,7 +194,7 @@ impl<N> TakeJobs<N> {
         self.take.max == 0
     }
 
-    /// The same wish, for so many jobs as it says.
+    /// The same request, for the number of jobs in it.
     pub(super) fn into_many(self) -> TakeJobs<Many> {
         TakeJobs {
             store: self.store,
@@ -226,7 +232,7 @@ impl IntoFuture for TakeJobs<Many> {
     }
 }
 
-// Derived, it would ask that `N` is `Clone`.
+// A derived implementation would require `N: Clone`.
 impl<N> Clone for TakeJobs<N> {
     fn clone(&self) -> TakeJobs<N> {
         TakeJobs {
@@ -248,7 +254,7 @@ impl<N> fmt::Debug for TakeJobs<N> {
     }
 }
 
-/// A wish for one message by its id, be it scheduled, ready or dead; also from a paused queue.
+/// A request for one message by its id, whether it is scheduled, ready or dead; also from a paused queue.
 #[derive(Clone)]
 #[must_use = "nothing is taken before this is awaited or called"]
 pub struct TakeId {
@@ -294,11 +300,11 @@ impl TakeId {
         self
     }
 
-    /// Takes the job, and blocks until it is here. Not on a thread of an async runtime: it may hang for
+    /// Takes the job, and blocks until it is answered. Not on a thread of an async runtime: it may hang for
     /// ever there, see [`blocking`].
     ///
     /// # Errors
-    /// As [`Store::take_id`] has them.
+    /// As [`Store::take_id`].
     pub fn call(self) -> Result<blocking::Job> {
         Ok(block_on(self.into_future())?.into())
     }

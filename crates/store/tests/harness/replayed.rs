@@ -1,7 +1,7 @@
-//! The smallest durable store: the core, and its log in a list. A restart builds the core again from the list, in
-//! a process whose monotonic clock begins anew.
+//! The smallest durable store: the core, and its log in a list. A restart rebuilds the core from the list, in
+//! a process whose monotonic clock starts again.
 //!
-//! Nobody waits in it but in the scenarios' own threads: whoever moves its clock serves the takes that wait.
+//! Only the scenarios' own threads wait in it: a call that moves its clock serves the waiting takes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -84,7 +84,7 @@ impl Replayed {
         let State { core, log, .. } = &mut *state;
         let answer = call(core, self.clock.now(), log);
         let seen = core.seen();
-        // A batch that writes nothing carries no time either.
+        // A batch without records carries no time either.
         if !matches!(log.0.last(), None | Some(Fact::Time(_))) {
             log.0.push(Fact::Time(seen));
         }
@@ -113,7 +113,7 @@ impl Replayed {
     }
 }
 
-/// Forgets the take when its caller goes.
+/// Forgets the take when its future is dropped.
 struct Leaves<'a> {
     store: &'a Replayed,
     id: WaiterId,

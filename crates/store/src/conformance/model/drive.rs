@@ -14,10 +14,10 @@ use crate::conformance::waiting::{Waiting, await_true};
 use crate::conformance::{Factory, Harness};
 use crate::{Action, Blocking, Delivery, Forecast, Page, PutAnswer, QueueStats, Result, Settle, Store, Take};
 
-/// What differs, with the calls that led there.
+/// A difference, with the calls that led to it.
 pub(super) type Difference = String;
 
-/// Limits and defaults that random calls come up against.
+/// Limits and defaults that random calls reach.
 fn limits() -> Limits {
     Limits {
         leased: 6,
@@ -34,7 +34,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Runs one life of a store; says what differs first.
+/// Runs one life of a store; returns the first difference.
 pub(super) fn drive(factory: &Factory, steps: &[Step]) -> std::result::Result<(), Difference> {
     let mut driver = Driver::open(factory);
     for (index, step) in steps.iter().enumerate() {
@@ -49,11 +49,11 @@ pub(super) struct Driver {
     pub(super) reference: Reference,
     pub(super) names: Vec<QueueName>,
     mono_ms: u64,
-    /// All messages that ever were, latest last.
+    /// All messages so far, latest last.
     pub(super) known: Vec<(MessageId, Number)>,
-    /// All receipts that ever were, latest last.
+    /// All receipts so far, latest last.
     pub(super) receipts: Vec<Receipt>,
-    /// An expiry may have been counted by the process that has ended, by the one that followed it, or by both.
+    /// Whether an expiry may have been counted by the process that has ended, by its successor, or by both.
     deaths_are_shared: bool,
 }
 
@@ -206,8 +206,8 @@ impl Driver {
         self.reference.at(self.now());
     }
 
-    /// What time has brought about so far is seen by all queues before the step, and the step by the store
-    /// after it: else it would be left to chance what had become ready.
+    /// Lets time act on all queues before the step, and on the store after it: otherwise the set of ready
+    /// messages would be undetermined.
     fn step_wall(&mut self, by_ms: i64) -> std::result::Result<(), Difference> {
         self.compare_queues()?;
         if self.harness.step_wall(by_ms) {
@@ -293,14 +293,14 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits until the store counts a take on each of these queues, on which there was none.
+    /// Waits until the store counts a waiting take on each of these queues, which had none.
     fn await_waiting(&self, names: &[QueueName]) {
         let store = self.store();
         let waits = |name: &QueueName| store.stats(name.clone()).is_ok_and(|stats| stats.waiting > 0);
         await_true("the take counts as waiting", || names.iter().all(waits));
     }
 
-    /// What nobody read goes back, in the way of this store.
+    /// Gives unread messages back, in the way of this store.
     fn give_back(&mut self, given: Vec<Delivery>) {
         if !self.harness.gives_back_by_release() {
             return self.reference.give_back(&given);
@@ -316,8 +316,8 @@ impl Driver {
         self.harness.as_shown(shown(message))
     }
 
-    /// Whether a take is answered at once, with something or a refusal (`true`) or because it asks for nothing
-    /// (`false`); `None` if it waits.
+    /// Whether a take is answered at once: with messages or a refusal (`true`), or with nothing since it does
+    /// not wait (`false`); `None` if it waits.
     fn would_answer(&mut self, take: &Take) -> Option<bool> {
         if take.max == 0 || take.lease_ms == Some(0) {
             return Some(take.lease_ms == Some(0));
@@ -383,7 +383,7 @@ impl Driver {
         self.compare_forecast(None)
     }
 
-    /// What falls due of a queue, or of all, by the instants of its messages and those beside them.
+    /// Compares the forecast of a queue, or of all, at the instants of its messages and at adjacent ones.
     fn compare_forecast(&self, name: Option<&QueueName>) -> std::result::Result<(), Difference> {
         let dues = self.reference.dues(name);
         let beside = |due: &Timestamp| [-1, 0, 1].map(|by| Timestamp::from_ms(due.as_ms() + by).ok());

@@ -1,4 +1,4 @@
-//! What a drawn step means, here and now: which queue, which message, which receipt, which instant.
+//! Resolves a drawn step to a queue, a message, a receipt and an instant.
 
 use bytes::Bytes;
 use dwell_model::{
@@ -54,7 +54,7 @@ impl Driver {
         LeaseTerms { lease_ms, bound, holder: by.map(holder) }
     }
 
-    /// The lease of a message as it is now, or of an earlier take.
+    /// The present lease of a message, or one of an earlier take.
     pub(super) fn lease_ref(&self, q: u8, (pick, off): (Pick, u32)) -> LeaseRef {
         let id = self.message(q, pick);
         let kept = self.reference.kept.iter().find(|kept| kept.message.id == id);
@@ -62,7 +62,7 @@ impl Driver {
         LeaseRef { id, takes: takes.saturating_sub(off) }
     }
 
-    /// Mostly a receipt in force; else one that was, or one that never was.
+    /// Mostly a current receipt; else a stale one, or one that was never issued.
     pub(super) fn settle_of(&self, (pick, plan): &(Pick, ActionPlan)) -> Settle {
         let in_force = self.reference.receipts();
         let place = usize::from(*pick) % (in_force.len() + 2);
@@ -97,7 +97,7 @@ impl Driver {
         Settle { receipt: receipt.unwrap_or_else(nobodys), action }
     }
 
-    /// Mostly a message of the queue; else one that is gone or elsewhere.
+    /// Mostly a message of the queue; else one that was removed or is in another queue.
     pub(super) fn message(&self, q: u8, pick: Pick) -> MessageId {
         let name = self.name(q);
         let here = self.reference.kept.iter().map(|kept| &kept.message).filter(|m| m.queue == name);

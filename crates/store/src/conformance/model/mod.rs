@@ -22,7 +22,7 @@ use self::step::{Step, steps};
 use super::stage::PATIENCE;
 use super::{Factory, Harness};
 
-/// How many smaller lives are tried for a failing one.
+/// The maximum number of smaller lives tried for a failing one.
 const SHRINK_TRIES: u32 = 4_000;
 
 /// Runs `cases` random lives of `commands` calls on average, each on a fresh store; life *n* is drawn from
@@ -44,7 +44,7 @@ pub fn run<H: Harness + 'static>(
     }
 }
 
-/// Like [`run`], without looking at the environment.
+/// Like [`run`], but ignores the environment.
 ///
 /// # Errors
 /// The text that [`run`] panics with.
@@ -58,7 +58,7 @@ pub fn try_run<H: Harness + 'static>(
     let (beat, beats) = channel();
     let test = thread::current().name().unwrap_or_default().to_owned();
     let name = test.clone();
-    // On a thread of its own, so that a call that never returns fails the test instead of holding it up.
+    // On a separate thread, so that a call that never returns fails the test instead of blocking it.
     let worker = thread::Builder::new()
         .name(test)
         .spawn(move || {
@@ -66,7 +66,7 @@ pub fn try_run<H: Harness + 'static>(
             for case in 0..cases {
                 let case_seed = seed.wrapping_add(case);
                 let alive = || {
-                    // Nobody listens any more only if this thread was given up.
+                    // The receiver is closed only if this thread was given up.
                     let _ = beat.send(case_seed);
                 };
                 alive();
@@ -91,7 +91,7 @@ pub fn try_run<H: Harness + 'static>(
     worker.join().unwrap_or_else(|_| Err("the model test itself has panicked".to_owned()))
 }
 
-/// Draws a life from `seed` and lives it; the shortest one found that differs, if it does.
+/// Draws a life from `seed` and runs it; returns the shortest failing one found, if it fails.
 fn one_life(
     factory: &Factory,
     strategy: &impl Strategy<Value = Vec<Step>>,
@@ -124,7 +124,7 @@ fn one_life(
     Some(format!("The store differs from the model after\n{}\n{difference}", steps.join("\n")))
 }
 
-/// Leaves steps out, in ever smaller runs, for as long as it still fails: proptest tries each step once only.
+/// Leaves out steps, in ever smaller runs, for as long as it still fails: proptest tries each step once only.
 fn shorten(
     factory: &Factory,
     (mut steps, mut difference): (Vec<Step>, String),
@@ -155,7 +155,7 @@ fn shorten(
     (steps, difference)
 }
 
-/// What differs; a panic of the store is a difference too.
+/// The difference, if there is one; a panic of the store is a difference too.
 fn live(factory: &Factory, steps: &[Step]) -> Option<String> {
     match catch_unwind(AssertUnwindSafe(|| drive(factory, steps))) {
         Ok(lived) => lived.err(),

@@ -1,5 +1,5 @@
-//! Random calls, as they are drawn: small numbers that name few queues, keys, tokens and messages, so that
-//! calls meet each other; and some that no store may accept.
+//! Random calls: small numbers that name few queues, keys, tokens and messages, so that calls interact; and
+//! some that every store has to refuse.
 
 use proptest::collection::vec;
 use proptest::option::weighted;
@@ -14,7 +14,7 @@ use crate::OnConflict;
 /// One of a few queues.
 pub(super) type Q = u8;
 
-/// Which message is meant: the driver finds one, mostly among those that are there.
+/// Selects a message, mostly among those that exist.
 pub(super) type Pick = u8;
 
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub(super) enum Step {
         bound: bool,
         holder: Option<u8>,
     },
-    /// Which message, and how far from its takes the number is that is named.
+    /// Selects a message, and the distance of the named number of takes from its own.
     ExpireLease {
         q: Q,
         leases: Vec<(Pick, u32)>,
@@ -77,7 +77,8 @@ pub(super) enum Step {
     MoveWall(i64),
     Restart,
     Close,
-    /// A take waits; then something happens that may end its wait; then its caller goes, or has the answer.
+    /// A take waits; then something happens that may end its wait; then its caller drops it, or has the
+    /// answer.
     Wait {
         take: TakePlan,
         then: Then,
@@ -109,7 +110,7 @@ pub(super) struct PutPlan {
 #[derive(Clone, Debug)]
 pub(super) enum WhenPlan {
     Now,
-    /// So many milliseconds from now, which may lie in the past.
+    /// The number of milliseconds from now, which may be negative.
     At(i64),
     AfterMs(u64),
     Level(u32),
@@ -166,7 +167,7 @@ pub(super) enum ChangePlan {
     Reset(usize),
 }
 
-/// How many queues, keys and tokens there are.
+/// The number of queues, keys and tokens.
 pub(super) const QUEUES: u8 = 4;
 const KEYS: u8 = 3;
 const TOKENS: u8 = 4;
@@ -297,7 +298,7 @@ fn advance() -> impl Strategy<Value = u64> + Clone {
     select(vec![0, 1, 1, 5, 10, 10, 50, 100, 500, 1_000, 5_000, 60_000])
 }
 
-/// One call, or one thing that happens to the store.
+/// One call, or one event of the store.
 fn step() -> impl Strategy<Value = Step> + Clone {
     let targets = || vec(target(), 1..3);
     prop_oneof![

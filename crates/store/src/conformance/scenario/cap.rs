@@ -1,4 +1,4 @@
-//! How many messages of a queue may be leased at a time, as its own setting says.
+//! The cap of a queue's own setting on its leased messages.
 
 use dwell_model::{Limits, Setting, SettingChange, SettingName};
 
@@ -12,7 +12,7 @@ fn put(stage: &Stage, name: &str, count: usize) {
 }
 
 pub fn at_its_max_leased_a_queue_is_as_if_paused_and_others_do_not_notice(factory: &Factory) {
-    // The cap of the store for each queue, beside it, refuses. It is not come to.
+    // The store's cap per queue, which refuses, is not reached.
     let mut stage = Stage::open_with(factory, Limits { leased_per_queue: 3, ..Limits::default() });
     stage.set(Setting::MaxLeased(2));
     put(&stage, "q", 4);
@@ -29,7 +29,8 @@ pub fn at_its_max_leased_a_queue_is_as_if_paused_and_others_do_not_notice(factor
     stage.advance(1_000);
     assert_eq!(stage.take(Take::from(q()).max(9).lease_ms(60_000)).len(), 1, "another has run out");
     assert_eq!((stage.stats().counts.leased, stage.stats().counts.ready), (2, 1));
-    // In several places it may be passed by what the harness says, and is come to all the same. Six are no even shares of four.
+    // With several partitions the cap may be exceeded by what the harness says, and is reached all the same.
+    // Six cannot be divided evenly by four.
     for most in [8, 6] {
         let stage = Stage::open(factory);
         stage.set(Setting::Spread(4));

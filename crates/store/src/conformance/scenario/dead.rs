@@ -5,9 +5,9 @@ use dwell_model::{AttemptLimit, MessageId, StateKind};
 use super::super::stage::*;
 use crate::{Error, LeaseTerms, Put, Selection, Settle, Swept, Take, Target, When};
 
-/// Buries so many messages, a second between them; oldest death first.
+/// Buries N messages, one second apart; returns them with the oldest death first.
 fn buried<const N: usize>(stage: &mut Stage) -> [MessageId; N] {
-    // The first to die is the last by due and id, so that the order of deaths is seen to count.
+    // The first to die is the last by due and id, so that the order of deaths matters.
     let ids: Vec<_> = (0..N).map(|n| stage.put(message(&format!("m{n}"))).id).collect();
     let mut dead = ids.clone();
     dead.reverse();

@@ -1,4 +1,4 @@
-//! What has died and was discarded, counted.
+//! Counts of deaths and discards.
 
 use dwell_model::{OnExpiry, QueueName, Setting, SettingChange};
 
@@ -50,7 +50,7 @@ pub fn deaths_and_discards_are_counted_by_queue_and_reason(factory: &Factory) {
     assert_eq!(stage.stats().counts.dead, 0);
     let discarded = DiscardCounts { asked: 2, dead_max: 1, dead_ttl: 3, on_expiry: 0 };
     assert_eq!(of(&stage, q()), (died, discarded));
-    // What is dropped was never dead, and is counted though its queue is gone.
+    // A dropped message was never dead, and is counted although its queue was removed.
     let fleeting = queue("fleeting");
     let drop = SettingChange::Set(Setting::OnExpiry(OnExpiry::Drop));
     stage.store().configure(fleeting.clone(), vec![drop]).unwrap();
@@ -62,7 +62,7 @@ pub fn deaths_and_discards_are_counted_by_queue_and_reason(factory: &Factory) {
     stage.store().delete_queue(fleeting.clone()).unwrap();
     let dropped = DiscardCounts { on_expiry: 2, ..DiscardCounts::default() };
     assert_eq!(of(&stage, fleeting), (DeathCounts::default(), dropped));
-    // So is what goes with its queue.
+    // The same for messages that are removed with their queue.
     let deleted = queue("deleted");
     let id = stage.put(Put::new(deleted.clone(), "m")).id;
     let taken = stage.store().take_id(deleted.clone(), id, LeaseTerms::default()).unwrap();

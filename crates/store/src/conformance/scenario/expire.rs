@@ -37,7 +37,7 @@ pub fn an_ended_lease_is_as_one_that_ran_out(factory: &Factory) {
     assert_eq!(settled, Ok(Settled::Dead(dwell_model::DeathReason::AttemptsSpent)), "that was the last one");
     assert_eq!(stage.death(id), "attempts_spent");
     assert_eq!(code(stage.try_get(by_key("k"))), "message_not_found");
-    // Also one that ends with its session, and one whose message has expired meanwhile.
+    // Also a session lease, and one whose message has expired meanwhile.
     let id = stage.put(Put { expires: Some(stage.at(500)), ..message("m") }).id;
     let held = stage.take(Take::from(q()).lease_ms(3_600_000).bound()).pop().unwrap();
     stage.advance(500);
@@ -72,7 +72,7 @@ pub fn an_ended_lease_waits_for_the_backoff_after_a_lapse(factory: &Factory) {
 pub fn an_expired_message_whose_lease_is_ended_is_gone_where_its_queue_drops_what_expires(factory: &Factory) {
     let mut stage = Stage::open(factory);
     stage.set(Setting::OnExpiry(OnExpiry::Drop));
-    // Whatever else would become of it.
+    // Whatever else would happen to it.
     stage.set(Setting::LapseBackoff(LapseBackoff::First));
     for max_attempts in [None, Some(attempts(1))] {
         let id = stage.put(Put { expires: Some(stage.at(500)), max_attempts, ..keyed("k", "m") }).id;

@@ -239,7 +239,7 @@ pub fn urgent_ready_messages_are_counted_by_themselves(factory: &Factory) {
     assert_eq!(urgent(&stage), 0);
 }
 
-/// What a forecast says of instants so many milliseconds from now, held against what is known.
+/// Compares a forecast, at the given offsets from now in ms, with the expected counts.
 #[track_caller]
 fn expect_due(stage: &Stage, queues: Option<Vec<QueueName>>, known: &[(i64, u64)], scheduled: u64) {
     let edges = known.iter().map(|(ms, _)| stage.at(*ms)).collect();
@@ -258,7 +258,7 @@ pub fn a_forecast_counts_what_is_due_by_each_instant(factory: &Factory) {
     for ms in [100, 100, 200, 3_600_000, 86_400_000_000] {
         stage.put(message("m").after_ms(ms));
     }
-    // In lanes by priority, and beyond them.
+    // In lanes by priority, and beside them.
     for priority in 0..12 {
         stage.put(message("m").priority(priority).after_ms(150));
     }
@@ -338,7 +338,8 @@ pub fn a_forecast_of_too_many_instants_is_refused(factory: &Factory) {
     assert_eq!(forecast(Forecast::MAX_EDGES).unwrap().due_by.len(), Forecast::MAX_EDGES);
 }
 
-/// Holds a forecast of a queue, and one of all queues if there are no others, against all of its scheduled messages.
+/// Compares a forecast of a queue, and one of all queues if there are no others, with all of its scheduled
+/// messages.
 #[track_caller]
 fn expect_forecast_as_listed(stage: &Stage, queue: &QueueName, is_only: bool) {
     let (mut dues, mut after) = (Vec::new(), None);
@@ -420,7 +421,7 @@ pub fn a_forecast_is_of_one_moment_while_messages_are_cancelled_and_rescheduled(
     let put = |n: u64| message("m").after_ms(1_000_000 + n * 1_000);
     let ids: Vec<MessageId> =
         stage.store().put((0..MESSAGES).map(put).collect()).into_iter().map(|put| put.unwrap().id).collect();
-    // How many cancels have begun, and how many were answered.
+    // The number of cancels that have begun, and of those that were answered.
     let (begun, answered) = (AtomicU64::new(0), AtomicU64::new(0));
     let store = stage.store();
     let edges: Vec<Timestamp> =
@@ -441,7 +442,7 @@ pub fn a_forecast_is_of_one_moment_while_messages_are_cancelled_and_rescheduled(
         });
         let mut is_last = false;
         while !is_last {
-            // Once more when all is done.
+            // Once more at the end.
             is_last = changes.is_finished();
             let most = MESSAGES - answered.load(Ordering::SeqCst);
             let forecast = stage.store().forecast(Some(vec![q()]), edges.clone()).unwrap();
@@ -547,7 +548,7 @@ pub fn get_with_dead_finds_the_youngest_of_the_dead_that_had_the_key_where_none_
     assert_eq!(stage.try_get_dead("k").unwrap().id, second);
     assert_eq!(stage.try_get_dead("other").unwrap().id, other);
     assert_eq!(stage.try_get_dead("never"), not_found);
-    // Died later, though it was put first.
+    // It died later, although it was put first.
     let taken = stage.store().take_id(q(), first, LeaseTerms::default()).unwrap();
     assert_eq!(stage.try_get_dead("k").unwrap().id, first, "the live one comes first");
     stage.advance(1);
@@ -559,7 +560,7 @@ pub fn get_with_dead_finds_the_youngest_of_the_dead_that_had_the_key_where_none_
     let found = stage.store().get(q(), targets, true);
     let ids: Vec<_> = found.into_iter().map(|found| found.map(|message| message.id)).collect();
     assert_eq!(ids, [Ok(second), Ok(other), Err(Error::MessageNotFound { queue: q() }), Ok(live)]);
-    // Other calls find live ones by key, and no older one after the younger.
+    // Other calls find live messages by key, and no older one after the younger.
     stage.cancel(Target::Id(live));
     assert_eq!(stage.cancel(by_key("k")), crate::Cancelled::NotFound);
     // Of one instant the higher id is the younger. An expiry is a death too.

@@ -44,7 +44,7 @@ pub fn a_key_is_free_from_the_instant_of_an_expiry_on(factory: &Factory) {
     stage.advance(1);
     let new = stage.put(keyed("k", "new")).id;
     assert_eq!((stage.death(old), stage.state(new)), ("expired", StateKind::Ready));
-    // A held message lives on past its expiry, and so does its key.
+    // A leased message outlives its expiry, and so does its key.
     let held = stage.put(Put { expires: Some(stage.at(1_000)), ..keyed("h", "held").priority(0) }).id;
     let receipt = stage.taken_for(60_000).receipt;
     stage.advance(1_000);
@@ -112,7 +112,7 @@ pub fn a_refused_replace_leaves_the_old_message_standing(factory: &Factory) {
     assert_eq!(code(stage.try_put(replacing("k", "x").after_ms(u64::MAX))), "due_out_of_range");
     assert_eq!(stage.snapshot(), before);
     assert_eq!(stage.try_get(by_key("k")).map(|message| message.id), Ok(old));
-    // A leased one makes no room in a full queue; then its key stays with it.
+    // A leased one makes no room in a full queue; afterwards it keeps its key.
     stage.reschedule(Target::Id(old), When::Now);
     let receipt = stage.taken_for(60_000).receipt;
     stage.set(Setting::MaxPending(1));
@@ -154,7 +154,7 @@ pub fn keep_of_a_ready_message_leaves_it_ready(factory: &Factory) {
     let kept = stage.put(keeping("k", "x").after_ms(500));
     assert_eq!((kept.id, kept.due, stage.state(first.id)), (first.id, first.due, StateKind::Ready));
     if stage.step_wall(-700) {
-        // The instant named is earlier than the old one, but not yet come by the clock as it is now.
+        // The new instant is earlier than the old one, but not yet reached by the present clock.
         let kept = stage.put(keyed("k", "x").at(stage.at(600)).on_conflict(OnConflict::Keep));
         assert_eq!((kept.id, stage.state(first.id)), (first.id, StateKind::Ready));
     }

@@ -5,7 +5,7 @@ use dwell_model::{Backoff, LapseBackoff, Setting, State, StateKind};
 use super::super::stage::*;
 use crate::{Action, LeaseTerms, Put, Selection, Take, When};
 
-/// Half of it is jitter, so that each message waits for another time.
+/// Half of it is jitter, so that each message waits for a different time.
 const JITTERED: Backoff =
     Backoff { base_ms: 10_000, factor_percent: 200, cap_ms: 60_000, jitter_percent: 50 };
 
@@ -74,7 +74,7 @@ pub fn backoff_after_a_lapse_counts_from_the_deadline_whoever_notices_it(factory
     let mut dues = ids.map(|id| stage.get(id).standing.due);
     dues.sort();
     assert!(dues[0] < dues[2], "not all at once");
-    // It is past already, where nobody looked for so long.
+    // It has passed already, since no call looked for so long.
     stage.advance(60_000);
     assert_eq!(stage.take(Take::from(q()).max(3).lease_ms(1_000)).len(), 3);
     let deadline = stage.at(1_000);
@@ -116,7 +116,7 @@ pub fn a_bound_lease_that_is_freed_waits_for_the_backoff_after_a_lapse(factory: 
     stage.restart();
     let standing = stage.get(id).standing;
     assert_eq!((standing.state, standing.attempts), (State::Scheduled, 1));
-    // A store that others share may notice some time later that a process has gone.
+    // A shared store may notice only later that a process has ended.
     let waits_ms = JITTERED.lapse_delay_ms(id, 1);
     assert!(
         standing.due >= taken.taken_at.after(waits_ms).unwrap() && standing.due <= stage.at(waits_ms as i64)

@@ -1,8 +1,8 @@
-//! The scenarios: one function per bullet of the contract, called as the bullet says.
+//! The scenarios: one function per bullet of the contract, with the bullet's name.
 //!
-//! A scenario opens its own store, knows nothing of others, and asserts what a caller would see. Those of one
-//! file belong to one subject. To add one: write the bullet in `contract/mod.rs`, the function here under
-//! the bullet's words, and its name in the list of `conformance_suite!`; a test compares the three.
+//! A scenario opens its own store, is independent of the others, and asserts what a caller would see. Each
+//! file is about one subject. To add one: write the bullet in `contract/mod.rs`, the function here with the
+//! bullet's name, and its name in the list of `conformance_suite!`; a test compares the three.
 
 #![allow(missing_docs, reason = "the bullet that a scenario is called after says what it shows")]
 

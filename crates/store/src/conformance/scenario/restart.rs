@@ -1,4 +1,4 @@
-//! Restarts: what was answered is there again.
+//! Restarts: everything that was answered is there again.
 
 use dwell_model::{AttemptLimit, Headers, Limits, StateKind};
 

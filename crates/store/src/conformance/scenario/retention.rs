@@ -1,4 +1,4 @@
-//! How long and how many messages stay dead, and what becomes of those that expire.
+//! Retention of dead messages, and dropping of messages that expire.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,11 @@ use crate::{
     Cancelled, Error, LeaseTerms, Put, Rescheduled, Result, Selection, Settled, Swept, Target, When,
 };
 
-/// In so many calls a store discards some thousand messages, also one that reads a few of them at a time.
+/// The number of calls in which a store discards some thousand messages, even if it reads a few of them at a
+/// time.
 const SLICES: u32 = 20_000;
 
-/// Puts a message and buries it; then a second goes by.
+/// Puts a message and buries it; then one second passes.
 fn bury_one(stage: &mut Stage, name: &str) -> MessageId {
     let id = stage.put(keyed(name, name)).id;
     let taken = stage.store().take_id(q(), id, LeaseTerms::default()).unwrap();
@@ -25,7 +26,7 @@ fn is_gone(stage: &Stage, id: MessageId) -> bool {
     stage.try_get(Target::Id(id)) == Err(Error::MessageNotFound { queue: q() })
 }
 
-/// What a list of the dead shows, by due and id.
+/// The list of dead messages, by due and id.
 fn listed(stage: &Stage) -> Vec<MessageId> {
     let (mut ids, mut after) = (Vec::new(), None);
     loop {
@@ -38,7 +39,7 @@ fn listed(stage: &Stage) -> Vec<MessageId> {
     }
 }
 
-/// Those that can be got by id.
+/// Those that can be read by id.
 fn kept(stage: &Stage, ids: &[MessageId]) -> Vec<MessageId> {
     ids.iter().copied().filter(|id| !is_gone(stage, *id)).collect()
 }
@@ -70,7 +71,7 @@ pub fn a_dead_message_is_gone_when_its_time_is_over(factory: &Factory) {
     let revived = stage.store().revive(q(), Selection::Ids(vec![ids[0], ids[1]]), When::AfterMs(9_999_999));
     assert_eq!(revived, Ok(Swept { done: 1, refused: vec![gone(ids[0])], refused_in_all: 1 }));
     stage.advance(1_000);
-    // The second was revived, the third goes with its time, two are left.
+    // The second was revived, the third is past its retention, two are left.
     stage.advance(1_000);
     assert_eq!(stage.store().peek(q(), StateKind::Dead).unwrap().map(|first| first.id), Some(ids[3]));
     let revived = stage.store().revive(q(), Selection::Oldest(1), When::AfterMs(9_999_999));
@@ -90,7 +91,7 @@ pub fn a_dead_message_is_gone_when_its_time_is_over(factory: &Factory) {
     assert_eq!(stage.death(expired), "expired");
     stage.advance(1);
     assert!(is_gone(&stage, expired));
-    // And a lapse from the deadline.
+    // And a lapse counts from the deadline.
     let lapsed = stage.put(Put { max_attempts: Some(attempts(1)), ..message("m") }).id;
     stage.taken_for(5_000);
     stage.advance(15_000);
@@ -107,7 +108,7 @@ pub fn each_death_beyond_the_most_discards_the_oldest(factory: &Factory) {
         assert_eq!(kept(&stage, &ids), ids[youngest..], "after {name}");
         assert_eq!(stage.stats().counts.dead, ids.len().min(2) as u64);
     }
-    // Whatever it dies of, and of many at a time.
+    // Whatever they die of, and many at a time.
     let expires = Some(stage.at(500));
     let expiring = ["e", "f"].map(|name| stage.put(Put { expires, ..keyed(name, name) }).id);
     let lapsing = stage.put(Put { max_attempts: Some(attempts(1)), priority: 0, ..keyed("g", "g") }).id;
@@ -122,11 +123,11 @@ pub fn each_death_beyond_the_most_discards_the_oldest(factory: &Factory) {
     let mut expected = vec![expiring[1], lapsing];
     expected.sort();
     assert_eq!(dead, expected);
-    // One that is revived makes room.
+    // A revived message makes room.
     stage.store().revive(q(), Selection::Ids(vec![lapsing]), When::AfterMs(9_999)).unwrap();
     let another = bury_one(&mut stage, "h");
     assert_eq!(kept(&stage, &[expiring[1], another]), [expiring[1], another]);
-    // None is kept where the most is none, and the settlement says what has become of it all the same.
+    // With a maximum of 0 none is kept, and the settlement still reports what has happened to it.
     stage.set(Setting::DeadMax(0));
     assert_eq!(kept(&stage, &[expiring[1], another]), []);
     let id = stage.put(keyed("i", "i").priority(0)).id;
@@ -141,14 +142,14 @@ pub fn each_partition_keeps_its_share_of_the_most_dead_rounded_up(factory: &Fact
     stage.set(Setting::Spread(4));
     stage.set(Setting::DeadMax(5));
     let partitions = u64::from(stage.partitions(4));
-    // So many that each has more than its share.
+    // Enough messages that each partition has more than its share.
     let ids: Vec<MessageId> = (0..100).map(|n| bury_one(&mut stage, &n.to_string())).collect();
     stage.advance(60_000);
     let shares = partitions * 5_u64.div_ceil(partitions);
     assert_eq!((stage.stats().counts.dead, listed(&stage).len() as u64), (shares, shares));
     let kept = kept(&stage, &ids);
     assert_eq!(kept.len() as u64, shares);
-    // Of each the youngest.
+    // The youngest of each.
     for shard in kept.iter().map(|id| id.shard()).collect::<BTreeSet<_>>() {
         let of_shard: Vec<_> = ids.iter().filter(|id| id.shard() == shard).collect();
         let share = kept.iter().filter(|id| id.shard() == shard).count();
@@ -179,7 +180,7 @@ pub fn a_lowered_retention_discards_what_is_past_it(factory: &Factory) {
     assert_eq!(stage.stats().counts.dead, 2_500);
     stage.set(Setting::DeadMax(3));
     stage.advance(60_000);
-    // In slices, between which others are served.
+    // In slices, between which other calls are served.
     let goes_on = |_: &u32| stage.stats().counts.dead > 3;
     assert!((0..SLICES).take_while(goes_on).count() < SLICES as usize, "it comes to its end");
     assert_eq!((stage.stats().counts.dead, listed(&stage).len()), (3, 3));
@@ -264,7 +265,7 @@ pub fn an_expired_message_that_is_given_back_is_gone_where_its_queue_drops_what_
         assert_eq!(answer, Ok(Settled::Gone));
         assert!(is_gone(&stage, id));
     }
-    // What a consumer sets aside is dead by its word.
+    // A message that a consumer buries is dead by its decision.
     let (id, answer) = settled(&mut stage, bury("x"));
     assert_eq!(answer, Ok(Settled::Dead(dwell_model::DeathReason::Buried)));
     assert_eq!(stage.death(id), "buried");

@@ -47,7 +47,7 @@ pub fn backoff_grows_from_the_smallest_base_on(factory: &Factory) {
     let backoff = Backoff { base_ms: 1, factor_percent: 150, cap_ms: 100, jitter_percent: 0 };
     stage.set(Setting::Backoff(backoff));
     stage.put(message("m"));
-    // 1.5 to the power of 0 to 11, each rounded down only where it is waited for.
+    // 1.5 to the power of 0 to 11, each rounded down only when it is used.
     for delay_ms in [1, 1, 2, 3, 5, 7, 11, 17, 25, 38, 57, 86, 100, 100] {
         let taken = stage.taken();
         assert_eq!(stage.settle(&taken.receipt, BACKOFF), Ok(Settled::Scheduled(stage.at(delay_ms))));

@@ -1,4 +1,4 @@
-//! What holds for the store as a whole: the bullets of the trait itself, but for restarts and clock steps.
+//! The bullets of the trait itself, except restarts and clock steps.
 
 use bytes::Bytes;
 use dwell_model::{AttemptLimit, Headers};

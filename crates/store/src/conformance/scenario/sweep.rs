@@ -75,7 +75,7 @@ pub fn a_deleted_queue_keeps_its_spread_while_messages_are_leased(factory: &Fact
     let stage = Stage::open(factory);
     stage.set(Setting::Spread(SPREAD));
     stage.set(Setting::LeaseMs(60_000));
-    // Wherever they lie, each of them is found again.
+    // In whichever partition they are, each of them is found again.
     for n in 0..4 * SPREAD {
         stage.put(keyed(&format!("k{n}"), "held"));
     }

@@ -1,4 +1,4 @@
-//! Take: what it hands out, and to whom. Leases have a file of their own, and so have waits.
+//! Take: which messages it hands out, and to which caller. Leases and waits have files of their own.
 
 use dwell_model::{Pause, Setting, StateKind};
 

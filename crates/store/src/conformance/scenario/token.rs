@@ -124,7 +124,7 @@ pub fn the_same_token_for_another_body_or_key_is_a_mismatch_and_changes_nothing(
         keyed("other", "m"),
         message("m"),
         replacing("k", "other"),
-        // It is asked before anything else.
+        // The token is checked before anything else.
         message("other").after_ms(u64::MAX),
     ] {
         assert_eq!(stage.try_put(other.token(token("t"))), Err(mismatch.clone()));
@@ -193,7 +193,7 @@ pub fn a_token_is_answered_as_before_after_its_message_was_discarded(factory: &F
     stage.bury_head();
     assert_eq!(stage.put(put.clone()), first, "it is dead");
     stage.store().discard(q(), Selection::Ids(vec![first.id])).unwrap();
-    // The token keeps no message; another one keeps the queue.
+    // The token keeps no message; another message keeps the queue.
     stage.put(message("n").after_ms(3_600_000));
     let before = stage.snapshot();
     assert_eq!(stage.put(put.clone()), first, "it was discarded");

@@ -1,4 +1,4 @@
-//! Takes that wait, and takes that nobody waits for any more.
+//! Waiting takes, and takes whose callers have gone away.
 
 use dwell_model::{Limits, StateKind};
 
@@ -68,7 +68,7 @@ pub fn a_take_whose_future_is_dropped_gives_its_messages_back_at_once_without_sp
     let first = stage.taken();
     assert_eq!(first.message.standing.attempt(), 1);
     stage.settle(&first.receipt, Action::Ack).unwrap();
-    // It has been given messages that it never saw.
+    // It was given messages that it never saw.
     for after_ms in [0, 100] {
         let waiting = Waiting::begin(&stage, Take::from(q()).max(5).wait_ms(60_000).lease_ms(60_000));
         let id = stage.put(message("m").after_ms(after_ms)).id;
@@ -84,7 +84,7 @@ pub fn a_take_whose_future_is_dropped_gives_its_messages_back_at_once_without_sp
         assert_eq!((standing.counts.lapses, standing.counts.releases), (0, releases));
         stage.settle(&taken.receipt, Action::Ack).unwrap();
     }
-    // Another take waits for what comes back.
+    // Another take waits for the messages that are given back.
     let [gone, next] = [0; 2].map(|_| Waiting::begin(&stage, Take::from(q()).wait_ms(60_000)));
     let given = stage.put(message("m")).id;
     gone.await_wake();
@@ -145,10 +145,10 @@ pub fn a_take_that_would_wait_on_one_queue_too_many_is_refused(factory: &Factory
     assert_eq!(stage.store().delete_queue(q()), Ok(1));
     let start =
         |name| Waiting::start(stage.raw(), Take::from_all([queue(name), queue("other")]).wait_ms(60_000));
-    // There is room for one of them now. Which of two connections is read first is not known.
+    // There is room for one of them now. It is not known which of two connections is read first.
     let mut both = ["third", "fourth"].map(|name| (name, start(name)));
     let mut refused = None;
-    // The second is refused while the store may not have looked yet whether the first may wait.
+    // The second is refused while the store may not yet have checked whether the first may wait.
     await_true("one of them is refused", || {
         refused = both.iter_mut().enumerate().find_map(|(at, (_, waiting))| Some((at, waiting.poll()?)));
         refused.is_some()

@@ -1,4 +1,4 @@
-//! Calls and what they record, where the contract's own tests do not see it.
+//! Calls and their records, where the contract's own tests do not reach.
 
 use dwell_model::{
     Headers, LapseBackoff, LeaseToken, MessageId, Number, PutToken, Setting, SettingChange, Settings,
@@ -114,7 +114,7 @@ fn puts_of_a_queue_with_as_many_tokens_as_may_be_drop_no_more_of_others_than_one
     let mut rig = Rig::with(Limits { put_tokens_per_queue: 4, ..Limits::default() });
     let token = |n: u64| PutToken::new(&format!("token-{n}")).unwrap();
     let named = |name: &str, n: u64| put_to(name).token(token(n));
-    // The check of all indexes after each call would take its time.
+    // Checking all indexes after each call would take too long.
     let Rig { core, log, .. } = &mut rig;
     let tokens_for = |ms| vec![SettingChange::Set(Setting::TokenMs(ms))];
     core.configure(&queue("a"), tokens_for(3_600_000), now(0), log).unwrap();
@@ -277,7 +277,7 @@ fn lease_tokens_name_shard_and_incarnation() {
     assert_eq!(taken[0].receipt.token, LeaseToken((5 << 80) | (3 << 64)));
 }
 
-/// What a message weighs decides how many are resident.
+/// The weight of messages determines how many are resident.
 #[test]
 fn a_message_weighs_what_its_texts_take() {
     fn weight(key: &str, headers: &[(&str, &str)], error: &str) -> usize {
@@ -298,7 +298,7 @@ fn a_message_weighs_what_its_texts_take() {
     assert_eq!(weight(long, &[], short), least + 9);
     assert_eq!(weight(short, &[], long), least + 9);
     let with_header = weight(short, &[(short, short)], short);
-    // What a text takes besides its bytes, for name and value.
+    // The overhead of a text besides its bytes, for name and value.
     assert_eq!(with_header, least + 2 + 2 * 32);
     assert_eq!(weight(short, &[(long, long)], short), with_header + 18);
     assert_eq!(weight(short, &[("a", short), ("b", short)], short) - with_header, with_header - least);

@@ -1,5 +1,5 @@
-//! A core most of whose messages are elsewhere answers as one that has them all; and it can be built again from
-//! the copies of some moment and the log from there on.
+//! A core with mostly cold messages answers like one that has all of them in memory; and it can be rebuilt
+//! from the copies of some moment and the log after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -22,7 +22,7 @@ use crate::{Error, Forecast, Selection, StateCounts, When};
 struct Copy {
     cold: ColdMessage<Bytes>,
     is_cold: bool,
-    /// It has expired while it was cold.
+    /// Whether it has expired while it was cold.
     is_over: bool,
     ripe: Timestamp,
 }
@@ -49,7 +49,7 @@ impl Copy {
         }
     }
 
-    /// What becomes of it when it expires. What had expired when it was ripened died by that.
+    /// How it is handled when it expires. One that had expired when it was ripened has died by that.
     fn expiring(&self, expiring: &dyn Fn(&QueueName) -> Expiring) -> Expiring {
         let Message { queue, standing, .. } = &self.cold.message;
         if standing.expires.is_some_and(|at| at <= self.ripe) { Expiring::Die } else { expiring(queue) }
@@ -61,25 +61,26 @@ impl Copy {
     }
 }
 
-/// Copies in a list; every question walks through it.
+/// Copies in a list; every query scans it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Toy {
     copies: BTreeMap<CopyAt, Copy>,
     files: u32,
-    /// How often it was asked for dead messages.
+    /// The number of queries for dead messages.
     asked: usize,
-    /// These are not found when they expire.
+    /// Copies that cannot be read when they expire.
     unreadable: BTreeSet<CopyAt>,
-    /// No page of a list can be read.
+    /// Whether reading a page of a list fails.
     is_rotten: bool,
     /// Reads of the due messages of this queue fail.
     pub(super) barred: Option<QueueName>,
-    /// It takes so many calls to read the dead messages of a queue, and what was read is kept for one position of each reader.
+    /// The number of calls that reading the dead messages of a queue takes; what was read is kept for one
+    /// position of each reader.
     pub(super) pieces: usize,
     reading: Vec<Reading>,
 }
 
-/// Who reads dead messages of which queue, from where on, and how many calls that has taken.
+/// The progress of a reading of dead messages: reader, queue, position, and number of calls.
 #[derive(Clone, Debug)]
 struct Reading {
     reader: Reader,
@@ -97,7 +98,7 @@ impl Toy {
         self.cold().filter(move |copy| copy.cold.message.queue == *queue)
     }
 
-    /// Those that are to expire.
+    /// The messages that have to expire.
     fn over(&self, now: Now) -> impl Iterator<Item = &Copy> {
         let is_over = move |copy: &&Copy| {
             copy.cold.message.standing.expires.is_some_and(|at| at <= now.wall.max(copy.ripe))
@@ -105,7 +106,7 @@ impl Toy {
         self.cold().filter(|copy| !copy.is_dead()).filter(is_over)
     }
 
-    /// The first `most` of those expire that can be read; says whether these were all.
+    /// Expires the first `most` that can be read; returns whether these were all.
     fn let_expire(
         &mut self,
         now: Now,
@@ -136,8 +137,8 @@ impl Toy {
         going.len() <= most
     }
 
-    /// Those that have expired are written anew, as dead ones, while the core goes on: the number of each, when it expired, and
-    /// until when its file was ripened. Of those in memory the copies are too.
+    /// Rewrites expired messages as dead ones, while the core keeps running: returns the number of each, its
+    /// expiry, and the time to which its file was ripened. This includes the copies of messages in memory.
     pub(super) fn move_expired(&mut self, by: Timestamp) -> Vec<(QueueName, Number, Timestamp, Timestamp)> {
         let mut moved = Vec::new();
         for copy in self.copies.values_mut() {
@@ -155,7 +156,7 @@ impl Toy {
         moved
     }
 
-    /// Reads on; false if there is more to read before anything can be handed over.
+    /// Continues a reading; false if more has to be read before anything can be handed over.
     fn read_on(&mut self, reader: Reader, queue: &QueueName, from: Option<Died>) -> bool {
         let is_right = |one: &Reading| one.reader == reader && one.queue == *queue && one.from <= from;
         if !self.reading.iter().any(is_right) {
@@ -225,7 +226,7 @@ impl Cold<Bytes> for Toy {
     fn head(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdHead> {
         let state = |state| self.of(queue).filter(move |copy| copy.state(ripe) == state);
         let first = state(StateKind::Ready).map(Copy::order).min();
-        // As little as may be said.
+        // The least that may be reported.
         let matters = |copy: &&Copy| first.is_none_or(|first| copy.order() < first);
         let later = state(StateKind::Scheduled).filter(matters);
         Ok(ColdHead { first, next: later.map(|copy| copy.cold.message.standing.due).min() })
@@ -245,7 +246,7 @@ impl Cold<Bytes> for Toy {
             self.of(queue).filter(had_it).filter_map(|copy| Some((copy.cold.message.number, copy.died()?)));
         let mut found: Vec<_> = found.filter(|(number, _)| Some(*number) > search.to).collect();
         found.sort();
-        // As few as may be.
+        // The fewest that may be handed over.
         if let Some((number, died)) = found.first().copied() {
             (search.to, search.looked_at) = (Some(number), search.looked_at + 1);
             if Some(died) > after {
@@ -260,7 +261,7 @@ impl Cold<Bytes> for Toy {
         };
         let youngest = self.of(queue).find(|copy| copy.is_dead() && copy.cold.message.number == number);
         let Some(at) = youngest.map(|copy| copy.cold.copy) else {
-            // It is not there any more.
+            // It no longer exists.
             *search = DeadSearch { looked_at: search.looked_at, ..DeadSearch::default() };
             return Ok(false);
         };
@@ -275,7 +276,7 @@ impl Cold<Bytes> for Toy {
         expiring: &dyn Fn(&QueueName) -> Expiring,
         into: &mut Expired<Bytes>,
     ) -> bool {
-        // As little as may be done.
+        // The least that may be done.
         self.let_expire(now, most.min(2), expiring, into)
     }
 
@@ -338,7 +339,7 @@ impl Cold<Bytes> for Toy {
         let dead = self.of(queue).filter_map(|copy| Some((copy.died()?, copy.cold.copy)));
         let mut dead: Vec<(Died, CopyAt)> = dead.filter(|(died, _)| Some(*died) > after).collect();
         dead.sort();
-        // Now and then it is busy reading, and hands over nothing or little.
+        // From time to time it is busy reading, and hands over little or nothing.
         self.asked += 1;
         let page = [0, 1, 3][self.asked % 3].min(most);
         let all = dead.len() <= page;
@@ -402,7 +403,7 @@ impl Cold<Bytes> for Toy {
     }
 }
 
-/// Where a message stands that has expired by then.
+/// The standing of a message that has expired by then.
 fn expired(standing: &Standing, wall: Timestamp) -> Standing {
     let (id, settings) = (MessageId::new(wall, 0, 0, 0), Settings::default());
     as_of(standing, Now { wall, mono_ms: 0 }, Rules::of(id, None, &settings)).unwrap()
@@ -412,17 +413,17 @@ fn rotten() -> Error {
     Error::Unavailable { reason: "it is rotten".into() }
 }
 
-/// Everything that there was at some moment, but what the log from there on tells.
+/// The whole state at some moment, to which the log from there on is added.
 pub(super) struct Checkpoint {
     toy: Toy,
     held: Vec<(Message, CopyAt)>,
-    /// Records before it.
+    /// The number of records before it.
     told: usize,
     next_number: u64,
     numbering: Vec<(u32, u64)>,
 }
 
-/// A capture under way, and what there was when it was begun.
+/// A capture in progress, and the state when it was begun.
 pub(super) struct Begun {
     now: Toy,
     told: usize,
@@ -440,7 +441,7 @@ fn begin(rig: &mut Rig) -> Begun {
     }
 }
 
-/// Copies everything that had changed when it was begun.
+/// Copies everything that had changed when the capture began.
 fn finish(rig: &mut Rig, begun: Begun) -> Checkpoint {
     let captured = loop {
         if let Some(captured) = rig.core.capture_some(3) {
@@ -451,7 +452,7 @@ fn finish(rig: &mut Rig, begun: Begun) -> Checkpoint {
     let Begun { mut now, told, next_number, numbering } = begun;
     let mut toy = rig.log.1.take().unwrap_or_default();
     let Capture { changed, names, clean } = captured;
-    // Nothing is kept of what has expired but what the log says of the time.
+    // Nothing is kept about expired messages except the time in the log.
     now.copies.values_mut().for_each(|copy| copy.is_over = false);
     clean.iter().for_each(|clean| now.copies.get_mut(clean).unwrap().is_cold = true);
     toy.files += 1;
@@ -488,7 +489,7 @@ pub(super) fn capture(rig: &mut Rig) -> Checkpoint {
     finish(rig, begun)
 }
 
-/// Begins a capture, or goes on with the one that is under way; what came of it, if that was the last of it.
+/// Begins a capture, or continues the one in progress; returns its result, if that was the last slice.
 pub(super) fn capture_in_slices(rig: &mut Rig, under_way: &mut Option<Begun>) -> Option<Checkpoint> {
     match under_way.take() {
         Some(begun) => Some(finish(rig, begun)),
@@ -508,7 +509,7 @@ pub(super) fn evict(rig: &mut Rig, keep: usize) {
     }
 }
 
-/// The same core again, from the copies and the log behind them.
+/// The same core again, from the copies and the log after them.
 pub(super) fn recovered(rig: &Rig, checkpoint: &Checkpoint) -> Rig {
     let incarnation = rig.config.incarnation + 1;
     let mut again = Rig::configured(CoreConfig { incarnation, ..rig.config.clone() });
@@ -577,8 +578,8 @@ fn what_is_cold_at_an_opening_is_taken_when_it_is_due() {
     assert_eq!(taken.iter().map(|delivery| delivery.message.id).collect::<Vec<_>>(), [id]);
 }
 
-/// A core whose messages are all cold: in `q` one that expires at 50 and can not be read, one that does and can, and one
-/// that does not expire; in `other` one that does.
+/// A core whose messages are all cold: in `q` one that expires at 50 and cannot be read, one that expires and
+/// can be read, and one that does not expire; in `other` one that expires.
 fn with_one_unreadable() -> (Rig, CopyAt) {
     let mut rig = Rig::new();
     for (name, expires) in [("q", Some(50)), ("q", Some(50)), ("q", None), ("other", Some(50))] {
@@ -619,8 +620,8 @@ fn count(rig: &mut Rig, name: &str, at: u64) -> (u64, u64) {
     (counts.scheduled + counts.ready, counts.dead)
 }
 
-/// A core of which all is cold but what is in `other`: in `q` many that expire at 50, and behind them one that does not.
-/// Some of them have been seen to, and more have not.
+/// A core in which all is cold except the messages of `other`: in `q` many that expire at 50, and after them
+/// one that does not. Some of them have been processed, and more have not.
 fn behind() -> Rig {
     let mut rig = Rig::new();
     for expires in [Some(50); 40].into_iter().chain([None]) {
@@ -700,7 +701,8 @@ fn a_queue_is_not_swept_while_nobody_can_say_what_of_it_is_dead() {
         assert_eq!(said.unwrap_err().code(), "unavailable");
     }
     assert_eq!(count(&mut rig, "q", 60), (2, 1), "nothing was swept");
-    // What had expired is dead by a clock that was stepped back too, whether it could be read then or not.
+    // Messages that had expired are also dead by a clock that was stepped back, whether they could be read
+    // then or not.
     let before = Now { wall: at(49), mono_ms: 60 };
     assert_eq!(rig.discard(&q, Selection::All, before).unwrap_err().code(), "unavailable");
     assert_eq!(rig.call(|core, log| core.purge(&queue("other"), now(61), log)), Ok(0));
@@ -762,8 +764,8 @@ fn a_list_lets_what_is_cold_expire_only_where_some_of_its_queue_may() {
     assert!(!rig.core.is_behind());
 }
 
-/// Crash story: 1. Many messages expire in one queue. 2. Another one has cold messages too. 3. Its calls saw to all that had expired, in
-/// one go, or waited until that was done.
+/// Crash story: 1. Many messages expire in one queue. 2. Another one has cold messages too. 3. Its calls
+/// processed all expired messages, at once, or waited until that was done.
 #[test]
 fn what_has_expired_in_one_queue_is_nothing_to_another_that_has_cold_messages() {
     let mut rig = Rig::new();
@@ -799,7 +801,7 @@ fn what_has_expired_in_one_queue_is_nothing_to_another_that_has_cold_messages() 
     assert!(!is_behind(&mut rig, "q"), "it is seen to for its own call");
 }
 
-/// A core of which two dead messages are looked at in one call, with six in `q`, all cold, that died at 1 to 6.
+/// A core that looks at two dead messages per call, with six in `q`, all cold, that died at 1 to 6.
 fn with_dead() -> (Rig, Checkpoint, Vec<MessageId>) {
     let config = CoreConfig { swept_a_call: 2, ..CoreConfig::new(Limits::default(), 7) };
     let mut rig = Rig::configured(config);
@@ -852,7 +854,7 @@ fn an_old_record_of_a_revive_means_all_that_are_dead_in_memory_too() {
     assert_eq!(count(&mut again, "q", 9), (6, 0));
 }
 
-/// A gate lets as many more in as the capture has room for.
+/// A gate admits as many more as the capture has room for.
 #[test]
 fn a_capture_says_how_many_it_has_captured() {
     let mut rig = Rig::new();
@@ -967,14 +969,14 @@ proptest! {
         let mut again = walk.again(rig);
         let seen = walk.see();
         prop_assert_eq!(&seen, &again.see());
-        // And it goes on as one that never had copies. What time has brought about by now is recorded by both.
+        // And it continues like one that never had copies. Both have recorded all changes by time so far.
         prop_assert_eq!(seen, never.see());
         let now = Now { wall: walk.now.wall.after(down_ms).unwrap(), mono_ms: 5 };
         let mut reopened = recovered(&walk.rig, &checkpoint);
         reopened.call(|core, log| core.opened(now, log));
         while reopened.call(|core, log| core.free_some(now, log)) {}
         let mut cold = walk.again(reopened);
-        // Not from the log of the other, which does not say what has expired while it was cold.
+        // Not from the log of the other, which does not record what has expired while it was cold.
         let mut plain = never.again(never.rig.reopened(now));
         (cold.now, plain.now) = (now, now);
         prop_assert_eq!(cold.see(), plain.see());

@@ -1,11 +1,11 @@
-//! What is removed with all of its queue is gone at once, and forgotten by and by.
+//! Messages removed with all of their queue are gone at once, and freed later.
 
 use dwell_model::{Key, StateKind};
 
 use super::*;
 use crate::{Cancelled, LeaseTerms, OnConflict, Selection, Target, When};
 
-/// So many are forgotten by each call.
+/// The number of messages freed by each call.
 const A_CALL: usize = 100;
 
 fn rig() -> Rig {
@@ -29,7 +29,7 @@ fn fill(rig: &mut Rig, count: usize) {
     assert!(rig.call(|core, log| core.put(puts, now(0), log)).iter().all(Result::is_ok));
 }
 
-/// Makes calls that have nothing to do until nothing is left to be forgotten; how many were forgotten by each.
+/// Makes empty calls until nothing is left to be freed; returns how many each of them freed.
 fn bury(rig: &mut Rig) -> Vec<usize> {
     let mut buried = Vec::new();
     while rig.core.has_ghosts() {
@@ -72,7 +72,7 @@ fn dead_messages_and_a_whole_queue_go_alike() {
     assert!(rig.core.is_empty() && rig.core.len() > 700, "gone, and not forgotten");
     let unknown = rig.call(|core, log| core.stats(&queue("q"), now(1), log));
     assert_eq!(unknown.unwrap_err().code(), "unknown_queue");
-    // The same name again, while the messages of the old queue are there.
+    // The same name again, while the messages of the old queue still exist.
     fill(&mut rig, 7);
     assert!(rig.core.has_ghosts());
     assert_eq!(rig.call(|core, log| core.queues(None, 10, now(1), log)).len(), 1);
@@ -119,7 +119,7 @@ fn an_epoch_comes_again_only_when_nothing_is_left_of_it() {
     let mut rig = rig();
     fill(&mut rig, 1_000);
     let q = rig.core.queues.find(&queue("q")).unwrap();
-    // Something that stays, so that the queue does: it is the first to go out.
+    // A message that stays, so that the queue does: it is handed out first.
     let mut first = put_to("q");
     first.priority = 0;
     rig.put(first, now(0)).unwrap();

@@ -1,6 +1,6 @@
-//! Tests of the core: what only its owner sees, and that replay builds the same core again.
+//! Tests of the core: what only its owner sees, and that replay rebuilds the same core.
 //!
-//! What every store does is tested once for all of them, in `conformance`.
+//! The contract is tested once for all stores, in `conformance`.
 
 mod calls;
 mod cold;
@@ -16,7 +16,7 @@ use dwell_model::{Limits, Now, QueueName, Receipt, Timestamp};
 use super::{Answer, Cold, Core, CoreConfig, Durability, Log, PutRecord, Record};
 use crate::{Action, Delivery, Put, PutAnswer, Result, Selection, Settle, Settled, Swept, Take, When};
 
-/// Where the tests' clock starts.
+/// The start of the tests' clock.
 const START_MS: i64 = 1_795_000_000_000;
 
 fn at(ms: i64) -> Timestamp {
@@ -36,7 +36,7 @@ fn put_to(name: &str) -> Put {
     Put::new(queue(name), "body")
 }
 
-/// What a core told its log.
+/// A fact that a core reported to its log.
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
     Put(PutRecord, Bytes),
@@ -63,14 +63,14 @@ impl Log<Bytes> for Recorder {
     }
 }
 
-/// A core and its log, driven call by call; each call is a batch of its own.
+/// A core and its log, driven call by call; each call is a separate batch.
 struct Rig {
     core: Core<Bytes>,
     log: Recorder,
     config: CoreConfig,
-    /// All answers.
+    /// All answers so far.
     said: Vec<String>,
-    /// What was answered to takes that wait while another take was repeated.
+    /// Answers to waiting takes while another take was repeated.
     served: Vec<Answer<Bytes>>,
 }
 
@@ -80,7 +80,7 @@ impl Rig {
     }
 
     fn with(limits: Limits) -> Rig {
-        // So few at a time that what was purged is there for long.
+        // So few at a time that purged messages remain for long.
         Rig::configured(CoreConfig { buried_a_call: 1, ..CoreConfig::new(limits, 7) })
     }
 
@@ -103,7 +103,7 @@ impl Rig {
         answer
     }
 
-    /// Lets all that is cold expire whose time has come.
+    /// Expires all cold messages whose time has come.
     fn catch_up(&mut self, now: Now) {
         while !self.core.catch_up(now, &mut self.log) {
             self.core.check();
@@ -135,7 +135,7 @@ impl Rig {
         taken
     }
 
-    /// Revives in one go.
+    /// Revives in one step.
     fn revive(&mut self, queue: &QueueName, which: Selection, when: When, now: Now) -> Result<Swept> {
         self.call(|core, log| {
             let sweeping = core.revive(queue, which, when, now, log)?;
@@ -143,7 +143,7 @@ impl Rig {
         })
     }
 
-    /// Discards in one go.
+    /// Discards in one step.
     fn discard(&mut self, queue: &QueueName, which: Selection, now: Now) -> Result<Swept> {
         self.call(|core, log| {
             let sweeping = core.discard(queue, which, now, log)?;

@@ -1,6 +1,7 @@
-//! Random calls: the indexes stay right, and the log replays into a core that answers alike.
+//! Random calls: the indexes stay correct, and the log replays into a core that gives the same answers.
 //!
-//! The same seed replays a failure: proptest prints it, with the shrunk calls, and keeps it beside this file.
+//! The same seed replays a failure: proptest prints it, with the shrunk calls, and stores it beside this
+//! file.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -196,7 +197,7 @@ pub(super) fn any_call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Of cold messages it is found out some time later that they are past their queue's retention, and counts tell.
+/// That cold messages are past their queue's retention is noticed some time later, and counts show it.
 pub(super) fn any_call_without_retention() -> impl Strategy<Value = Call> {
     any_call().prop_map(|call| match call {
         Call::Configure {
@@ -227,7 +228,7 @@ fn token(number: u8) -> PutToken {
     PutToken::new(&format!("token-{number}")).unwrap()
 }
 
-/// Everything that may be seen of a core, but for takes that wait: those do not outlive their process.
+/// Everything that can be observed of a core, except waiting takes: those do not outlive their process.
 #[derive(Debug, PartialEq)]
 pub(super) struct Seen {
     queues: Vec<QueueStats>,
@@ -240,7 +241,7 @@ pub(super) struct Seen {
     next_number: u64,
 }
 
-/// A core under random calls, with what its callers remember.
+/// A core under random calls, with the state of its callers.
 pub(super) struct Walk {
     pub(super) rig: Rig,
     pub(super) now: Now,
@@ -249,8 +250,8 @@ pub(super) struct Walk {
     messages: Vec<(QueueName, MessageId)>,
     pub(super) receipts: Vec<Receipt>,
     waiters: u64,
-    /// Whether any queue was told to drop what expires: then one may be gone with its last message, and what is cold is not
-    /// found to be so at once.
+    /// Whether any queue was set to drop what expires: then it may be removed with its last message, and for
+    /// cold messages that is not noticed at once.
     drops: bool,
 }
 
@@ -270,7 +271,7 @@ impl Walk {
             defaults,
             ..Limits::default()
         };
-        // So few at a time that what was purged is there for long, and that leases run out in several slices.
+        // So few at a time that purged messages remain for long, and that leases run out in several slices.
         let config = CoreConfig { buried_a_call: 1, lapsed_a_call: 2, ..CoreConfig::new(limits, 7) };
         Walk::new(Rig::configured(config))
     }
@@ -282,7 +283,7 @@ impl Walk {
     }
 
     fn receipt(&self, at: u8) -> Option<Receipt> {
-        // The youngest are the likeliest to be in force.
+        // The youngest are the likeliest to be current.
         let at = usize::from(at).checked_rem(self.receipts.len().min(8))?;
         Some(self.receipts[self.receipts.len() - 1 - at].clone())
     }
@@ -417,8 +418,8 @@ impl Walk {
                     assert!(turns < 100, "it goes on for ever");
                 }
                 self.rig.core.check_served(now);
-                // How many slices it takes, and in which of them a wait ends, depends on where messages lie. What the slices
-                // hand out together does not, nor whose waits end.
+                // The number of slices, and in which of them a wait ends, depends on where messages are
+                // stored. What the slices hand out together does not, nor which waits end.
                 let (handed_out, mut ended): (Vec<_>, Vec<_>) =
                     answers.iter().partition(|(_, answer)| !answer.as_ref().is_ok_and(Vec::is_empty));
                 ended.sort_by_key(|(id, _)| *id);
@@ -462,16 +463,16 @@ impl Walk {
         }
     }
 
-    /// Looks at everything; what time has brought about by now is recorded.
+    /// Reads everything; all changes by time so far are recorded then.
     pub(super) fn see(&mut self) -> Seen {
         let now = self.now;
         self.rig.catch_up(now);
         for queue in 0..QUEUES {
-            // All leases run out that are to: a page of queues lets no more of them than a slice.
+            // All lapsed leases run out: a page of queues lets no more of them run out than a slice.
             let _ = self.rig.call(|core, log| core.stats(&name(queue), now, log));
         }
         let mut queues = self.rig.call(|core, log| core.queues(None, 100, now, log));
-        // A queue that is only waited on is not there for anybody after a restart.
+        // A queue that only has waiting takes does not exist after a restart.
         queues.retain(|stats| stats.counts != Default::default() || !stats.own.is_empty());
         let mut messages = Vec::new();
         let mut dead = BTreeMap::new();
@@ -489,7 +490,8 @@ impl Walk {
         let numbers: Vec<Number> = (1..next_number).map(|number| Number::new(number).unwrap()).collect();
         let located = self.rig.core.locate(numbers, now, &mut self.rig.log);
         let located = located.into_iter().map(Result::unwrap).collect();
-        // What has run out by then may be forgotten already, or come back with a clock that steps back.
+        // A token that has run out by then may have been forgotten, or may come back with a clock that steps
+        // back.
         let latest = self.latest.max(now.wall);
         let recall =
             |(queue, number): (u8, u8)| self.rig.core.tokens.recall(&name(queue), &token(number), latest);
@@ -502,7 +504,7 @@ fn at_start() -> Timestamp {
     at(0)
 }
 
-/// Cases of each property; `PROPTEST_CASES` asks for more.
+/// The number of cases of each property; `PROPTEST_CASES` raises it.
 pub(super) fn config() -> ProptestConfig {
     let cases = ProptestConfig::default().cases.max(1_500);
     ProptestConfig { cases, max_shrink_iters: 20_000, ..ProptestConfig::default() }
@@ -527,7 +529,7 @@ proptest! {
     ) {
         let mut walk = Walk::random();
         before.iter().for_each(|call| walk.make(call));
-        // The process is another, and so its monotonic clock begins anew.
+        // It is another process, and so its monotonic clock starts again.
         let now = Now { wall: walk.now.wall.after(down_ms).unwrap(), mono_ms: 5 };
         walk.rig = walk.rig.reopened(now);
         walk.now = now;

@@ -1,4 +1,4 @@
-//! How long and how many messages stay dead: in slices, cold ones too, and never to be found past their time.
+//! Retention of dead messages: in slices, including cold ones, and never found past their time.
 
 use dwell_model::{AttemptLimit, MessageId, OnExpiry, Setting, SettingChange, SettingName, StateKind};
 
@@ -6,7 +6,7 @@ use super::cold::{capture, evict, recovered};
 use super::*;
 use crate::{Error, LeaseTerms, Target};
 
-/// A rig that discards so many at a time.
+/// A rig that discards this many at a time.
 fn with_slices_of(swept_a_call: usize) -> Rig {
     Rig::configured(CoreConfig { swept_a_call, ..CoreConfig::new(Limits::default(), 7) })
 }
@@ -16,7 +16,7 @@ fn set(rig: &mut Rig, setting: Setting, at_ms: u64) {
     rig.call(|core, log| core.configure(&queue("q"), changes, now(at_ms), log)).unwrap();
 }
 
-/// So many messages die, one each ten milliseconds from then on.
+/// Makes `count` messages die, one each ten milliseconds from then on.
 fn dead(rig: &mut Rig, count: u64, from_ms: u64) -> Vec<MessageId> {
     let limit = Some(AttemptLimit::At(1.try_into().unwrap()));
     let put = |rig: &mut Rig, n| {
@@ -33,7 +33,7 @@ fn dead(rig: &mut Rig, count: u64, from_ms: u64) -> Vec<MessageId> {
     ids
 }
 
-/// As it is kept, without a call.
+/// The number that is kept, read without a call.
 fn kept(rig: &Rig) -> u64 {
     rig.core.queues.find(&queue("q")).map_or(0, |queue| rig.core.queues.get(queue).dead())
 }
@@ -73,7 +73,7 @@ fn nobody_finds_one_past_its_time_though_it_is_there() {
     let ids = dead(&mut rig, 8, 0);
     set(&mut rig, Setting::DeadTtlMs(1_000), 100);
     assert_eq!(rig.core.next_retention(), Some(at(1_000)));
-    // Seven are past their time, and each call discards one.
+    // Seven are past their retention, and each call discards one.
     let at_ms = 1_065;
     assert!(ids[..7].iter().all(|id| is_gone(&mut rig, *id, at_ms)));
     assert!(!is_gone(&mut rig, ids[7], at_ms));
@@ -109,7 +109,7 @@ fn a_sweep_means_none_past_its_time_and_comes_to_its_end() {
     let mut rig = with_slices_of(2);
     let ids = dead(&mut rig, 9, 0);
     set(&mut rig, Setting::DeadTtlMs(1_000), 100);
-    // Six are past their time; two go as the call begins, two by each slice.
+    // Six are past their retention; two are discarded as the call begins, two by each slice.
     let swept = rig.revive(&queue("q"), Selection::Oldest(2), When::AfterMs(9_000), now(1_055)).unwrap();
     assert_eq!(swept, Swept { done: 2, ..Swept::default() });
     let state = |rig: &mut Rig, id| {
@@ -141,12 +141,12 @@ fn cold_dead_messages_go_in_slices_however_long_it_takes_to_read_them() {
             assert!(calls < 200, "{pieces}: it does not come to an end, {} are left", kept(&rig));
         }
         assert_eq!(kept(&rig), 15, "{pieces}");
-        // One more dies while others are cold: the oldest of them goes.
+        // One more dies while others are cold: the oldest of them is discarded.
         let more = dead(&mut rig, 1, 500);
         while rig.call(|core, log| core.retain_some(now(510), log)) {}
         assert_eq!(kept(&rig), 15, "{pieces}");
         assert!(is_gone(&mut rig, ids[5], 510) && !is_gone(&mut rig, ids[6], 510));
-        // By their time.
+        // By their retention.
         let mut again = recovered(&rig, &checkpoint);
         assert_eq!(kept(&again), 15, "{pieces}: a crash loses nothing of it");
         for rig in [&mut rig, &mut again] {
@@ -180,7 +180,8 @@ fn a_cold_message_that_expires_is_gone_where_its_queue_drops_it_and_a_replay_kno
     rig.catch_up(now(55));
     assert_eq!((rig.core.cold_len(), kept(&rig)), (2, 0));
     assert!(is_gone(&mut rig, ids[0], 55));
-    // What dies before the queue changes its mind is gone as it was then, and what dies later is dead.
+    // Messages that expire before the change of the queue's setting were removed as it was then; those that
+    // expire later are dead.
     let changes = vec![SettingChange::Reset(SettingName::OnExpiry)];
     rig.call(|core, log| core.configure(&queue("q"), changes, now(70), log)).unwrap();
     assert_eq!((rig.core.cold_len(), kept(&rig)), (1, 0));
@@ -211,8 +212,9 @@ fn a_queue_whose_last_message_expires_is_gone_with_it() {
     assert!(rig.put(put_to("other"), now(50)).is_ok(), "there is room for another");
 }
 
-/// Crash story: 1. A message that expires is taken for as long as the process lives, in a queue that drops what expires. 2. The process
-/// is killed. 3. The store is opened when lease and expiry are over: the end of the process finds no message, and the opening panics.
+/// Crash story: 1. A message that expires is taken with a session lease, in a queue that drops what expires.
+/// 2. The process is killed. 3. The store is opened when lease and expiry have passed: freeing the lease
+/// finds no message, and the opening panics.
 #[test]
 fn a_bound_lease_that_ran_out_while_nobody_served_frees_nothing_where_its_message_is_gone() {
     let mut rig = Rig::new();
@@ -225,8 +227,9 @@ fn a_bound_lease_that_ran_out_while_nobody_served_frees_nothing_where_its_messag
     assert!(again.replayed().core.is_empty(), "and that is recorded");
 }
 
-/// Crash story: 1. A dead message is named by its id, and it is asked who has its key now. 2. That one lies in a file and has expired, and
-/// nobody has come to it: it dies. 3. The queue keeps one dead message, so the one that was named goes. 4. The call goes on with it.
+/// Crash story: 1. A dead message is named by its id, and the call looks up the present owner of its key. 2.
+/// The owner is in a file and has expired, which no call has noticed yet: it dies. 3. The queue keeps one
+/// dead message, so the named one is discarded. 4. The call continues with it.
 #[test]
 fn a_message_that_goes_for_what_dies_when_its_key_is_asked_for_is_not_found() {
     for revives in [false, true] {
@@ -254,9 +257,9 @@ fn a_message_that_goes_for_what_dies_when_its_key_is_asked_for_is_not_found() {
     }
 }
 
-/// Crash story: 1. A message expires in a queue that drops it; a copy lies in a file. 2. Before anybody touches the queue, another one
-/// changes what becomes of its own, and all files are ripened. 3. What has expired by that is dead: at once where it is cold, and for
-/// a replay where it was in memory.
+/// Crash story: 1. A message expires in a queue that drops it; a copy is in a file. 2. Before a call touches
+/// the queue, the `on_expiry` of another one is changed, and all files are ripened. 3. Everything that has
+/// expired by that is dead: at once where it is cold, and for a replay where it was in memory.
 #[test]
 fn what_other_queues_drop_is_gone_before_a_change_ripens_all_files() {
     for is_cold in [false, true] {
@@ -310,8 +313,9 @@ fn what_time_has_removed_is_not_located_though_nobody_touches_its_queue() {
     assert!(located(buried, 99) && !located(buried, 100));
 }
 
-/// Crash story: 1. Dead messages of several queues lie in files, and all get a retention. 2. To come to the oldest of a queue takes several
-/// reads, and after each of them it is another queue's turn. 3. What was read is kept for one queue: each begins anew, and none ends.
+/// Crash story: 1. Dead messages of several queues are in files, and all queues get a retention. 2. Reaching
+/// the oldest of a queue takes several reads, and after each of them another queue has its turn. 3. What was
+/// read is kept for one queue: each starts again, and none finishes.
 #[test]
 fn the_dead_of_several_queues_go_however_long_it_takes_to_read_those_of_one() {
     let names = ["a", "b", "c", "d", "e"];
@@ -339,8 +343,8 @@ fn the_dead_of_several_queues_go_however_long_it_takes_to_read_those_of_one() {
     assert!(rig.core.is_empty());
 }
 
-/// Crash story: 1. Messages expire in queues that drop them, and nobody comes to these queues any more. 2. They take the place of as many
-/// queues as there may be, and their messages stay in memory: for good.
+/// Crash story: 1. Messages expire in queues that drop them, and no call touches these queues any more. 2.
+/// They count towards the limit of queues, and their messages stay in memory: permanently.
 #[test]
 fn what_expires_goes_though_nobody_comes_to_the_queue_that_drops_it() {
     let defaults = dwell_model::Settings { on_expiry: OnExpiry::Drop, ..Default::default() };
@@ -378,7 +382,7 @@ fn what_died_while_it_was_cold_stays_dead_though_it_is_resident_when_its_queue_c
 
 #[test]
 fn a_lease_of_a_process_that_is_gone_ends_though_its_message_has_expired_and_is_dropped() {
-    // It would run on, or it ran out while nobody was there.
+    // It would continue, or it ran out while the store was closed.
     for reopened_at in [1_500, 60_000] {
         let mut rig = Rig::new();
         set(&mut rig, Setting::OnExpiry(OnExpiry::Drop), 0);
@@ -392,8 +396,9 @@ fn a_lease_of_a_process_that_is_gone_ends_though_its_message_has_expired_and_is_
     }
 }
 
-/// Story: 1. two queues have dead messages that are cold and past their time, and to find the next one takes several calls. 2. Each call
-/// reads for one queue, and then for the other: what was read for the first is gone. 3. The shard never rests.
+/// Story: 1. Two queues have cold dead messages past their retention, and finding the next one takes several
+/// calls. 2. Each call reads for one queue, and then for the other: what was read for the first is dropped.
+/// 3. The shard never becomes idle.
 #[test]
 fn two_queues_whose_dead_are_to_be_read_do_not_keep_each_other_from_their_ends() {
     for (pieces, slice) in [(1, 1), (4, 1), (4, 3)] {

@@ -1,4 +1,4 @@
-//! Revive and discard of many, slice by slice, with everything else in between.
+//! Revive and discard of many, slice by slice, with all other calls in between.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use crate::{Error, LeaseTerms};
 
 const QUEUES: u8 = 3;
 
-/// A core that looks at two messages a slice.
+/// A core that looks at two messages per slice.
 fn slow() -> Rig {
     Rig::configured(CoreConfig { swept_a_call: 2, ..CoreConfig::new(Limits::default(), 7) })
 }
 
-/// Buries a message, keyed if there is a key.
+/// Buries a message, with a key if there is one.
 fn bury(rig: &mut Rig, key: Option<&str>, at: u64) -> MessageId {
     bury_in("q", rig, key, at)
 }
@@ -55,7 +55,7 @@ fn dead_len(rig: &mut Rig, at: u64) -> u64 {
     rig.call(|core, log| core.stats(&queue("q"), now(at), log)).map_or(0, |stats| stats.counts.dead)
 }
 
-/// What has expired by then is written anew, as dead messages.
+/// Rewrites messages that have expired by then as dead ones.
 fn move_expired(rig: &mut Rig, by: i64) {
     let moved = rig.log.1.as_mut().unwrap().move_expired(at(by));
     let moved = moved.iter().map(|(queue, number, expires, ripe)| (queue, *number, *expires, *ripe));
@@ -81,7 +81,8 @@ fn what_dies_between_two_slices_stays_dead() {
     assert_eq!(dead_len(&mut rig, 20), 2);
 }
 
-/// Of two sweeps the second finds what expired between them, and the first leaves it alone, whoever makes it resident.
+/// Of two sweeps the second includes what expired between them, and the first does not, whichever of them
+/// makes it resident.
 #[test]
 fn what_expires_in_a_file_between_two_sweeps_belongs_to_the_second() {
     for pages_in in ["the first sweep", "a get", "a list"] {
@@ -160,7 +161,7 @@ fn who_is_interrupted_hears_how_far_it_came() {
     let said = sweep.interrupted(Error::Closed);
     assert_eq!(said.code(), "outcome_unknown");
     assert!(said.to_string().contains("2 of 5 dead messages were revived"), "{said}");
-    // The same call goes on with the rest.
+    // The same call continues with the rest.
     assert_eq!(rig.revive(&queue("q"), Selection::All, When::Now, now(11)).unwrap().done, 3);
 }
 
@@ -183,7 +184,7 @@ fn the_oldest_of_many_are_discarded_slice_by_slice() {
 fn a_sweep_of_the_oldest_is_of_no_more_though_others_leave_memory() {
     let mut rig = slow();
     bury_many(&mut rig, 1);
-    // Those that die after a sweep has begun are known to have.
+    // Messages that die after a sweep has begun are known to have.
     rig.revive(&queue("q"), Selection::Oldest(0), When::Now, now(1)).unwrap();
     bury_many(&mut rig, 6);
     let began =
@@ -215,8 +216,8 @@ fn a_sweep_that_misses_one_it_meant_goes_on_in_whole_slices() {
     assert!(slices <= 11, "{slices} slices look at a hundred messages");
 }
 
-/// Crash story: a sweep of many goes on for minutes. 1. Whatever died meanwhile was to stay in memory until its end. 2. That was
-/// many times what memory may hold.
+/// Crash story: a sweep of many continues for minutes. 1. All messages that died meanwhile had to stay in
+/// memory until its end. 2. That was many times what memory may hold.
 #[test]
 fn what_dies_while_a_sweep_goes_on_leaves_memory_and_is_not_swept() {
     let mut rig = Rig::configured(CoreConfig { swept_a_call: 1, ..CoreConfig::new(Limits::default(), 7) });
@@ -233,7 +234,7 @@ fn what_dies_while_a_sweep_goes_on_leaves_memory_and_is_not_swept() {
             Sweeping::Done(swept) => panic!("{swept:?}"),
         }
     }
-    // One that died before the next sweep began is meant by that one, and by no other.
+    // One that died before the next sweep began is included in that one, and in no other.
     let began =
         rig.call(|core, log| core.revive(&queue("q"), Selection::All, When::AfterMs(500), now(600), log));
     let Ok(Sweeping::Unfinished(next)) = began else { panic!("more than a slice") };
@@ -241,15 +242,15 @@ fn what_dies_while_a_sweep_goes_on_leaves_memory_and_is_not_swept() {
     capture(&mut rig);
     (0..20).for_each(|_| evict(&mut rig, 0));
     let first = finish(&mut rig, sweep, 610).done;
-    // Its first slice may have come to one that both mean.
+    // Its first slice may have reached one that both include.
     assert!((19..=20).contains(&first), "{first}");
     assert_eq!(first + finish(&mut rig, next, 620).done, 20 + 1_000);
     assert_eq!(dead_len(&mut rig, 620), 1);
     assert_eq!((rig.core.oldest_sweep(), rig.core.late_memory()), (None, 0), "and nothing is kept for long");
 }
 
-/// Crash story: 1. A sweep goes on for minutes. 2. Others come and go meanwhile, thousands of them. 3. Each message that came into
-/// memory was looked for under each of those.
+/// Crash story: 1. A sweep continues for minutes. 2. Thousands of others begin and end meanwhile. 3. Each
+/// message that came into memory was looked up under each of those.
 #[test]
 fn sweeps_that_come_and_go_beside_another_leave_nothing_behind() {
     let mut rig = slow();
@@ -267,8 +268,9 @@ fn sweeps_that_come_and_go_beside_another_leave_nothing_behind() {
     assert_eq!(dead_len(&mut rig, 200), 100);
 }
 
-/// Crash story: 1. A sweep reads dead messages, which takes several calls. 2. Before each of them another begins, of the same queue
-/// or another one, and reads from its first message on. 3. What the older one had read was let go of, and none of them ever ended.
+/// Crash story: 1. A sweep reads dead messages, which takes several calls. 2. Before each of them another
+/// begins, of the same queue or another one, and reads from its first message on. 3. What the older one had
+/// read was dropped, and none of them ever ended.
 #[test]
 fn no_sweep_keeps_an_older_one_from_going_on() {
     for name in ["q", "r"] {
@@ -295,7 +297,7 @@ fn no_sweep_keeps_an_older_one_from_going_on() {
                 }
             }
         };
-        // Nor does one wait for another that nobody goes on with.
+        // Nor does one wait for another that is not continued.
         let last = younger.pop().unwrap();
         done += rig.call(|core, log| core.finish(last, now(60), log)).unwrap().done;
         for sweeping in younger {
@@ -307,8 +309,9 @@ fn no_sweep_keeps_an_older_one_from_going_on() {
     }
 }
 
-/// Crash story: 1. A sweep goes on. 2. A message expires in a file. 3. The file is given up, and the message is written into another
-/// one as a dead message. 4. When it died was not known of it any more, and it was swept in place of one that was meant and is gone.
+/// Crash story: 1. A sweep is in progress. 2. A message expires in a file. 3. The file is compacted away, and
+/// the message is written into another one as a dead message. 4. Its time of death was no longer known, and
+/// it was swept in place of a message that was included and had been removed.
 #[test]
 fn what_expires_during_a_sweep_is_not_meant_though_it_is_written_anew_since() {
     for is_resident in [false, true] {
@@ -324,7 +327,7 @@ fn what_expires_during_a_sweep_is_not_meant_though_it_is_written_anew_since() {
             core.get(&queue("q"), target.clone(), false, now(at), log)
         };
         if is_resident {
-            // It is in memory then, and nobody comes to its queue before it leaves.
+            // It is in memory then, and no call touches its queue before it leaves.
             rig.call(|core, log| get(core, log, 2_011)).pop().unwrap().unwrap();
             rig.put(put_to("other"), now(2_020)).unwrap();
         } else {
@@ -336,14 +339,14 @@ fn what_expires_during_a_sweep_is_not_meant_though_it_is_written_anew_since() {
         assert_eq!(gone.done, 2);
         assert_eq!(finish(&mut rig, sweep, 2_022).done, 4, "resident: {is_resident}");
         assert_eq!(dead_len(&mut rig, 2_022), 1);
-        // The next one means it.
+        // The next one includes it.
         let next = rig.revive(&queue("q"), Selection::All, When::AfterMs(500), now(2_023)).unwrap();
         assert_eq!(next.done, 1, "resident: {is_resident}");
     }
 }
 
-/// Crash story: 1. A message expires in a file, and a flush moves it. 2. It was kept that it had died during a sweep, though that sweep
-/// was over, or was one of another queue. 3. Of each flush much was kept for nobody.
+/// Crash story: 1. A message expires in a file, and a flush moves it. 2. Its death during a sweep was kept,
+/// although that sweep had ended, or was of another queue. 3. Each flush left much that was never used.
 #[test]
 fn what_expires_is_kept_for_sweeps_of_its_queue_that_go_on_and_for_no_others() {
     for (swept, is_over) in [("q", false), ("q", true), ("r", false)] {
@@ -365,7 +368,7 @@ fn what_expires_is_kept_for_sweeps_of_its_queue_that_go_on_and_for_no_others() {
     }
 }
 
-/// The same of what was in memory: it has died while a sweep of another queue goes on.
+/// The same for messages in memory: one dies while a sweep of another queue is in progress.
 #[test]
 fn what_dies_in_memory_is_kept_for_sweeps_of_its_queue_and_for_no_others() {
     let mut rig = slow();
@@ -379,8 +382,8 @@ fn what_dies_in_memory_is_kept_for_sweeps_of_its_queue_and_for_no_others() {
     assert_eq!(rig.core.late_memory(), 0);
 }
 
-/// Crash story: 1. A message expires in a file while a sweep goes on. 2. The clock is stepped back. 3. It had been dead at any time
-/// from then on, as it seemed, and the sweep took it for one that it meant.
+/// Crash story: 1. A message expires in a file while a sweep is in progress. 2. The clock is stepped back. 3.
+/// From then on it appeared to have been dead at any time, and the sweep included it.
 #[test]
 fn what_expires_in_a_file_during_a_sweep_is_not_meant_though_the_clock_is_stepped_back_since() {
     let mut rig = slow();
@@ -397,7 +400,8 @@ fn what_expires_in_a_file_during_a_sweep_is_not_meant_though_the_clock_is_steppe
     assert_eq!(swept.done, 7, "none that it meant is gone");
 }
 
-/// The same where the clock had been stepped back before the sweep began: what had expired by then was dead.
+/// The same if the clock had stepped back before the sweep began: messages that had expired by then were
+/// dead.
 #[test]
 fn what_had_expired_in_a_file_when_the_clock_was_stepped_back_is_meant_by_a_sweep_after_that() {
     let mut rig = slow();
@@ -411,7 +415,7 @@ fn what_had_expired_in_a_file_when_the_clock_was_stepped_back_is_meant_by_a_swee
     assert_eq!(swept.done, 4);
 }
 
-/// A step back of the clock between the beginnings of two sweeps makes the first one miss nothing.
+/// A step back of the clock between the beginnings of two sweeps does not make the first one miss anything.
 #[test]
 fn what_had_expired_in_a_file_before_a_sweep_is_meant_by_it_though_another_begins_at_an_earlier_time() {
     let mut rig = slow();
@@ -430,8 +434,8 @@ fn what_had_expired_in_a_file_before_a_sweep_is_meant_by_it_though_another_begin
     drop(second);
 }
 
-/// Crash story: 1. One that a sweep means is discarded by its id. 2. Others die faster than a slice passes over them. 3. The sweep had
-/// one more to look for, and never ended.
+/// Crash story: 1. A message that a sweep includes is discarded by its id. 2. Others die faster than a slice
+/// skips them. 3. The sweep had one more to look for, and never ended.
 #[test]
 fn a_sweep_ends_however_many_die_where_one_that_it_meant_is_gone() {
     for away in ["discard", "revive", "take", "another sweep", "cold", "delete"] {
@@ -474,7 +478,7 @@ fn a_sweep_ends_however_many_die_where_one_that_it_meant_is_gone() {
 #[derive(Clone, Debug)]
 enum Move {
     Call(Call),
-    /// Begins a sweep, if none is under way.
+    /// Begins a sweep, if none is in progress.
     Begin {
         queue: u8,
         oldest: Option<u64>,
@@ -497,16 +501,16 @@ fn any_move(evicts: bool) -> impl Strategy<Value = Move> {
     ]
 }
 
-/// A sweep under way, and what was seen of the dead meanwhile.
+/// A sweep in progress, and what was observed of the dead meanwhile.
 struct Seen {
     sweep: Box<Sweep>,
     queue: QueueName,
     all: bool,
     /// Those that were dead when it began.
     meant: BTreeSet<MessageId>,
-    /// Those of them that have been dead whenever somebody looked.
+    /// Those of them that were dead at every observation.
     always: BTreeSet<MessageId>,
-    /// How many were seen to be swept.
+    /// The number observed to be swept.
     done: u64,
 }
 
@@ -516,7 +520,8 @@ fn dead(rig: &Rig, queue: &QueueName) -> BTreeSet<MessageId> {
     resident.chain(rig.log.1.iter().flat_map(|toy| toy.dead_ids(queue))).collect()
 }
 
-/// What is swept in a step, and that nothing is swept that is not meant, if all know when they died.
+/// Checks what a step sweeps, and that nothing is swept that is not included, if the time of each death is
+/// known.
 fn step(
     rig: &mut Rig,
     seen: Option<Seen>,
@@ -577,7 +582,7 @@ fn walk(moves: &[Move]) {
             Move::Begin { .. } if seen.is_some() => {}
             Move::Begin { queue, oldest, discard } => {
                 let queue = name(*queue);
-                // Time has its say first, and some that it kills are meant.
+                // Time acts first, and some of the messages that it kills are included.
                 walk.rig.catch_up(now);
                 drop(walk.rig.call(|core, log| core.stats(&queue, now, log)));
                 let which = oldest.map_or(Selection::All, Selection::Oldest);

@@ -1,4 +1,4 @@
-//! Takes that wait, and when their owner is told to wake.
+//! Waiting takes, and when their owner is woken.
 
 use std::sync::mpsc;
 use std::thread;
@@ -38,12 +38,13 @@ fn waiting(ms: u64) -> Take {
     Take::from(queue("q")).wait_ms(ms)
 }
 
-/// How many messages came to stand elsewhere, since so many facts were told.
+/// The number of messages that changed their standing after the first `before` facts.
 fn standings(rig: &Rig, before: usize) -> usize {
     rig.log.0[before..].iter().filter(|told| matches!(told, Told::Record(Record::Stands { .. }, _))).count()
 }
 
-/// Serves until nothing is left to do now; how many messages came to stand elsewhere in each serve, and the answers.
+/// Serves until nothing is left to do now; returns the number of messages that changed their standing in each
+/// serve, and the answers.
 fn serve_in_turns(rig: &mut Rig, now: Now) -> (Vec<usize>, Vec<(u64, usize)>) {
     let (mut turns, mut answered) = (Vec::new(), Vec::new());
     while rig.core.next_wake().is_reached(now) {
@@ -123,8 +124,8 @@ fn of_several_queues_the_one_whose_take_came_first_is_served_first() {
     assert_eq!(ids(&rig.serve(now(30))), [(1, 1), (2, 1)]);
 }
 
-/// Crash story: 1. A take waits on two queues. 2. Messages of both fall due at once, and that of the first cannot be read. 3. The
-/// take was refused, though the other one was there.
+/// Crash story: 1. A take waits on two queues. 2. Messages of both become due at once, and that of the first
+/// cannot be read. 3. The take was refused, although the other one was available.
 #[test]
 fn a_take_that_waits_passes_over_a_queue_whose_next_message_cannot_be_read() {
     for other in ["due", "nothing", "no lease"] {
@@ -215,8 +216,9 @@ fn a_default_pause_that_holds_again_after_a_step_back_is_waited_for_again() {
     assert_eq!(ids(&rig.serve(Now { wall: at(100), mono_ms: 201 })), [(1, 1)]);
 }
 
-/// Crash story: 1. a call on another queue sees a time at which a message is due. 2. Before the takes that wait are served
-/// the clock steps back. 3. The message is ready, and the alarm of its queue is set to an instant that is far off again.
+/// Crash story: 1. A call on another queue sees a time at which a message is due. 2. Before the waiting takes
+/// are served the clock steps back. 3. The message is ready, and the alarm of its queue is set to an instant
+/// that is far off again.
 #[test]
 fn what_was_due_before_the_clock_stepped_back_is_handed_to_a_take_that_waits() {
     let mut rig = Rig::new();
@@ -275,7 +277,7 @@ fn a_lease_that_ends_lets_the_queue_go_on_that_its_own_cap_holds_up() {
     rig.settle(&held[0].receipt, Action::Ack, now(2)).unwrap();
     assert!(rig.core.next_wake().is_reached(now(2)));
     assert_eq!(ids(&rig.serve(now(2))), [(1, 1)]);
-    // A take that goes leaves nothing behind.
+    // A take that is forgotten leaves nothing behind.
     rig.put(put_to("q"), now(3)).unwrap();
     rig.wait(2, waiting(10_000), now(3));
     assert_eq!(rig.serve(now(3)), []);
@@ -298,7 +300,7 @@ fn leases_that_run_out_together_do_so_in_slices_and_others_are_served_in_between
     assert_eq!(ids(&rig.call(|core, log| core.serve(late, log))), [(2, 1)], "another queue's take");
     assert_eq!(standings(&rig, before), 4 + 1);
     assert!(rig.core.next_wake().is_reached(late));
-    // A call that names the queue comes when all have run out.
+    // A call that names the queue is made when all have run out.
     assert!(rig.core.has_lapsed(&queue("q"), late) && !rig.core.has_lapsed(&queue("other"), late));
     let before = rig.log.0.len();
     assert!(rig.call(|core, log| core.lapse_some(&queue("q"), late, log)));
@@ -329,7 +331,7 @@ fn what_was_rescheduled_to_one_instant_comes_due_in_slices() {
     assert_eq!(ids(&rig.call(|core, log| core.serve(late, log))), [(2, 1)], "another queue's take");
     let mut slices = 0;
     loop {
-        // A call that names the queue comes when all are moved.
+        // A call that names the queue is made when all are moved.
         let is_more = rig.call(|core, log| core.lapse_some(&queue("q"), late, log));
         let answers = rig.call(|core, log| core.serve(late, log));
         if !answers.is_empty() {
@@ -365,7 +367,7 @@ fn a_slice_of_leases_that_run_out_records_only_so_many_bytes() {
         slices += 1;
     }
     assert_eq!(slices, 7, "three in each, and two in the last");
-    // Nor does a full store do all at once that has run out elsewhere.
+    // Nor does a full store process everything at once that has run out elsewhere.
     let limits = Limits { leased: 10, ..Limits::default() };
     let mut rig = Rig::configured(CoreConfig { lapsed_a_call: 3, ..CoreConfig::new(limits, 0) });
     put_many(&mut rig, "q", 10);
@@ -383,7 +385,7 @@ fn a_slice_of_leases_that_run_out_records_only_so_many_bytes() {
 
 #[test]
 fn a_queue_that_the_cap_held_up_goes_on_when_more_of_its_leases_run_out_than_one_slice_does() {
-    // In a thread: what is shown here is that it ends.
+    // On a thread: the test shows that it ends.
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
         let limits = Limits { leased: 10, ..Limits::default() };
@@ -408,7 +410,7 @@ fn leases_of_another_queue_of_a_take_that_waits_run_out_in_slices_too() {
     assert_eq!(rig.serve(now(0)), []);
     put_many(&mut rig, "a", 2);
     let late = now(1_000);
-    // Who comes later gets nothing before it is known what the other is to get.
+    // A later take gets nothing before it is known what the other will get.
     let before = rig.log.0.len();
     let taken = rig.call(|core, log| core.take(&Take::from(queue("a")), late, log));
     assert!(standings(&rig, before) <= 4, "and {taken:?}");
@@ -448,7 +450,7 @@ fn a_wait_that_ends_while_leases_run_out_is_answered_with_what_these_bring() {
     assert_eq!(rig.serve(now(0)), []);
     let (turns, answered) = serve_in_turns(&mut rig, now(1_000));
     assert_eq!((turns, answered), (vec![4, 4, 2 + 1], vec![(1, 1)]));
-    // What a paused queue has keeps no wait from its end.
+    // The messages of a paused queue do not prevent a wait from ending.
     let mut rig = Rig::configured(rig.config.clone());
     put_many(&mut rig, "q", 10);
     rig.take(Take::from(queue("q")).max(10).lease_ms(1_000), now(0)).unwrap();
@@ -466,7 +468,7 @@ fn a_serve_hands_out_about_as_much_as_one_call_may() {
     }
     assert_eq!(rig.serve(now(0)), []);
     put_many(&mut rig, "q", 15);
-    // Nor does who comes later get anything before them.
+    // Nor does a later take get anything before them.
     assert_eq!(rig.call(|core, log| core.take(&Take::from(queue("q")), now(1), log)), Ok(vec![]));
     assert!(rig.core.gave_up(), "it is to come again");
     let (turns, answered) = serve_in_turns(&mut rig, now(1));
@@ -534,7 +536,8 @@ fn a_close_looks_at_each_queue_once() {
         let takes = [Take::from(queue(&name)).lease_ms(1_000), Take::from(queue(&name)).max(2).bound()];
         takes.into_iter().for_each(|take| drop(rig.take(take, now(0)).unwrap()));
     }
-    // One goes meanwhile: its pause is over. Leases run out before, and in one of the others later, between two slices.
+    // One queue is removed meanwhile: its pause has ended. Leases run out before, and in one of the others
+    // later, between two slices.
     rig.configure(Setting::Pause(Pause::Until(at(1_020))), now(0));
     rig.put(put_to("q7"), now(0)).unwrap();
     rig.take(Take::from(queue("q7")).lease_ms(1_010), now(0)).unwrap();

@@ -138,7 +138,7 @@ impl Reference {
         dead.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Whether the key of a dead message, if it has one, is free.
+    /// Checks that the key of a dead message, if it has one, is free.
     pub(super) fn check_key(&self, index: usize) -> Result<()> {
         let message = &self.kept[index].message;
         let owner = message.key.as_ref().and_then(|key| self.find_key(&message.queue, key));

@@ -1,4 +1,4 @@
-//! How long and how many messages stay dead, and what was counted of them.
+//! Retention of dead messages, and the counts of deaths and discards.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ impl Reference {
     /// Discards what is past its queue's retention, the oldest deaths first.
     pub(super) fn retain(&mut self) {
         let now = self.now.wall;
-        // By queue and place the deaths, the oldest first.
+        // The deaths by queue and partition, the oldest first.
         let mut places: BTreeMap<(QueueName, u16), Vec<(Timestamp, MessageId)>> = BTreeMap::new();
         for kept in &self.kept {
             if let State::Dead(death) = kept.message.standing.state {
@@ -47,20 +47,20 @@ impl Reference {
         self.deaths.entry(queue.clone()).or_insert_with(new)
     }
 
-    /// A message was discarded that nobody had asked for.
+    /// Counts a discarded message that no call had asked for.
     pub(super) fn count_discarded(&mut self, queue: &QueueName, why: fn(&mut DiscardCounts) -> &mut u64) {
         self.discarded = Some(self.now.mono_ms);
         *why(&mut self.counted(queue).discarded) += 1;
     }
 
-    /// The number of messages that were discarded by a call that asked for it.
+    /// Counts messages that were discarded by a call.
     pub(super) fn count_asked(&mut self, queue: &QueueName, count: u64) {
         if count > 0 {
             self.counted(queue).discarded.asked += count;
         }
     }
 
-    /// A message has changed: if it is dead by that, its death is counted.
+    /// Counts the death of a message, if a change has made it dead.
     pub(super) fn count_death(&mut self, index: usize, before: &Standing) {
         let message = &self.kept[index].message;
         let (State::Dead(death), false) = (message.standing.state, before.state.kind() == StateKind::Dead)

@@ -17,7 +17,7 @@ impl Reference {
         found.map(|index| self.shown(index)).ok_or_else(|| Error::MessageNotFound { queue: queue.clone() })
     }
 
-    /// The youngest of the dead that had the key.
+    /// The youngest dead message that had the key.
     fn find_dead_key(&self, queue: &QueueName, key: &Key) -> Option<usize> {
         let had_it = |index: &usize| {
             let message = &self.kept[*index].message;
@@ -61,7 +61,7 @@ impl Reference {
         Ok(self.stats_of(queue))
     }
 
-    /// When the scheduled messages of a queue, or of all, are due, in order.
+    /// The due instants of the scheduled messages of a queue, or of all, in order.
     pub(in super::super) fn dues(&self, queue: Option<&QueueName>) -> Vec<Timestamp> {
         let scheduled = self.kept.iter().filter(|kept| {
             kept.kind() == StateKind::Scheduled && queue.is_none_or(|queue| kept.message.queue == *queue)
@@ -116,7 +116,7 @@ impl Reference {
         self.has_lately_discarded() || self.kept.iter().any(|kept| expired(kept.message.standing.state))
     }
 
-    /// Whether a message has expired so lately that a store need not show it in lists and counts yet.
+    /// Whether a message has expired so recently that lists and counts need not show it yet.
     pub(in super::super) fn has_lately_expired(&self) -> bool {
         self.kept.iter().any(|kept| match kept.message.standing.state {
             State::Dead(death) => {
@@ -126,7 +126,7 @@ impl Reference {
         })
     }
 
-    /// The same of one that was discarded, since it was past its queue's retention or had expired.
+    /// The same for a message that was discarded by its queue's retention or expiry.
     pub(in super::super) fn has_lately_discarded(&self) -> bool {
         self.discarded.is_some_and(|at_ms| self.now.mono_ms.saturating_sub(at_ms) < 60_000)
     }
@@ -137,7 +137,7 @@ impl Reference {
     }
 }
 
-/// A message without what no two processes see alike: monotonic time.
+/// A message without monotonic time, which differs between processes.
 pub(in super::super) fn shown(mut message: Message) -> Message {
     if let State::Leased(lease) = &mut message.standing.state {
         lease.deadline_mono_ms = 0;

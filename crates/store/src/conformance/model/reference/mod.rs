@@ -1,10 +1,11 @@
 //! The simplest possible store: a list of messages that every call walks through.
 //!
-//! It says what the contract means, and is slow on purpose: no index, no timer, nothing that could be stale. What
-//! one message may do is `dwell_model::apply`, which `docs/states.md` tests by itself.
+//! It defines the meaning of the contract, and is slow on purpose: no index, no timer, nothing that could be
+//! stale. `dwell_model::apply`, which is tested separately against `docs/states.md`, decides what one message
+//! may do.
 //!
-//! What a store chooses freely (ids, numbers, lease tokens) is taken over from the store's answer, and
-//! complained about if it breaks a promise.
+//! Values that a store chooses freely (ids, numbers, lease tokens) are taken from the store's answer; a
+//! broken promise is recorded as a complaint.
 
 mod change;
 mod dead;
@@ -24,13 +25,13 @@ use dwell_model::{
 
 use crate::{Error, PutAnswer, QueueDeaths, Result, Target, When};
 
-/// A message, and since when it could have been handed out.
+/// A message, and the instant since which it could have been handed out.
 pub(super) struct Kept {
     pub(super) message: Message,
-    /// When it was last made ready other than by its instant coming; the put, before that.
+    /// When it was last made ready by anything but its instant; before that, its put.
     made_ready: Timestamp,
-    /// Whether a store can say the same: it need not remember it over a restart, and after a step of the clock
-    /// back it may count from an instant that has not come again.
+    /// Whether a store knows this exactly: it need not remember it over a restart, and after a step of the
+    /// clock back it may count from an instant that has not come again.
     exact: bool,
 }
 
@@ -65,7 +66,7 @@ struct Remembered {
 pub(super) struct Reference {
     limits: Limits,
     now: Now,
-    /// In how many places the store keeps a queue of spread 1, and one of spread 2.
+    /// The number of partitions in which the store keeps a queue of spread 1, and one of spread 2.
     partitions: [u16; 2],
     pub(super) kept: Vec<Kept>,
     own: BTreeMap<QueueName, OwnSettings>,
@@ -75,13 +76,13 @@ pub(super) struct Reference {
     ids: HashSet<MessageId>,
     leases: HashSet<LeaseToken>,
     highest: Option<Number>,
-    /// The latest wall time seen: a token whose time was over then may be forgotten for good.
+    /// The latest wall time seen: a token that had run out by then may be forgotten for good.
     latest: Timestamp,
-    /// What has died and was discarded since the store was opened.
+    /// The deaths and discards since the store was opened.
     deaths: BTreeMap<QueueName, QueueDeaths>,
-    /// When a message was discarded last for its queue's retention or expiry, in monotonic milliseconds.
+    /// When a message was last discarded by its queue's retention or expiry, in monotonic milliseconds.
     discarded: Option<u64>,
-    /// Promises about freely chosen things that the store broke.
+    /// Broken promises about freely chosen values.
     pub(super) complaints: Vec<String>,
 }
 
@@ -105,17 +106,18 @@ impl Reference {
         }
     }
 
-    /// In how many places the store keeps a queue. Each has its share of the queue's caps, rounded up.
+    /// The number of partitions in which the store keeps a queue. Each has its share of the queue's caps,
+    /// rounded up.
     fn places_of(&self, queue: &QueueName) -> u16 {
         self.partitions[usize::from(self.settings(queue).spread > 1)]
     }
 
-    /// In which of them it keeps a message.
+    /// The partition in which it keeps a message.
     fn place_of(&self, queue: &QueueName, id: MessageId) -> u16 {
         if self.places_of(queue) > 1 { id.shard() } else { 0 }
     }
 
-    /// Lets it be `now`.
+    /// Sets the present time.
     pub(super) fn at(&mut self, now: Now) {
         if now.wall < self.now.wall {
             self.kept.iter_mut().for_each(|kept| kept.exact = false);
@@ -130,7 +132,7 @@ impl Reference {
         self.retain();
     }
 
-    /// A pause that has ended is over, and no setting any more.
+    /// Removes pauses that have ended from the settings.
     fn end_pauses(&mut self) {
         let (wall, default) = (self.now.wall, self.limits.defaults.pause);
         for own in self.own.values_mut() {
@@ -162,7 +164,7 @@ impl Reference {
         true
     }
 
-    /// The store is closed by its owner: what its sessions hold is released.
+    /// The store is closed by its owner: session leases are released.
     pub(super) fn closed(&mut self) {
         for id in self.ids_of_leased() {
             let index = self.index_of(id);
@@ -199,7 +201,7 @@ impl Reference {
         self.retain();
     }
 
-    /// Does `command` to a message; false if it is gone now.
+    /// Applies `command` to a message; false if it was removed by that.
     fn change(&mut self, index: usize, command: &Command) -> std::result::Result<bool, Refusal> {
         let message = &self.kept[index].message;
         let settings = self.settings(&message.queue);
@@ -218,7 +220,7 @@ impl Reference {
         Ok(true)
     }
 
-    /// A call has just changed it: if it is ready, it has been made so now.
+    /// Notes that a message that was just changed is ready since now, if it is ready.
     fn note_ready(&mut self, index: usize) {
         let now = self.now.wall;
         let kept = &mut self.kept[index];
@@ -232,7 +234,7 @@ impl Reference {
         self.own.get(queue).map_or_else(|| defaults.clone(), |own| own.over(defaults))
     }
 
-    /// Queues that have messages, takes that wait, or settings of their own; by name.
+    /// Queues that have messages, waiting takes, or settings of their own; by name.
     fn queue_names(&self) -> Vec<QueueName> {
         let messages = self.kept.iter().map(|kept| &kept.message.queue);
         let mut names: Vec<_> = messages.chain(self.own.keys()).chain(&self.waited_on).cloned().collect();
@@ -288,7 +290,7 @@ impl Reference {
     }
 }
 
-/// What a message and its queue say of what becomes of it.
+/// The rules that follow from a message and its queue's settings.
 fn rules<'a>(message: &Message, settings: &'a Settings) -> Rules<'a> {
     Rules::of(message.id, message.max_attempts, settings)
 }

@@ -95,7 +95,8 @@ impl Reference {
         self.highest = Some(answer.number);
     }
 
-    /// Whether a store may have forgotten a token for good that, by a clock stepped back since, it should know.
+    /// Whether a store may have forgotten a token for good that it should know by a clock that has since
+    /// stepped back.
     pub(in super::super) fn is_doubtful(&self, queue: &QueueName, token: &PutToken) -> bool {
         let latest = self.latest;
         let now = self.now.wall;

@@ -62,7 +62,7 @@ impl Reference {
         }
     }
 
-    /// What has become of a message that was just changed.
+    /// The new state of a message that was just changed.
     fn settled(&mut self, index: usize) -> Settled {
         self.note_ready(index);
         let standing = &self.kept[index].message.standing;

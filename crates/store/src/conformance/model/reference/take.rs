@@ -6,7 +6,7 @@ use super::{Reference, check_lease};
 use crate::{Delivery, Error, LeaseTerms, Result, Take};
 
 impl Reference {
-    /// Hands out what is ready; the tokens of the leases are those of the store's answer.
+    /// Hands out ready messages; the tokens of the leases are those of the store's answer.
     pub(in super::super) fn take(&mut self, take: &Take, answer: &[Delivery]) -> Result<Vec<Delivery>> {
         check_lease(take.lease_ms)?;
         let runs = |queue: &QueueName| {
@@ -53,7 +53,7 @@ impl Reference {
         }
     }
 
-    /// Whether something can be handed out to a take.
+    /// Whether a message can be handed out to a take.
     pub(in super::super) fn has_answer(&self, take: &Take) -> bool {
         let is_due = |kept: &super::Kept| {
             let queue = &kept.message.queue;
@@ -104,7 +104,7 @@ impl Reference {
         Ok(self.deliver(index, Command::TakeById, token, LeaseTerms { lease_ms, ..terms.clone() }))
     }
 
-    /// Nobody was there to receive these.
+    /// Gives back deliveries that no caller received.
     pub(in super::super) fn give_back(&mut self, deliveries: &[Delivery]) {
         for delivery in deliveries {
             let index = self.index_of(delivery.message.id);
@@ -114,7 +114,7 @@ impl Reference {
         self.retain();
     }
 
-    /// The receipts in force.
+    /// The current receipts.
     pub(in super::super) fn receipts(&self) -> Vec<Receipt> {
         let receipt = |index: usize| {
             let message = &self.kept[index].message;
@@ -149,7 +149,7 @@ impl Reference {
         }
     }
 
-    /// Whether the lateness that the reference says is one that a store has to say as well.
+    /// Whether a store has to report the same lateness as the reference.
     pub(in super::super) fn knows_lateness(&self, id: MessageId) -> bool {
         self.kept.iter().any(|kept| kept.message.id == id && kept.exact)
     }
@@ -160,14 +160,15 @@ impl Reference {
         if leased < limit { Ok(()) } else { Err(Error::TooManyLeased { limit }) }
     }
 
-    /// Whether as many messages are leased where this one is kept as its queue's own setting allows there: it is as if paused.
+    /// Whether the partition of this message has as many leases as its queue's own setting allows there: it
+    /// behaves as if paused.
     fn is_at_max_leased(&self, queue: &QueueName, id: MessageId) -> bool {
         let places = u64::from(self.places_of(queue));
         let share = self.settings(queue).max_leased.map(|most| most.div_ceil(places));
         share.is_some_and(|most| self.leased_beside(queue, id) as u64 >= most)
     }
 
-    /// How many messages are leased in the place where a queue keeps this one.
+    /// The number of leased messages in the partition of this one.
     fn leased_beside(&self, queue: &QueueName, id: MessageId) -> usize {
         let place = self.place_of(queue, id);
         let is_leased = |kept: &&super::Kept| {
