@@ -955,7 +955,7 @@ async fn a_leased_record_that_was_damaged_fails_alone_in_a_batch() {
     let acked = store.settle(all.map(ack).to_vec()).await;
     assert_foreign(acked[0].as_ref().unwrap_err(), &records, "an ack");
     assert_eq!((&acked[1], &acked[3]), (&Ok(Settled::Gone), &Ok(Settled::Gone)));
-    // In a batch with the long form, its record was needed, which is gone by now: alone it is acked.
+    // Together with leases in the long form its record is read, and found to be damaged; alone it is acked.
     assert_foreign(acked[2].as_ref().unwrap_err(), &records, "an ack beside others");
     assert_eq!(store.settle(vec![ack(all[2])]).await, [Ok(Settled::Gone)]);
 }
