@@ -81,8 +81,10 @@ impl Drop for Ear {
 
 impl Link {
     /// Completes when the channel is subscribed to; `waiting` is notified of each message until it leaves the
-    /// channel. Where the subscription fails for now, it is made as soon as possible, and `waiting` is notified of
-    /// that; this holds even if the future is dropped.
+    /// channel.
+    ///
+    /// Where the subscription fails for now, it is made as soon as possible, and `waiting` is notified of that; this
+    /// holds even if the future is dropped.
     ///
     /// # Errors
     /// Those of the connection; and the server's, if the user may not subscribe to the channel: then it is not

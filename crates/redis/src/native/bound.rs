@@ -295,9 +295,10 @@ impl Inner {
         self.free(process, Fields::new().with("process", process), Patience::Usual).await
     }
 
-    /// Releases all leases that are bound to this process, which ends in order: no attempt is spent. The process has
-    /// begun to leave, so no more are bound and this ends. Where Redis does not answer it is retried, for as long as
-    /// this is awaited.
+    /// Releases all leases that are bound to this process, which ends in order: no attempt is spent.
+    ///
+    /// The process has begun to leave, so no more are bound and this ends. Where Redis does not answer it is retried,
+    /// for as long as this is awaited.
     ///
     /// # Errors
     /// Foreign data is in the way: leases there run out at their deadlines.

@@ -1,4 +1,4 @@
-//! Cancelling and rescheduling messages that nobody holds.
+//! Cancelling and rescheduling messages that are not leased.
 
 use std::collections::BTreeMap;
 

@@ -279,8 +279,9 @@ impl Inner {
     }
 
     /// Checks whether the take of this turn, which has begun to wait on these queues, may do so: an empty queue
-    /// counts as a queue as long as a take waits on it. They are counted only near the limit. Takes that came later
-    /// do not count: they are refused themselves.
+    /// counts as a queue as long as a take waits on it.
+    ///
+    /// They are counted only near the limit. Takes that came later do not count: they are refused themselves.
     pub(super) async fn check_queues_waited_on(&self, turn: u64, queues: &[QueueName]) -> Result<()> {
         let limit = self.limits.queues;
         let known = usize::try_from(self.queue_count.load(Ordering::Relaxed)).unwrap_or(usize::MAX);

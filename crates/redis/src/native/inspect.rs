@@ -191,9 +191,10 @@ impl Inner {
         numbers.iter().map(place).collect()
     }
 
-    /// Finds numbers of one block among the partitions that use it. A partition that cannot be asked does not affect
-    /// the numbers that another one has; its error is the answer for those that none has, after it was retried while
-    /// time is left.
+    /// Finds numbers of one block among the partitions that use it.
+    ///
+    /// A partition that cannot be asked does not affect the numbers that another one has; its error is the answer for
+    /// those that none has, after it was retried while time is left.
     async fn locate_among(&self, mut parts: Vec<Partition>, numbers: Vec<Number>, end_ms: u64) -> Places {
         let (mut left, mut places, mut failed) = (numbers, Places::new(), None);
         for patience in [Patience::Once, Patience::Usual] {

@@ -165,7 +165,7 @@ struct Inner {
     pace: Mutex<Pace>,
     /// Where this process binds leases.
     bound: Mutex<Bound>,
-    /// Notified when the directory has removed some of these, or no take under way may bind any.
+    /// Notified when the directory has removed some of its partitions, or no take under way may bind any leases.
     left: Notify,
     /// The number of slices of bound leases that were ended.
     released: AtomicU64,
@@ -179,7 +179,7 @@ struct Inner {
     retaining: Mutex<HashSet<Partition>>,
     /// The counts of deaths and discards from the replies to this process.
     deaths: Mutex<Deaths>,
-    /// When to look through all queues for those next, on the clock for timeouts.
+    /// When to look through all queues for trash and for dead messages past retention next, on the clock for timeouts.
     look_ms: AtomicU64,
     leased: tokio::sync::Mutex<Leased>,
     /// How many times leases were counted.

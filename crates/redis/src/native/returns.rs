@@ -102,9 +102,11 @@ impl Inner {
         let _ = tokio::time::timeout(AWHILE, cleared).await;
     }
 
-    /// Gives back what is to be given back by now. Several tasks do so concurrently: one that waits for a node that
-    /// is away does not hold back the messages of others. What is still under way is given back by the task that
-    /// brings it: nothing waits here for that, or each call would leave a task behind for as long as a node is away.
+    /// Gives back what is to be given back by now.
+    ///
+    /// Several tasks do so concurrently: one that waits for a node that is away does not hold back the messages of
+    /// others. What is still under way is given back by the task that brings it: nothing waits here for that, or each
+    /// call would leave a task behind for as long as a node is away.
     pub(super) async fn pay_returns(&self) {
         let returns = &self.returns;
         loop {

@@ -491,9 +491,10 @@ impl Inner {
         self.note_counted(&mut leased, counted, meanwhile);
     }
 
-    /// Asks all queues for the number of their leased messages. One that does not answer keeps its last count for
-    /// some minutes. One with foreign data under its keys counts as having none: its error must not hold up the
-    /// messages of the others.
+    /// Asks all queues for the number of their leased messages.
+    ///
+    /// One that does not answer keeps its last count for some minutes. One with foreign data under its keys counts as
+    /// having none: its error must not hold up the messages of the others.
     async fn count(&self, before: HashMap<QueueName, (u64, u64)>) -> Counted {
         let began_ms = self.wire.mono_ms();
         let (mut of_each, mut queues, mut is_whole, mut after) = (HashMap::new(), 0_u64, true, None);
@@ -557,6 +558,7 @@ impl Inner {
     }
 
     /// Leases of a queue have ended: there is room for as many others, and takes that wait for it here are notified.
+    ///
     /// If leases were counted after `counts`, it is unknown whether these were included; then the next count corrects
     /// it.
     pub(super) fn leases_ended(&self, queue: &QueueName, ended: u64, counts: u64) {

@@ -406,8 +406,9 @@ pub(super) fn unknown_after(error: Error) -> Error {
 }
 
 /// Until when a call that was first sent at `first_ms`, and may have been done, may be sent again: a server that has
-/// dropped the answer would do it again. The client library for clusters may take twice the timeout of a call to send
-/// it.
+/// dropped the answer would do it again.
+///
+/// The client library for clusters may take twice the timeout of a call to send it.
 fn last_sent_ms(first_ms: u64, timeout_ms: u64) -> u64 {
     (first_ms + KEPT_MS).saturating_sub(2 * timeout_ms + 1_000)
 }

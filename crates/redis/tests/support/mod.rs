@@ -72,7 +72,7 @@ pub(crate) struct RedisHarness {
 }
 
 impl RedisHarness {
-    /// As the user whose creation `docs/redis.md` describes, who has no right too many.
+    /// As the user with the minimum rights that `docs/redis.md` describes.
     pub(crate) fn on_one_server(limits: Limits) -> RedisHarness {
         RedisHarness::on_one_server_behind(limits, |port| port)
     }

@@ -29,8 +29,8 @@
 -- saved has `gone`, and `dropped` if that is since it has expired.
 --
 -- A number is in the last 8 bytes of an id. When those of fresh messages are due is in the hash `N`: block of 256
--- numbers → of each, its place in the block (1 byte) and its due (6). What it tells of messages that are not in `f` any
--- more does no harm, and goes when `n`, block → the latest due in it, shows that all of a block are gone.
+-- numbers → of each, its place in the block (1 byte) and its due (6). Its entries for messages that are no longer in
+-- `f` are harmless, and are removed when `n`, block → the latest due in it, shows that all of a block have left `f`.
 local OLD_FRESH, OLD_HELD, HELD = 1, 2, 4
 local NOBODY = string.rep('\0', 8)
 local MAX_MS = 253402300799999
