@@ -1,4 +1,4 @@
-//! Where a Redis is, and how to speak to it: all of it in one URL.
+//! The address of a Redis and how to connect to it, in one URL.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -21,17 +21,17 @@ use crate::OpenError;
 /// `rediss`, `rediss-sentinel` and `rediss-cluster` speak TLS. User and password are percent-encoded. Options follow as
 /// `?name=value&…`:
 ///
-/// - `prefix`: what all keys begin with, `dwell` by default
-/// - `connections`: how many connections share the calls, 1 to 64, 2 by default
+/// - `prefix`: the common prefix of all keys, `dwell` by default
+/// - `connections`: the number of connections that share the calls, 1 to 64, 2 by default
 /// - `timeout_ms`: how long one call to the server may take, 5,000 by default
-/// - `retry_ms`: how long a call is tried again while Redis is away, 10,000 by default and 60,000 at most: so long the server
-///   keeps the answer that a repeated call gets
+/// - `retry_ms`: how long a call is retried while Redis is away, 10,000 by default and 60,000 at most, which is how long
+///   the server keeps the answer for a repeated call
 /// - `client`: the name of this process, for leases that are bound to it; random by default
-/// - `wait`, `waitaof`, `wait_ms`: how many replicas must have confirmed a write (and, with `waitaof=1`, that this
-///   server's own append-only file has it) within so long, 1,000 by default, before it is answered
+/// - `wait`, `waitaof`, `wait_ms`: the number of replicas that must have confirmed a write (and, with `waitaof=1`, that
+///   this server's own append-only file has it) before it is answered, and the time limit for that, 1,000 by default
 /// - `sentinel_user`, `sentinel_password`: the login at the Sentinels
-/// - `ca`: a file of authorities in PEM, trusted in place of the system's; `certificate` and `key`: files in PEM that
-///   show the server who we are
+/// - `ca`: a PEM file of certificate authorities, trusted in place of the system's; `certificate` and `key`: PEM files
+///   with the client's certificate and its key
 ///
 /// ```
 /// use dwell_redis::{Address, Kind};
@@ -58,11 +58,11 @@ pub struct Address {
     pub(crate) client: Option<String>,
     pub(crate) confirm: Option<Confirm>,
     pub(crate) certificates: Certificates,
-    /// The options as they were given, but for those that are secrets.
+    /// The options as they were given, except for secrets.
     pub(crate) options: Vec<String>,
 }
 
-/// Files that TLS needs besides what the system trusts.
+/// Files for TLS, in addition to what the system trusts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Certificates {
     pub(crate) ca: Option<PathBuf>,
@@ -70,7 +70,7 @@ pub(crate) struct Certificates {
     pub(crate) key: Option<PathBuf>,
 }
 
-/// What kind of deployment an address names.
+/// The kind of deployment that an address names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// One server.
@@ -81,14 +81,14 @@ pub enum Kind {
     Cluster,
 }
 
-/// Where one server listens.
+/// The address of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Node {
     Tcp(String, u16),
     Unix(PathBuf),
 }
 
-/// What has to be confirmed before a write is answered.
+/// The confirmations that a write needs before it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Confirm {
     pub(crate) replicas: u32,
@@ -108,12 +108,12 @@ impl Address {
         Duration::from_millis(self.timeout_ms)
     }
 
-    /// What all keys begin with.
+    /// The common prefix of all keys.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// As it was given, for people: with its options, and without anything of a login but that there is one.
+    /// The URL as it was given, for display: with its options, and with `…` in place of the login.
     pub fn shown(&self) -> String {
         let plain = self.to_string();
         let mut shown = match (self.user.is_some() || self.password.is_some(), plain.split_once("://")) {
@@ -132,7 +132,7 @@ impl Address {
         Address { prefix: prefix.to_owned(), ..self }
     }
 
-    /// The same Redis for a process of this name.
+    /// The same Redis for a process with this client name.
     pub fn with_client(self, client: &str) -> Address {
         Address { client: Some(client.to_owned()), ..self }
     }
@@ -145,7 +145,7 @@ impl FromStr for Address {
         parse(text).map_err(|reason| {
             let scheme = text.split_once("://").map(|(scheme, _)| scheme);
             let url = format!("{}://…", scheme.filter(|scheme| SCHEMES.contains(scheme)).unwrap_or("…"));
-            // What stands behind a question mark may be the end of a password.
+            // The text after a question mark may be the end of a password.
             let torn = text.split_once('?').is_some_and(|(_, query)| query.contains('@'));
             let hint = "; in user and password, / ? # @ and % are written as %2F %3F %23 %40 and %25";
             let hint = if text.contains('@') { hint } else { "" };
@@ -158,7 +158,7 @@ impl FromStr for Address {
 const SCHEMES: [&str; 7] =
     ["redis", "rediss", "redis+unix", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];
 
-/// The reasons name nothing of what was given that may be a secret.
+/// The reasons contain nothing of the input that may be a secret.
 fn parse(text: &str) -> Result<Address, String> {
     let (scheme, rest) = text.split_once("://").ok_or("it has no scheme such as redis://".to_owned())?;
     let (kind, tls, port) = match scheme {
@@ -409,7 +409,7 @@ mod tests {
             "redis-sentinel://a?sentinel_password=se-cret",
             "http://u:se-cret@a",
         ] {
-            // Some can be read, though better written otherwise.
+            // Some can be parsed, though they should be written differently.
             let said = match url.parse::<Address>() {
                 Ok(address) => format!("{address} {address:?} {}", address.shown()),
                 Err(refusal) => refusal.to_string(),

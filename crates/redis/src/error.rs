@@ -1,10 +1,10 @@
-//! Why a Redis can not be used: said at open, before anything is written.
+//! Why a Redis cannot be used: reported at open, before anything is written.
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// A Redis that can not be used, and what to do about it.
+/// A Redis that cannot be used, and what to do about it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -16,25 +16,25 @@ pub enum OpenError {
         /// What is wrong with it, and what would be right.
         reason: String,
     },
-    /// Nobody answers there, or the login is refused.
+    /// No server answers there, or it refuses the login.
     #[error("Redis at {at} can not be reached: {reason}")]
     Unreachable {
         /// The address without its password.
         at: String,
-        /// What the connection said.
+        /// The error of the connection.
         reason: String,
     },
     /// The server lacks what the scripts need.
     #[error("Redis {version} is too old: {needed} or later is needed for {what}")]
     TooOld {
-        /// What the server says it is.
+        /// The version that the server reports.
         version: String,
-        /// The earliest version that will do.
+        /// The earliest version that is supported.
         needed: &'static str,
         /// What needs it.
         what: &'static str,
     },
-    /// The server throws keys away when its memory is full: messages, or what makes a repeated call harmless.
+    /// The server evicts keys when its memory is full: messages, or what makes a repeated call harmless.
     #[error(
         "Redis is set to evict (maxmemory-policy {policy}), which loses messages or lets a repeated call happen twice: \
          set maxmemory-policy noeviction, or use another Redis"
@@ -43,32 +43,32 @@ pub enum OpenError {
         /// The policy in force.
         policy: String,
     },
-    /// Messages lie on another number of partitions than this process would look at.
+    /// Messages are spread over another number of partitions than this process would use.
     #[error(
         "queues that do not say otherwise are spread over {there} partitions there, and not over {asked}: \
          open it with that default, or empty the queues first"
     )]
     Spread {
-        /// The default of the processes that were there before.
+        /// The default of the earlier processes.
         there: u64,
-        /// The default that was asked for.
+        /// The default that was requested.
         asked: u16,
     },
-    /// What is asked for does not go together.
+    /// The requested options contradict each other.
     #[error("{what} is not possible: {reason}")]
     Unsupported {
-        /// What was asked for.
+        /// What was requested.
         what: &'static str,
         /// Why not, and what to do instead.
         reason: String,
     },
-    /// What lies under the prefix is of a version that this one does not know.
+    /// The data under the prefix has a version that this one does not know.
     #[error("{found}; use the version of dwell that wrote it, or another prefix")]
     Layout {
         /// What was found.
         found: String,
     },
-    /// Under the prefix lies what dwell has not put there.
+    /// Under the prefix lies data that dwell has not written.
     #[error("{found}; remove it, or choose another prefix")]
     Foreign {
         /// What was found: the key, its type, and the one that it should have.
@@ -77,10 +77,10 @@ pub enum OpenError {
     /// The store's thread cannot be started.
     #[error("the store's thread cannot be started: {reason}")]
     Threads {
-        /// What the operating system says.
+        /// The error of the operating system.
         reason: String,
     },
-    /// A file of certificates or keys can not be used.
+    /// A file of certificates or keys cannot be used.
     #[error("{}: {reason}", file.display())]
     Certificate {
         /// The file.
@@ -107,7 +107,7 @@ impl OpenError {
         }
     }
 
-    /// Whether the same may succeed later, with nothing else changed by the caller.
+    /// Whether the same call may succeed later, without any change by the caller.
     pub fn is_retryable(&self) -> bool {
         matches!(self, OpenError::Unreachable { .. })
     }

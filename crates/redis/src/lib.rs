@@ -1,11 +1,11 @@
-//! dwell over Redis: a store that many machines share, and the connections that it is reached by.
+//! dwell over Redis: a store that many machines share, and its connections.
 //!
 //! # Layout
 //! - [`RedisStore`]: the store; `native/lua` has its scripts
-//! - [`Address`]: where Redis is and how to reach it, as a URL
+//! - [`Address`]: where Redis is and how to connect to it, as a URL
 //! - [`Link`]: connections to it, made again when they are lost; one server, Sentinel or a cluster
-//! - [`OpenError`]: why a Redis can not be used
-//! - [`Ear`]: hears that something has changed; [`Said`]: what an error of the server is about
+//! - [`OpenError`]: why a Redis cannot be used
+//! - [`Ear`]: is notified that something has changed; [`Said`]: the code and text of a server's error
 
 mod address;
 mod error;

@@ -1,25 +1,25 @@
-//! What an error of the server says: its code, and the text behind it.
+//! The parts of a server's error: its code, and the text after it.
 //!
-//! A server from 7.0 on answers with the code of whatever went wrong inside a script, and says behind it which script that
-//! was. An earlier one answers `ERR Error running script (call to f_…): `, then where in the script, and then what went wrong,
-//! code first. What a script raises itself, or a library of Lua, has no code of the server's: it follows an `ERR` in both, and
-//! in the earlier one where it was raised.
+//! A server from 7.0 on answers with the code of whatever went wrong inside a script, and names the script after it.
+//! An earlier one answers `ERR Error running script (call to f_…): `, then where in the script, and then what went
+//! wrong, code first. What a script raises itself, or a library of Lua, has no code of the server's: it follows an
+//! `ERR` in both, and in the earlier one the place where it was raised.
 //!
-//! So what an error is about is told by what stands at its beginning. Behind that stand names of keys, which may be any text.
+//! So the kind of an error is decided by its beginning. After that come names of keys, which may be any text.
 
 use redis::RedisError;
 
-/// An error of the server, taken apart.
+/// An error of the server, split into its parts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Said<'a> {
     /// Such as `OOM`: the server's, or the one that a script of ours has put first; `ERR` if there is none.
     pub code: &'a str,
-    /// What follows, without which script has said it.
+    /// The text after the code, without the name of the script.
     pub text: &'a str,
 }
 
 impl<'a> Said<'a> {
-    /// `None` of what no server has said.
+    /// `None` for errors that do not come from a server.
     pub fn of(error: &'a RedisError) -> Option<Said<'a>> {
         Some(Said::read(error.code()?, error.detail().unwrap_or_default()))
     }
@@ -57,7 +57,7 @@ fn without_script(text: &str) -> &str {
     }
 }
 
-/// What follows `@user_script:LINE: `, `@user_script: LINE: ` or `user_script:LINE: `.
+/// The text after `@user_script:LINE: `, `@user_script: LINE: ` or `user_script:LINE: `.
 fn behind_place(text: &str) -> Option<&str> {
     let place = text.strip_prefix('@').unwrap_or(text).strip_prefix("user_script:")?;
     let (line, behind) = place.split_once(": ")?;
@@ -80,7 +80,7 @@ fn is_all(text: &str, is_one: impl Fn(char) -> bool) -> bool {
 mod tests {
     use super::*;
 
-    /// What Redis 6.2.14 and 7.0.15 have answered, without the hyphen.
+    /// The answers of Redis 6.2.14 and 7.0.15, without the hyphen.
     #[test]
     fn what_servers_have_answered_is_taken_apart() {
         let hash = "86fde4ef5751c44fce94a7d39215086ca601922b";

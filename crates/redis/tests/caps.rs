@@ -106,7 +106,7 @@ fn backoff_is_the_same_in_the_script_as_everywhere_else() {
     }
 }
 
-/// What one process settles another one waits for: it is told, and need not look.
+/// A take waits for what another process settles: it is notified, and need not poll.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_take_that_waits_for_room_in_its_queue_is_told_by_another_process() {
     let server = Server::start();
@@ -150,7 +150,7 @@ async fn the_partitions_of_a_queue_share_its_caps() {
     assert_eq!(store.take(Take::from(queue())).await, Err(Error::TooManyLeased { limit: 8 }));
 }
 
-/// More leases run out at once than a take and a take by id pay for together.
+/// More leases run out at once than a take and a take by id process together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_that_have_run_out_take_no_room_from_others() {
     const LEASES: usize = 1_500;
@@ -175,7 +175,7 @@ async fn leases_that_have_run_out_take_no_room_from_others() {
     let other = *ids.iter().find(|id| **id != taken[0].message.id).unwrap();
     let terms = LeaseTerms { lease_ms: Some(60_000), ..LeaseTerms::default() };
     store.take_id(queue(), other, terms.clone()).await.unwrap();
-    // Now there are as many as there may be.
+    // Now the cap is reached.
     assert_eq!(store.take(Take::from(queue())).await, Ok(Vec::new()));
     let third = *ids.iter().find(|id| **id != taken[0].message.id && **id != other).unwrap();
     let refused = store.take_id(queue(), third, terms).await;
@@ -222,7 +222,7 @@ async fn several_processes_pass_the_max_leased_of_a_queue_by_no_more_than_its_pa
     }
     let highest = highest.load(Ordering::SeqCst);
     assert!(highest < MOST + PARTITIONS, "{highest} were leased");
-    // Nobody settles: they stop at the cap, and not before.
+    // No lease is settled: they stop at the cap, and not before.
     for store in stores.iter().cycle().take(40) {
         store.take(Take::from(queue()).max(2)).await.unwrap();
     }
@@ -230,7 +230,7 @@ async fn several_processes_pass_the_max_leased_of_a_queue_by_no_more_than_its_pa
     assert!((MOST..MOST + PARTITIONS).contains(&leased), "{leased} are leased");
 }
 
-/// A later version has made some of them; this one changes others, and how the queue is spread.
+/// A later version has written some of the settings; this one changes others, and the queue's spread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settings_that_this_version_does_not_know_survive_a_change() {
     const EACH: &str = "

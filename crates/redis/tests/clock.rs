@@ -1,5 +1,6 @@
-//! Redis' clock steps. It is the only one that scripts have: a step moves what is due, and leases with it. Whatever it
-//! does, nothing is handed out before its instant by that clock, nothing is lost, and one receipt of a message is good.
+//! Steps of Redis' clock. It is the only one that scripts have: a step moves what is due, and leases with it.
+//! Whatever it does, nothing is handed out before its instant by that clock, nothing is lost, and one receipt of a
+//! message is valid.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
@@ -39,7 +40,7 @@ impl Bed {
         self.clock.now().wall.as_ms()
     }
 
-    /// The wall clock of Redis' host, set by somebody.
+    /// Steps the wall clock of Redis' host.
     fn step(&self, by_ms: i64) {
         self.clock.step_wall(Timestamp::from_ms(self.now_ms() + by_ms).unwrap());
     }
@@ -77,7 +78,7 @@ async fn a_step_back_hands_out_nothing_early_and_loses_nothing() {
     bed.clock.advance(1_000);
     let taken = bed.take(60_000).await;
     assert_eq!(taken.iter().map(|delivery| delivery.message.id).collect::<Vec<_>>(), [long, fresh]);
-    // Held: a step back makes leases longer by as much, and their receipts stay good.
+    // Leased messages: a step back makes leases longer by as much, and their receipts stay valid.
     bed.step(-HOUR_MS);
     bed.clock.advance(HOUR_MS as u64);
     assert_eq!(bed.take(60_000).await.len(), 0, "both are leased still");
@@ -160,7 +161,7 @@ async fn steps_at_random(mut random: Random) {
         let counted = held.scheduled + held.ready + held.leased + held.dead;
         assert_eq!(counted as usize, there.len() - gone.len(), "none is lost");
     }
-    // All of it comes in the end.
+    // All messages come in the end.
     bed.step(24 * HOUR_MS);
     loop {
         let taken = bed.take(60_000).await;

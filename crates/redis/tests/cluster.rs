@@ -9,8 +9,8 @@ use support::RedisHarness;
 
 dwell_store::conformance_suite!(RedisHarness::on_a_cluster);
 
-/// How many lives go on side by side: each waits for the cluster most of its time. They share nothing, each life
-/// being under a prefix of its own.
+/// The number of concurrent lives: each waits for the cluster most of its time. They share nothing, each life having
+/// its own prefix.
 const SIDE_BY_SIDE: u64 = 4;
 
 #[test]
@@ -23,7 +23,7 @@ fn behaves_as_the_model_does() {
         move || model::try_run(RedisHarness::on_a_cluster, end - first, 200, seed + first)
     };
     let lanes = (0..SIDE_BY_SIDE).map(|lane| {
-        // What it says on how to replay a life names the thread.
+        // The instructions to replay a life name the thread.
         thread::Builder::new().name(test.clone()).spawn(lives(lane)).expect("a thread can be started")
     });
     for lane in lanes.collect::<Vec<_>>() {

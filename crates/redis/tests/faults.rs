@@ -1,4 +1,4 @@
-//! What goes wrong with a Redis, and what callers see of it: `docs/redis.md` has the table.
+//! Failures of a Redis, and what callers see of them: `docs/redis.md` has the table.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
@@ -36,7 +36,7 @@ async fn ack(store: &RedisStore, receipt: dwell_model::Receipt) -> Result<Settle
     store.settle(vec![Settle { receipt, action: Action::Ack }]).await.pop().unwrap()
 }
 
-/// Takes and acks all there is, leases that run out meanwhile included; each id with how often it came.
+/// Takes and acks all messages, leases that run out meanwhile included; each id once per delivery.
 async fn drain(store: &RedisStore, expected: usize) -> Vec<MessageId> {
     let mut ids = Vec::new();
     while ids.len() < expected {
@@ -93,7 +93,7 @@ async fn out_of_memory_refuses_puts_and_lets_takes_and_acks_go_on() {
     put(&store, message("again")).await.unwrap();
 }
 
-/// The same for what the store needs besides: whoever opens it, and whoever says that it is there.
+/// The same for the store's other writes: opening, and heartbeats.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn out_of_memory_lets_stores_open_and_bound_leases_go_on() {
     let server = Server::start();
@@ -115,7 +115,7 @@ async fn out_of_memory_lets_stores_open_and_bound_leases_go_on() {
     let ended = other.take(bound).await.unwrap().pop().unwrap();
     let extended = Settle { receipt: held.receipt.clone(), action: Action::Extend { lease_ms: None } };
     store.settle(vec![extended]).await.pop().unwrap().unwrap();
-    // A process that has not been heard of for 15 seconds is gone: these are heard of in between.
+    // A process without a heartbeat for 15 seconds is dead: these send some in between.
     for _ in 0..2 {
         clock.advance(10_000);
         let now = clock.now().wall.as_ms();
@@ -176,7 +176,7 @@ async fn a_redis_that_is_set_to_evict_later_is_said_and_takes_go_on() {
 async fn a_redis_that_is_too_old_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("redis://{}?connections=1", listener.local_addr().unwrap()).parse().unwrap();
-    // As much of an old server as is asked: it ends with its only connection.
+    // The part of an old server that is used: it ends with its only connection.
     let old = std::thread::spawn(move || {
         let (mut connection, _) = listener.accept().unwrap();
         connection.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -213,7 +213,7 @@ async fn a_foreign_key_where_ours_would_lie_is_named_and_nothing_is_changed() {
     let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:m"])).unwrap();
     let leases = keys[0].strip_suffix('m').unwrap().to_owned() + "l";
     server.command(&["SET", &leases, "mine"]);
-    // A process that comes later sees it before it writes.
+    // A process that opens later sees it before it writes.
     let later = open(server.address()).await;
     for refused in [
         put(&later, message("n")).await.map(drop),
@@ -242,7 +242,8 @@ async fn a_write_that_no_replica_confirms_is_a_retryable_error() {
     assert_eq!(plain.stats(queue()).await.unwrap().counts.ready, 1, "it is there, and once");
 }
 
-/// A lease that no replica has is good all the same, and void after a failover: refused, its messages would be held for nobody.
+/// A lease that no replica has is valid all the same, and void after a failover: if the take were refused, its
+/// messages would be leased without a holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_handed_out_is_not_refused_for_want_of_a_replica() {
     let server = Server::start();
@@ -256,7 +257,7 @@ async fn what_is_handed_out_is_not_refused_for_want_of_a_replica() {
     for delivery in [first, second] {
         assert_eq!(ack(&plain, delivery.receipt).await, Ok(Settled::Gone));
     }
-    // Where nothing is handed out there is nothing that a replica could confirm.
+    // Where nothing is handed out there is nothing for a replica to confirm.
     let waits = || server.info("cmdstat_wait").unwrap_or_default();
     let before = waits();
     let other = QueueName::new("other").unwrap();
@@ -336,7 +337,7 @@ async fn a_slot_moves_to_another_node_while_calls_go_on() {
             (put_ids, taken_ids)
         })
     };
-    // As redis-cli --cluster reshard does it: marked on both sides, moved, then named everywhere.
+    // As redis-cli --cluster reshard does it: marked on both sides, moved, then announced everywhere.
     nodes[to].command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[from]]);
     nodes[from].command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[to]]);
     let port = nodes[to].port().to_string();
@@ -434,13 +435,13 @@ async fn blocks_of_numbers_that_nobody_uses_any_more_are_forgotten() {
         "of the blocks that are in use alone"
     );
     assert_eq!(store.locate(vec![number]).await, [Ok(Some((queue(), kept)))]);
-    // Numbers that were reserved long ago are not used: their block is looked at no more.
+    // Numbers that were reserved long ago are not used: their block is no longer checked.
     let new = put(&store, message("n")).await.unwrap();
     assert_eq!(blocks(), 2);
     assert_eq!(store.locate(vec![new.number]).await, [Ok(Some((queue(), new.id)))]);
 }
 
-/// A server that comes back with what it saved last has lost who reserved which numbers since.
+/// A server that restarts from its last save has lost later reservations of numbers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn numbers_are_not_given_twice_after_the_last_steps_were_lost() {
     let mut server = Server::start_with(&["--save", "3600 1000000"]);
@@ -448,7 +449,7 @@ async fn numbers_are_not_given_twice_after_the_last_steps_were_lost() {
     let in_queue = |name: &str| Put::new(QueueName::new(name).unwrap(), "m".to_owned());
     let number =
         async |store: &RedisStore, name: &str| put(store, in_queue(name)).await.unwrap().number.get();
-    // Somebody was there before, so that it is known which server it was.
+    // An earlier process, so that it is known which server it was.
     number(&open(server.address()).await, "earlier").await;
     server.command(&["SAVE"]);
     let mut given = vec![number(&first, "a").await];

@@ -1,8 +1,8 @@
-//! Somebody else's keys and values where ours lie, under a store that is open and in use: a typed error, nothing is
-//! changed, and once they are gone everything is there.
+//! Foreign keys and values where ours lie, under a store that is open and in use: a typed error, nothing is changed,
+//! and once they are removed everything is there.
 //!
-//! Each key of the layout is turned into one of another type, and each operation is called on that: it either has
-//! nothing to do with the key, or is refused before it has written anything. `docs/redis.md` names the keys.
+//! Each key of the layout is replaced by one of another type, and each operation is called on that: either it does
+//! not use the key, or it is refused before it has written anything. `docs/redis.md` names the keys.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
@@ -52,7 +52,7 @@ async fn within<T>(call: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), call).await.expect("a call does not end")
 }
 
-/// All keys and what they hold, but for the directory's: a process that is there says so every few seconds.
+/// All keys and their values, except for the directory's, which the heartbeats of processes change.
 type Held = BTreeMap<Vec<u8>, Vec<u8>>;
 
 struct Redis {
@@ -98,7 +98,7 @@ impl Redis {
         all
     }
 
-    /// Makes it hold this and nothing else.
+    /// Makes it hold exactly this.
     fn restore(&mut self, held: &Held) {
         let mut commands = redis::pipe();
         commands.atomic().cmd("FLUSHALL").ignore();
@@ -108,7 +108,7 @@ impl Redis {
         commands.exec(&mut self.connection).unwrap();
     }
 
-    /// Puts somebody else's key there, of a type that is neither of ours, or that a careless command takes for ours.
+    /// Puts a foreign key there, of a type that differs from ours, or that careless code takes for ours.
     fn spoil(&mut self, key: &str, looks_alike: bool) {
         self.command::<Value>(&[b"DEL", key.as_bytes()]);
         match looks_alike {
@@ -117,7 +117,7 @@ impl Redis {
         };
     }
 
-    /// What the keys of the queue's partition begin with.
+    /// The prefix of the keys of the queue's partition.
     fn partition(&mut self) -> String {
         let keys: Vec<String> = self.command(&[b"KEYS", b"dwell:{*}:m"]);
         assert_eq!(keys.len(), 1);
@@ -134,7 +134,7 @@ struct Stage {
     number: Number,
     scheduled: MessageId,
     dead: Vec<MessageId>,
-    /// Held: as it was put; in the long form; bound.
+    /// Leased messages: as put; in the long form; bound.
     held: Receipt,
     held_long: Receipt,
     bound: Option<Receipt>,
@@ -142,7 +142,7 @@ struct Stage {
 
 async fn open(address: dwell_redis::Address, clock: &Arc<dyn Clock>) -> Result<RedisStore, OpenError> {
     let store = RedisStore::open_for_test(address, Limits::default(), Arc::clone(clock)).await?;
-    // What is compared before and after a call must be the call's doing alone.
+    // A difference between before and after a call must come from the call alone.
     store.beat_no_more_for_test();
     Ok(store)
 }
@@ -174,7 +174,7 @@ impl Stage {
             }
             false => None,
         };
-        // What a take finds due comes into its order: then `r` and `d` have it.
+        // A message that a take finds due is put into order: then `r` and `d` have it.
         for body in ["urgent", "urgent too"] {
             put(message(body).priority(7)).await;
         }
@@ -225,7 +225,7 @@ impl Stage {
         swept.refused.pop().filter(|_| swept.done == 0).map_or(Ok(()), |(_, refused)| Err(refused))
     }
 
-    /// What time has brought about so far is done: what operations change then is their own doing.
+    /// Applies all that time has brought about so far: what operations change then is their own effect.
     async fn come_to_rest(&self) {
         self.store.stats(queue()).await.unwrap();
         let first = self.store.take(Take::from(queue())).await.unwrap().pop().unwrap();
@@ -233,7 +233,7 @@ impl Stage {
         self.settle(&first.receipt, Action::Ack).await.unwrap();
     }
 
-    /// Which messages there are, in which state.
+    /// All messages, with their states.
     async fn messages(&self) -> BTreeSet<(MessageId, &'static str)> {
         let mut all = BTreeSet::new();
         for (state, name) in [
@@ -260,7 +260,7 @@ macro_rules! operations {
 
 const TWO_MINUTES_MS: u64 = 2 * MINUTE_MS;
 
-/// All that can be asked of a queue.
+/// All operations on a queue.
 const OPERATIONS: &[Operation] = &operations! {
     "put" => |at| at.put(message("new")).await,
     "put many" => |at| {
@@ -312,7 +312,7 @@ const OPERATIONS: &[Operation] = &operations! {
         let both = [&at.held, &at.held_long].map(|receipt| (receipt.clone(), Action::Ack));
         let both = both.map(|(receipt, action)| Settle { receipt, action });
         let answers = at.store.settle(both.to_vec()).await;
-        // One of them may be acked, or be lost.
+        // One of them may be acked, or have lost its lease.
         let refused: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
         let is_foreign = |refused: &Error| matches!(refused, Error::ForeignData { .. });
         if refused.len() == 2 && refused.iter().all(is_foreign) { Err(refused[0].clone()) } else { Ok(()) }
@@ -365,7 +365,7 @@ const OPERATIONS: &[Operation] = &operations! {
     "discard all" => |at| at.sweep(at.store.discard(queue(), Selection::All).await).await,
     "purge" => |at| at.store.purge(queue()).await.map(drop),
     "delete" => |at| at.store.delete_queue(queue()).await.map(drop),
-    // What the process of this name before it has bound is freed.
+    // Leases that the earlier process of this name has bound are freed.
     "open" => |at| match open(at.address.clone(), &at.clock).await {
         Ok(_) => Ok(()),
         Err(OpenError::Foreign { found }) => Err(Error::ForeignData { reason: found.into() }),
@@ -373,7 +373,7 @@ const OPERATIONS: &[Operation] = &operations! {
     },
 };
 
-/// The keys that hold something else than before.
+/// The keys whose value differs from before.
 fn changed(before: &Held, after: &Held) -> Vec<String> {
     let keys: BTreeSet<_> = before.keys().chain(after.keys()).collect();
     let changed = keys.into_iter().filter(|key| before.get(*key) != after.get(*key));
@@ -386,7 +386,7 @@ fn assert_foreign(refused: &Error, named: &str, what: &str) {
     assert!(refused.to_string().contains(named), "{what}: {refused}");
 }
 
-/// Each operation on a queue of which one key after the other is somebody else's.
+/// Calls each operation on a queue of which one key after the other is foreign.
 async fn spoil_each_key(after_ms: u64, with_bound: bool, looks_alike: bool) {
     let mut redis = Redis::start();
     let clock = ManualClock::new(Timestamp::from_ms(START_MS).unwrap());
@@ -422,7 +422,7 @@ async fn spoil_each_key(after_ms: u64, with_bound: bool, looks_alike: bool) {
             }
         }
         assert!(!refusing.is_empty(), "{name} matters to nobody");
-        // Refused one after the other, and then the key is ours again.
+        // The calls are refused one after the other; then the key is restored.
         redis.restore(&spoiled);
         for (operation, call) in refusing {
             assert!(within(call(&stage)).await.is_err(), "{operation} while {name} is another's");
@@ -463,7 +463,7 @@ async fn a_key_of_another_type_refuses_what_time_brings_about_and_nothing_is_cha
     spoil_each_key(11 * MINUTE_MS, true, false).await;
 }
 
-/// Calls each operation on what is spoilt: it does what it always does, or is refused and has changed nothing.
+/// Calls each operation on what is spoilt: it works as always, or is refused and has changed nothing.
 async fn call_each(redis: &mut Redis, stage: &Stage, what: &str) -> usize {
     let spoiled = redis.all();
     let mut refusals = 0;
@@ -471,7 +471,7 @@ async fn call_each(redis: &mut Redis, stage: &Stage, what: &str) -> usize {
         redis.restore(&spoiled);
         let before = redis.held();
         if let Err(refused) = within(call(stage)).await
-            // What is not found any more is said so.
+            // A message that is no longer found is reported as missing.
             && !matches!(refused, Error::MessageNotFound { .. } | Error::LeaseLost)
         {
             let what = format!("{operation} while {what}");
@@ -506,7 +506,7 @@ async fn a_field_that_nobody_of_us_has_written_is_refused_and_nothing_is_changed
                     refusals += call_each(&mut redis, &stage, &what).await;
                 }
             }
-            // Bodies and headers are the callers' own; what `N` and `w` tell may be wrong.
+            // Bodies and headers belong to the callers; what `N` and `w` hold may be wrong.
             assert!(refusals > 0 || "BHNwZ".contains(name), "nobody reads {name}");
             redis.restore(&whole);
         }
@@ -532,12 +532,12 @@ async fn a_member_that_nobody_of_us_has_written_is_refused_and_nothing_is_change
                 refusals += call_each(&mut redis, &stage, &what).await;
             }
         }
-        // Blocks of numbers, tokens and processes that nobody has are passed over.
+        // Unused blocks of numbers, tokens and processes are skipped.
         assert!(refusals > 0 || "nTy".contains(name), "nobody reads {name}");
     }
 }
 
-/// A record of a leased message that somebody has written over: as it was put, and in the long form.
+/// The record of a leased message was overwritten: as put, and in the long form.
 #[tokio::test]
 async fn a_leased_record_that_was_damaged_is_refused_at_each_settlement_and_when_its_lease_runs_out() {
     for damage in [&b"mine"[..], b"\xc1", b"\x80", b"\x04", b""] {
@@ -582,7 +582,7 @@ async fn a_leased_record_that_was_damaged_is_refused_at_each_settlement_and_when
                 "a get",
             );
             assert_eq!(changed(&before, &redis.held()), [""; 0], "{damage:?}");
-            // The lease runs out: whatever comes first says so, and does nothing.
+            // The lease runs out: each call reports it, and does nothing.
             clock.advance(31_000);
             for refused in [
                 store.stats(queue()).await.map(drop),
@@ -593,7 +593,7 @@ async fn a_leased_record_that_was_damaged_is_refused_at_each_settlement_and_when
                 assert_foreign(&refused.unwrap_err(), &records, "a call after the deadline");
             }
             assert_eq!(changed(&before, &redis.held()), [""; 0], "{damage:?}");
-            // Mended, it is what it was: its lease has run out, and the other one holds.
+            // Once repaired, it is what it was: its lease has run out, and the other one is still leased.
             redis.command::<Value>(&[b"HSET", records.as_bytes(), &field, &record]);
             assert_eq!(one(store.settle(settle(&whole.receipt, Action::Ack))).await, Ok(Settled::Gone));
             assert_eq!(one(store.settle(settle(&damaged.receipt, Action::Ack))).await, Err(Error::LeaseLost));
@@ -635,7 +635,7 @@ async fn a_record_with_a_field_of_another_type_is_refused_and_nothing_is_changed
     ]);
     wrong.extend([("h", "'x'"), ("h", "7"), ("K", "'x'"), ("i", "string.sub(r.i, 1, 15)"), ("i", "7")]);
     wrong.extend([("i", "string.rep('x', 8) .. string.sub(r.i, 9)")]);
-    // Held or dead, and nothing of what that needs.
+    // Leased or dead, and without the fields that this needs.
     wrong.extend([("s", "2"), ("s", "3")]);
     let write = "local r = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1])) \
                  r[ARGV[2]] = loadstring('local r = ... return ' .. ARGV[3])(r) \
@@ -668,7 +668,7 @@ async fn a_record_with_a_field_of_another_type_is_refused_and_nothing_is_changed
             assert_foreign(&refused.expect_err(&what), &records, &what);
         }
         let after = redis.held();
-        // A take finds what is due, and that comes into its order before any of it is read.
+        // A take finds what is due, and puts it into order before any of it is read.
         let changed: Vec<_> =
             changed(&before, &after).into_iter().filter(|key| !key.ends_with(['u', 'r', 'd'])).collect();
         assert_eq!(changed, [""; 0], "{what}");
@@ -678,7 +678,7 @@ async fn a_record_with_a_field_of_another_type_is_refused_and_nothing_is_changed
     assert_eq!((taken.len(), taken[0].message.id, &taken[0].message.headers), (2, id, &headers));
 }
 
-/// What no script sees, such as text that is no text: the message goes to nobody, and the others of its batch go out.
+/// Damage that no script sees, such as invalid UTF-8: the message is not handed out, and the others of its batch are.
 #[tokio::test]
 async fn a_message_that_can_not_be_read_dies_of_it_and_keeps_nobody_from_the_others() {
     let mut redis = Redis::start();
@@ -709,7 +709,8 @@ async fn a_message_that_can_not_be_read_dies_of_it_and_keeps_nobody_from_the_oth
     assert_eq!((counts.ready, counts.leased, counts.dead), (0, 0, 1));
 }
 
-/// One of five whose record somebody has written over, or whose headers are no text: a list names it and shows the others.
+/// One of five messages has an overwritten record, or headers that are not text: a list names it and shows the
+/// others.
 #[tokio::test]
 async fn a_message_that_can_not_be_read_is_named_in_lists_and_the_others_are_shown() {
     let mut redis = Redis::start();
@@ -808,7 +809,7 @@ async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
     }
     redis.spoil(&leases, false);
     let id = put("good").await;
-    // A process that comes: it frees what the one of its name had bound, where it can.
+    // A process opens: it frees what the earlier one of its name had bound, where it can.
     let other = open(address.clone(), &shared).await.unwrap();
     assert_foreign(&other.take(Take::from(queue())).await.unwrap_err(), &leases, "the queue itself");
     let taken = other.take(Take::from(good.clone()).max(10)).await.unwrap();
@@ -832,7 +833,7 @@ async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
     assert_foreign(&refused, &leases, "the queue itself, of several");
     let found = one(other.get(good.clone(), vec![Target::Id(id)], false)).await.unwrap();
     assert_eq!(found.standing.state.kind(), StateKind::Leased);
-    // What is tidied up now and then is tidied up for the others: a process that was silent for long is gone.
+    // Background work goes on for the other queues: a process that was silent for long is dead.
     drop((store, other));
     let third = open(redis.server.address(), &shared).await.unwrap();
     third.put(vec![Put::new(good.clone(), "bound").priority(3)]).await.pop().unwrap().unwrap();
@@ -841,7 +842,7 @@ async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
     drop(third);
     clock.advance(20_000);
     let fourth = open(redis.server.address(), &shared).await.unwrap();
-    // Nobody was heard of meanwhile: it is found out when it says nothing from now on.
+    // No process sent a heartbeat meanwhile: its silence is counted from now on.
     let mut freed = None;
     for _ in 0..4 {
         clock.advance(5_000);
@@ -851,7 +852,7 @@ async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
     assert_eq!(freed.unwrap().message.standing.attempt(), 2);
 }
 
-/// Numbers are used in blocks, by many queues each.
+/// Numbers are used in blocks, each by many queues.
 #[tokio::test]
 async fn a_queue_that_is_out_of_order_keeps_no_other_from_being_found_by_number() {
     let mut redis = Redis::start();
@@ -874,12 +875,12 @@ async fn a_queue_that_is_out_of_order_keeps_no_other_from_being_found_by_number(
     let places: Vec<_> = put.iter().map(|put| Ok(Some((good.clone(), put.id)))).collect();
     assert_eq!(located, places);
     assert_eq!(one(store.locate(vec![put[0].number])).await, places[0].clone(), "alone");
-    // Where it is not among those that can be read, nobody can say that it is not there.
+    // If it is not among those that can be read, it may still exist.
     one(store.cancel(good, vec![Target::Id(put[0].id)])).await.unwrap();
     assert_foreign(&one(store.locate(vec![put[0].number])).await.unwrap_err(), &leases, "one that is gone");
 }
 
-/// What an error is about is not told by the names in it.
+/// The names in an error do not decide its kind.
 #[tokio::test]
 async fn a_prefix_that_reads_like_an_error_is_no_error() {
     for prefix in ["ROOM", "LOADING", "READONLY"] {
@@ -890,13 +891,13 @@ async fn a_prefix_that_reads_like_an_error_is_no_error() {
         one(store.put(vec![message("m")])).await.unwrap();
         let keys: Vec<String> = redis.command(&[b"KEYS", format!("{prefix}:{{*}}:m").as_bytes()]);
         let leases = keys[0].strip_suffix('m').unwrap().to_owned() + "l";
-        // A script that finds it says so itself, with the key's name.
+        // A script that finds it reports it with the key's name.
         let keys = leases.strip_suffix('l').unwrap().to_owned() + "k";
         redis.spoil(&keys, false);
         let put = one(store.put(vec![message("m").priority(3)])).await;
         assert_foreign(&put.unwrap_err(), &keys, "a put");
         redis.command::<Value>(&[b"DEL", keys.as_bytes()]);
-        // The server says so, without the name.
+        // The server reports it, without the name.
         redis.spoil(&leases, false);
         let put = one(store.put(vec![message("m").priority(3)])).await;
         assert_foreign(&put.unwrap_err(), &leases, "a put");
@@ -905,7 +906,7 @@ async fn a_prefix_that_reads_like_an_error_is_no_error() {
     }
 }
 
-/// All queues are counted, however many a page of a list may have.
+/// All queues are counted, whatever the size of a page of a list.
 #[tokio::test]
 async fn leases_are_counted_in_all_queues() {
     let redis = Redis::start();
@@ -924,7 +925,7 @@ async fn leases_are_counted_in_all_queues() {
     }
 }
 
-/// An ack as it was put asks for the lease alone; and beside others, a damaged one fails alone.
+/// An ack of a message as put reads the lease alone; and in a batch, a damaged one fails alone.
 #[tokio::test]
 async fn a_leased_record_that_was_damaged_fails_alone_in_a_batch() {
     let mut redis = Redis::start();
@@ -954,7 +955,7 @@ async fn a_leased_record_that_was_damaged_fails_alone_in_a_batch() {
     let acked = store.settle(all.map(ack).to_vec()).await;
     assert_foreign(acked[0].as_ref().unwrap_err(), &records, "an ack");
     assert_eq!((&acked[1], &acked[3]), (&Ok(Settled::Gone), &Ok(Settled::Gone)));
-    // Its lease lay with one that lay in the long form, whose record is gone by now: alone it is acked.
+    // Together with leases in the long form its record is read, and found to be damaged; alone it is acked.
     assert_foreign(acked[2].as_ref().unwrap_err(), &records, "an ack beside others");
     assert_eq!(store.settle(vec![ack(all[2])]).await, [Ok(Settled::Gone)]);
 }
@@ -1002,7 +1003,7 @@ async fn a_key_of_another_type_in_the_directory_refuses_what_needs_it_and_no_mes
             assert!(refusals > 0, "nobody needs {key}");
             let after = redis.held();
             let touched = before.iter().filter(|(key, value)| after.get(*key) != Some(value)).count();
-            // A process that opens under the name of another ends the leases that this one had bound.
+            // A process that opens under the name of another one ends the leases that this one had bound.
             assert!(touched == 0 || is_open, "{touched} keys of messages changed while {key} is another's");
             assert_eq!(redis.all()[key.as_bytes()], {
                 redis.restore(&whole);

@@ -1,5 +1,5 @@
-//! Messages that have an instant and a short body and nothing else: they lie whole in one sorted set, by the batch, and
-//! are found there by id and by number, and what tells of their numbers goes with them.
+//! Messages that have only an instant and a short body: they are stored whole in one sorted set, in batches, and are
+//! found there by id and by number, and the entries for their numbers are removed with them.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
@@ -55,7 +55,7 @@ fn far() -> Timestamp {
 async fn many_at_one_instant_are_found_by_id_and_by_number() {
     let server = Server::start();
     let store = open(&server).await;
-    // Two instants beside each other, and numbers that change blocks on the way.
+    // Two adjacent instants, and numbers that change blocks on the way.
     let at = |n: i64| Timestamp::from_ms(far().as_ms() + n % 2).unwrap();
     let puts = (0..700).map(|n| message(n).at(at(n))).collect();
     let put = put_all(&store, puts).await;
@@ -70,7 +70,7 @@ async fn many_at_one_instant_are_found_by_id_and_by_number() {
     let located = store.locate(numbers.clone()).await;
     assert_eq!(located, put.iter().map(|answer| Ok(Some((queue(), answer.id)))).collect::<Vec<_>>());
 
-    // Each third is cancelled, the one behind it moved: its neighbours at the same instant are not.
+    // Each third is cancelled, the one behind it rescheduled: their neighbours at the same instant are not.
     let third = |from: usize| targets.iter().skip(from).step_by(3).cloned().collect::<Vec<_>>();
     for (n, cancelled) in store.cancel(queue(), third(0)).await.into_iter().enumerate() {
         assert_eq!(cancelled, Ok(Cancelled::Cancelled(put[3 * n].id)));
@@ -106,7 +106,7 @@ async fn what_tells_of_their_numbers_goes_when_they_are_handed_out() {
     let mut seen = HashSet::new();
     while let Some(taken) = Some(take(&store, 100).await).filter(|taken| !taken.is_empty()) {
         seen.extend(taken.iter().map(|delivery| delivery.message.id));
-        // One by one those that are held are located as before.
+        // Leased ones are located as before.
         let held = &taken[0].message;
         assert_eq!(store.locate(vec![held.number]).await, [Ok(Some((queue(), held.id)))]);
         let acks = taken.iter().map(|delivery| ack(&delivery.receipt)).collect();
@@ -168,7 +168,7 @@ async fn acks_of_a_batch_are_answered_one_by_one_whatever_is_among_them() {
     let mut receipts: Vec<_> = take(&store, 6).await.into_iter().map(|taken| taken.receipt).collect();
     let bound = store.take(Take::from(queue()).max(2).bound()).await.unwrap();
     receipts.extend(bound.into_iter().map(|taken| taken.receipt));
-    // One has been extended, one is acked already, one has another's token.
+    // One has been extended, one is acked already, one has a wrong token.
     let extend = Settle { receipt: receipts[1].clone(), action: Action::Extend { lease_ms: Some(90_000) } };
     assert!(matches!(store.settle(vec![extend]).await[..], [Ok(Settled::Leased(_))]));
     assert_eq!(store.settle(vec![ack(&receipts[2])]).await, [Ok(Settled::Gone)]);
@@ -179,7 +179,7 @@ async fn acks_of_a_batch_are_answered_one_by_one_whatever_is_among_them() {
     let (gone, lost) = (Ok(Settled::Gone), Err(Error::LeaseLost));
     let expected = [&gone, &gone, &lost, &gone, &gone, &gone, &gone, &lost, &lost].map(Clone::clone);
     assert_eq!(store.settle(acks.clone()).await, expected);
-    // The one whose receipt was forged is held yet, and nothing of the others is left.
+    // The one whose receipt was forged is still leased, and nothing of the others is left.
     assert_eq!(store.stats(queue()).await.unwrap().counts.leased, 1);
     assert_eq!(count(&server, "ZCARD", "l"), 1);
     assert_eq!(count(&server, "HLEN", "S"), 1);

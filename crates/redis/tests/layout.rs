@@ -1,8 +1,9 @@
-//! What lies in Redis: a store that an earlier version has written opens, and what is not ours is refused untouched.
+//! The data in Redis: a store that an earlier version has written opens, and foreign data is refused and left as it
+//! is.
 //!
-//! `fixtures/layout-N.redis` has the commands that make a store of layout N, one a line, words percent-encoded;
-//! `fixtures/layout-N.txt` says what is in it. A change of the layout gets fixtures of its own beside those before:
-//! `DWELL_WRITE_FIXTURE=1 cargo test -p dwell-redis --test layout` writes those of the layout that is in force.
+//! `fixtures/layout-N.redis` has the commands that make a store of layout N, one per line, words percent-encoded;
+//! `fixtures/layout-N.txt` lists its contents. A change of the layout gets new fixtures beside the earlier ones:
+//! `DWELL_WRITE_FIXTURE=1 cargo test -p dwell-redis --test layout` writes those of the current layout.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
@@ -21,7 +22,7 @@ use dwell_testkit::redis::Server;
 use dwell_time::{Clock, ManualClock};
 use redis::Value;
 
-/// When the fixture was made, by the clock that it was made under.
+/// When the fixture was made, by its own clock.
 const MADE_MS: i64 = 1_795_000_000_000;
 
 fn folder() -> PathBuf {
@@ -41,7 +42,7 @@ async fn put(store: &RedisStore, put: Put) -> Result<dwell_store::PutAnswer, Err
     store.put(vec![put]).await.pop().unwrap()
 }
 
-/// Something of everything; says what could not be read back: receipts and answers to tokens.
+/// Writes something of each kind; returns what cannot be read back: receipts and answers to tokens.
 async fn fill(store: &RedisStore) -> String {
     let mut said = String::new();
     let orders = name("orders");
@@ -86,7 +87,7 @@ async fn fill(store: &RedisStore) -> String {
             }
         }
     }
-    // What layouts before had not: a holder, a key of a dead message, settings.
+    // New since earlier layouts: a holder, a key of a dead message, settings.
     let kept = name("kept");
     let settings = [
         Setting::DeadTtlMs(86_400_000),
@@ -161,7 +162,7 @@ fn describe(message: &Message, text: &mut String) {
     writeln!(text, ": {}", String::from_utf8_lossy(&message.body)).unwrap();
 }
 
-/// The commands that make what a server holds.
+/// The commands that recreate a server's data.
 fn dumped(server: &Server) -> String {
     let words = |reply: Value| -> Vec<Vec<u8>> { redis::from_redis_value(reply).unwrap() };
     let mut keys = words(server.command(&["KEYS", "*"]));
@@ -200,8 +201,8 @@ fn dumped(server: &Server) -> String {
     text
 }
 
-/// The lengths of all names and values that lie under keys of a kind, the letter at their end, in the partitions that `of`
-/// chooses by their hash tags.
+/// The lengths of all names and values under keys of each kind, which is the letter at their end, in the partitions
+/// that `of` chooses by their hash tags.
 fn lengths(dump: &str, of: impl Fn(&str) -> bool) -> BTreeMap<char, Vec<Vec<usize>>> {
     let mut kinds: BTreeMap<char, Vec<Vec<usize>>> = BTreeMap::new();
     for line in dump.lines() {
@@ -218,7 +219,7 @@ fn lengths(dump: &str, of: impl Fn(&str) -> bool) -> BTreeMap<char, Vec<Vec<usiz
     kinds
 }
 
-/// Makes a server hold what the lines say.
+/// Sends the commands of these lines to a server.
 fn replay(server: &Server, lines: &str) {
     let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
     for line in lines.lines() {
@@ -230,7 +231,7 @@ fn replay(server: &Server, lines: &str) {
     }
 }
 
-/// The fixture of the layout that is in force, with all that it has now.
+/// The fixture of the current layout, with all that it has now.
 const CURRENT: &str = "3";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -243,7 +244,7 @@ async fn the_fixture_of_layout_2_opens_and_is_good_for_everything() {
     opens_and_is_good_for_everything("2").await;
 }
 
-/// Nothing of a message has grown where it uses nothing of what came later: retention, holders, keys of the dead, digests.
+/// A message that uses no later feature has not grown: retention, holders, keys of the dead, digests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_uses_none_of_what_came_later_has_not_one_byte_more() {
     let before = folder().join("layout-3-without-retention.redis");
@@ -255,11 +256,11 @@ async fn a_message_that_uses_none_of_what_came_later_has_not_one_byte_more() {
     for key in keys {
         server.command(&["DEL", &key]);
     }
-    // The directory has more queues, and the one that uses all of it was not there.
+    // The directory has more queues, and the one that uses all features was not there.
     let was_there =
         |tag: &str| tag != "{dwell" && before.contains(&tag.replace(':', "%3A").replace('{', "%7B"));
     let (mut before, mut now) = (lengths(&before, was_there), lengths(&dumped(&server), was_there));
-    // Idempotency keys: each remembers what it stands for.
+    // Idempotency keys: each now has the digest of its put.
     assert!(before.remove(&'t').is_some() && now.remove(&'t').is_some());
     assert!(before.values().flatten().count() > 50);
     for (kind, lengths) in &before {
@@ -287,7 +288,7 @@ async fn opens_and_is_good_for_everything(layout: &str) {
         let store = open_at(&server, MADE_MS).await;
         let said = fill(&store).await;
         let text = described(&store).await + &said;
-        // What only the process that wrote it would ask for is not kept.
+        // What only the process that wrote it would ask for is not compared.
         for key in
             redis::from_redis_value::<Vec<String>>(server.command(&["KEYS", "dwell:{*}:[aw]"])).unwrap()
         {
@@ -304,7 +305,7 @@ async fn opens_and_is_good_for_everything(layout: &str) {
     let (expected, said) = told.split_at(told.find("put ").unwrap());
     assert_eq!(described(&store).await, expected);
 
-    // A token's answer, a key, a receipt, a dead message: all are what they were.
+    // A token's answer, a key, a receipt, a dead message: all are unchanged.
     let words = |start: &str| said.lines().filter_map(|line| line.strip_prefix(start)).collect::<Vec<_>>();
     let ids = words("put ");
     let orders = name("orders");
@@ -328,7 +329,7 @@ async fn opens_and_is_good_for_everything(layout: &str) {
     assert_eq!(store.revive(name("dead"), Selection::All, When::Now).await.unwrap().done, 1);
     drop(store);
 
-    // A day later all of it is due, goes out in order, and a number is not given again.
+    // Later all of it is due and handed out in order, and no number is used again.
     let store = open_at(&server, MADE_MS + 3_600_000).await;
     let new = put(&store, Put::new(orders.clone(), "new")).await.unwrap();
     let mut bodies = Vec::new();
@@ -348,7 +349,7 @@ async fn opens_and_is_good_for_everything(layout: &str) {
     assert_eq!(bodies[20..], ["buried", "retried"]);
 }
 
-/// The server's keys and values, to see that nothing has changed.
+/// The server's keys and values, to check that nothing has changed.
 fn held(server: &Server) -> String {
     dumped(server)
 }
@@ -438,7 +439,7 @@ async fn a_record_that_is_none_is_refused_and_what_is_beside_it_is_served_by_id(
         assert_eq!((refused.code(), refused.is_retryable()), ("foreign_data", false), "{refused}");
     }
     assert_eq!(held(&server), before);
-    // Another queue has nothing to do with it.
+    // Another queue is not affected.
     put(&store, Put::new(name("mails"), "b")).await.unwrap();
     assert_eq!(store.take(Take::from(name("mails"))).await.unwrap().len(), 1);
 }
@@ -460,7 +461,7 @@ async fn a_member_that_is_no_message_is_refused_and_nothing_is_changed() {
             assert_eq!((refused.code(), refused.is_retryable()), ("foreign_data", false), "{refused}");
         }
         assert_eq!(held(&server), before);
-        // What is ours is there.
+        // Our data is there.
         assert_eq!(
             store.get(name("orders"), vec![Target::Id(id)], false).await.pop().unwrap().unwrap().id,
             id

@@ -1,5 +1,5 @@
-//! A process that ends in order gives back what is bound to it, and spends no attempt: however much it is, whatever is under way,
-//! and though Redis is slow.
+//! A process that ends in order gives back what is bound to it, and spends no attempt: however much it is, whatever
+//! is under way, and though Redis is slow.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
@@ -37,7 +37,7 @@ async fn bind(store: &RedisStore, max: usize) -> Vec<Delivery> {
     store.take(Take::from(queue()).max(max).lease_ms(LEASE_MS).bound()).await.unwrap()
 }
 
-/// Redis answers nothing for longer than a process had for its leaving once, and there are many slices.
+/// Redis does not answer for longer than the former time limit for leaving, and there are many slices.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_leases_are_released_though_redis_does_not_answer_for_a_while() {
     const LEASES: usize = 1_000;
@@ -49,7 +49,7 @@ async fn many_leases_are_released_though_redis_does_not_answer_for_a_while() {
     assert_eq!(bind(&leaving, LEASES).await.len(), LEASES);
     proxy.set(Link::Stalled);
     let left = tokio::spawn(async move { leaving.leave().await });
-    // This is how long it does not answer.
+    // The time for which it does not answer.
     tokio::time::sleep(Duration::from_secs(4)).await;
     proxy.set(Link::Whole);
     assert_eq!(within("the leaving", left).await.unwrap(), Ok(true));
@@ -61,7 +61,7 @@ async fn many_leases_are_released_though_redis_does_not_answer_for_a_while() {
     }
 }
 
-/// The take comes to Redis when all else that the process held has been given back.
+/// The take reaches Redis when all else that the process held has been given back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_take_under_way_binds_is_released_as_well() {
     let server = Server::start();
@@ -69,7 +69,7 @@ async fn what_a_take_under_way_binds_is_released_as_well() {
     let store = open(&proxy.url("connections=2&timeout_ms=20000")).await;
     let other = open(&server.url()).await;
     put(&other, 1).await;
-    // From now on the process is known to bind leases here.
+    // From now on the process is registered to bind leases here.
     assert_eq!(bind(&store, 1).await.len(), 1);
     put(&other, 1).await;
     proxy.stop_request_after(0);

@@ -1,4 +1,4 @@
-//! Connections to each kind of deployment, and what is said of one that is not there.
+//! Connections to each kind of deployment, and the error for one that is not there.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
@@ -15,7 +15,7 @@ use dwell_testkit::free_port;
 use dwell_testkit::redis::{Cluster, Sentinels, Server};
 use tokio::runtime::{Builder, Runtime};
 
-/// Long enough for any machine: who waits so long fails.
+/// A timeout that is long enough for any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn pings(address: Address) -> Result<(), OpenError> {
@@ -72,7 +72,7 @@ fn a_store_whose_runtime_is_gone_says_that_it_is_closed() {
 fn takes_that_wait_when_the_runtime_of_their_store_ends_are_answered() {
     let server = Server::start();
     let orders: QueueName = "orders".parse().unwrap();
-    // On one thread, so that nothing of it goes on while it ends.
+    // One thread, so that none of its tasks goes on while it ends.
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let store = runtime.block_on(RedisStore::open(server.address(), Limits::default())).unwrap();
     let store = Arc::new(store);
@@ -105,9 +105,9 @@ fn a_store_with_a_thread_of_its_own_serves_threads_without_a_runtime() {
     let taken = store.take(Take::from(orders.clone()).wait_ms(30_000).lease_ms(60_000).bound()).unwrap();
     assert_eq!(&taken[0].message.body[..], b"due");
 
-    // Awaited by a thread that no runtime has, it releases what this process holds.
+    // Awaited on a thread without a runtime, it releases what this process holds.
     pollster::block_on(store.store().leave()).unwrap();
-    // Dropped on a thread of another runtime, it waits for nothing there.
+    // Dropped on a thread of another runtime, it does not block there.
     Runtime::new().unwrap().block_on(async move { drop(store) });
     let store =
         Blocking::new(Arc::new(RedisStore::open_with_thread(server.address(), Limits::default()).unwrap()));
@@ -129,7 +129,7 @@ async fn a_store_with_a_thread_of_its_own_can_be_blocked_on_in_a_task() {
     let settle = Settle { receipt: taken.receipt, action: Action::Ack };
     assert_eq!(store.settle(vec![settle]).await, [Ok(Settled::Gone)]);
 
-    // Given up while it opens, it waits for nothing here. It is polled once.
+    // Dropped while it opens, it does not block here. It is polled once.
     let opening = RedisStore::open_with_thread_async(server.address(), Limits::default());
     let mut opening = Box::pin(opening);
     let polled = opening.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -174,7 +174,7 @@ async fn a_primary_is_found_through_sentinels_and_its_successor_too() {
     assert_eq!(role[0], redis::Value::BulkString(b"master".to_vec()));
 }
 
-/// Puts, waits, takes and acks, and what was published comes over a subscription of its own.
+/// Puts, waits, takes and acks; and a subscription receives what is published.
 async fn serves(url: &str) -> Result<(), OpenError> {
     let store = RedisStore::open(url.parse()?, Limits::default()).await?;
     let queue = QueueName::new("orders").unwrap();
@@ -188,13 +188,13 @@ async fn serves(url: &str) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// An authority, and a certificate of it for a server on the loopback and for a client.
+/// A certificate authority, and its certificates for a server on the loopback and for a client.
 fn certificates(folder: &Path) {
     let write = |name: &str, text: String| std::fs::write(folder.join(name), text).unwrap();
     let authority_key = rcgen::KeyPair::generate().unwrap();
     let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    // Of another name than what it signs: OpenSSL takes that for signed by itself otherwise.
+    // Its name differs from those that it signs: OpenSSL takes them for self-signed otherwise.
     authority.distinguished_name.push(rcgen::DnType::CommonName, "an authority");
     write("ca.pem", authority.self_signed(&authority_key).unwrap().pem());
     let issuer = rcgen::Issuer::new(authority, authority_key);
@@ -215,7 +215,7 @@ async fn tls_is_spoken_with_an_authority_of_ones_own_and_a_client_s_certificate(
     let _server = Server::start_with(&options);
     let url = format!("rediss://localhost:{port}/1?timeout_ms=20000&");
     serves(&format!("{url}ca={ca}&certificate={cert}&key={key}")).await.unwrap();
-    // No certificate is shown; nobody trusts the server; a file is none.
+    // No client certificate; an untrusted server; a file that is missing or of another kind.
     for options in [format!("ca={ca}"), format!("certificate={cert}&key={key}")] {
         let refused = serves(&(url.clone() + &options)).await.unwrap_err();
         assert!(matches!(refused, OpenError::Unreachable { .. }), "{options}: {refused}");
@@ -253,7 +253,7 @@ async fn a_user_without_the_rights_is_refused_and_told_which() {
     assert_eq!(server.command(&["DBSIZE"]), redis::Value::Int(0));
 }
 
-/// A primary that has become a replica, of Redis 6.2: what a script meets with there has an `ERR` before it.
+/// A primary of Redis 6.2 that has become a replica: errors inside a script have an `ERR` before them.
 #[tokio::test]
 async fn a_server_that_takes_no_more_writes_of_scripts_is_left() {
     let said = "-ERR Error running script (call to f_86fde4ef5751c44fce94a7d39215086ca601922b): @user_script:1: \

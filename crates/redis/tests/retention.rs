@@ -1,4 +1,4 @@
-//! Retention of the dead where there are thousands: nobody sees those whose time is over, and they go in short scripts.
+//! Retention of thousands of dead messages: no reader sees those past it, and they are discarded in short scripts.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
@@ -16,7 +16,7 @@ use dwell_time::{Clock, ManualClock};
 use redis::Value;
 
 const START_MS: i64 = 1_795_000_000_000;
-/// More than a few scripts discard by the way.
+/// More than a few scripts discard along the way.
 const MANY: usize = 2_000;
 
 fn queue() -> QueueName {
@@ -56,13 +56,13 @@ async fn many_expired(store: &RedisStore, clock: &ManualClock) -> Vec<MessageId>
     ids
 }
 
-/// What the keys of the only partition begin with.
+/// The prefix of the keys of the only partition.
 fn prefix(server: &Server) -> String {
     let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:m"])).unwrap();
     keys[0].strip_suffix('m').unwrap().to_owned()
 }
 
-/// How many members or fields one of the partition's keys has.
+/// The number of members or fields of one of the partition's keys.
 fn size(server: &Server, name: &str) -> i64 {
     let key = prefix(server) + name;
     let command = if matches!(name, "S" | "B" | "H") { "HLEN" } else { "ZCARD" };
@@ -163,7 +163,7 @@ async fn each_process_counts_what_its_calls_have_brought_about() {
     assert_eq!((counted(&first).await, counted(&second).await), ((1, 0), (1, 2)));
 }
 
-/// Somebody has removed the record of the youngest, since it was damaged.
+/// The record of the youngest was removed, since it was damaged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_message_whose_record_was_removed_hides_no_older_one_of_its_key() {
     const REMOVE: &str = "

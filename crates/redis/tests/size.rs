@@ -1,5 +1,5 @@
-//! No script holds Redis up for long, whatever it is called for: bodies come and go in bounded scripts, what was set aside is
-//! cleared away bit by bit by whoever is there, and what processes leave behind does not pile up.
+//! No script blocks Redis for long, whatever its call: bodies are read and written in bounded scripts, what was set
+//! aside is freed in slices by any process, and what processes leave behind does not pile up.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
@@ -32,7 +32,7 @@ async fn put_all(store: &RedisStore, puts: Vec<Put>) -> Vec<PutAnswer> {
     store.put(puts).await.into_iter().map(Result::unwrap).collect()
 }
 
-/// Waits until it holds, while the store goes on.
+/// Waits until it holds, while the store runs.
 async fn comes_true(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..300 {
         if holds() {
@@ -43,7 +43,7 @@ async fn comes_true(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("waited in vain: {what}");
 }
 
-/// How many scripts the server has run by their hashes.
+/// The number of scripts that the server has run by their hashes.
 fn scripts(server: &Server) -> u64 {
     let said = server.info("cmdstat_evalsha").unwrap_or_default();
     let calls = said.split(',').find_map(|field| field.strip_prefix("calls="));
@@ -62,7 +62,7 @@ fn int(reply: Value) -> i64 {
     redis::from_redis_value(reply).unwrap()
 }
 
-/// What one script may read or write of bodies.
+/// The maximum bytes of bodies that one script may read or write.
 const BODIES: usize = 256 * 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,7 +71,7 @@ async fn no_script_reads_or_writes_more_than_so_many_bytes_of_bodies() {
     let store = open(&server).await;
     const COUNT: usize = 24;
     let (length, least) = (100_000, (COUNT * 100_000 / BODIES) as u64);
-    // Scripts are known to the server before they are counted.
+    // The server has the scripts before they are counted.
     put_all(&store, vec![message(vec![0; 2_000])]).await;
     let warm = store.take(Take::from(queue())).await.unwrap().pop().unwrap();
     store.list(queue(), StateKind::Leased, None, 10).await.unwrap();
@@ -106,13 +106,14 @@ async fn no_script_reads_or_writes_more_than_so_many_bytes_of_bodies() {
     needs("a list of leased ones");
 }
 
-/// A take of many messages with large headers ends where these are as many bytes as it asked for bodies, or soon after.
+/// A take of many messages with large headers ends when these have as many bytes as it asked for bodies, or soon
+/// after.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn headers_bound_a_take_as_bodies_do() {
     const COUNT: usize = 300;
     let server = Server::start();
     let store = open(&server).await;
-    // As many bytes in one header, or in very many: each costs memory beside its text.
+    // As many bytes in one header, or in very many: each costs memory in addition to its text.
     let long = "v".repeat(16_000);
     let one = Headers::new([("h", long.as_str())]).unwrap();
     let names: Vec<_> = (0..2_000).map(|n| format!("n{n}")).collect();
@@ -130,7 +131,7 @@ async fn headers_bound_a_take_as_bodies_do() {
             taken.extend(some.into_iter().map(|delivery| delivery.message.id));
         }
         assert_eq!(taken, put);
-        // Who sets no bound to bytes gets all that there is.
+        // A take without a limit of bytes gets all messages.
         let again = QueueName::new(&format!("{name}-again")).unwrap();
         let put = || Put { headers: headers.clone(), ..Put::new(again.clone(), "") };
         put_all(&store, (0..COUNT).map(|_| put()).collect()).await;
@@ -138,7 +139,7 @@ async fn headers_bound_a_take_as_bodies_do() {
     }
 }
 
-/// A page ends where its bodies are too many; those that come behind it are not read.
+/// A page ends where its bodies are too many; those behind it are not read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_of_leased_messages_reads_no_body_that_it_does_not_hold() {
     let server = Server::start();
@@ -200,7 +201,7 @@ async fn a_purge_whose_process_has_ended_is_finished_by_another() {
     let left = || keys(&server, "dwell:{*}:S").iter().map(records).sum::<i64>();
     assert!((1..600).contains(&left()), "{} records are left for somebody else", left());
     let other = open(&server).await;
-    // Once it is found and cleared away, and once the queue is let go.
+    // Once to find and free it, and once to unregister the queue.
     for _ in 0..2 {
         other.beat_for_test().await.unwrap();
     }
@@ -210,12 +211,12 @@ async fn a_purge_whose_process_has_ended_is_finished_by_another() {
             && keys(&server, "dwell:{*}:[zZm]*").is_empty()
     })
     .await;
-    // What is put meanwhile, or later, is nobody's trash.
+    // What is put meanwhile, or later, is not deleted.
     put_all(&other, puts(3)).await;
     assert_eq!(other.stats(queue()).await.unwrap().counts.scheduled, 3);
 }
 
-/// Two that do the same to all dead ones share them: neither passes one over because of the other.
+/// Two calls that do the same to all dead messages share them: neither skips one because of the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_revives_or_discards_at_the_same_time_as_others_leaves_none_out() {
     const COUNT: usize = 600;
@@ -242,7 +243,8 @@ async fn whoever_revives_or_discards_at_the_same_time_as_others_leaves_none_out(
     }
 }
 
-/// What a process keeps for calls that are made again goes when it has not called for a minute, also where others do.
+/// The answers that are kept for repeated calls of a process expire when it has made no call for a minute, also where
+/// others do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_of_processes_that_have_ended_do_not_pile_up_in_the_directory() {
     const PROCESSES: i64 = 200;
@@ -260,7 +262,7 @@ async fn names_of_processes_that_have_ended_do_not_pile_up_in_the_directory() {
     }
     let names = int(server.command(&["HLEN", "{dwell}:c"]));
     assert!(names < PROCESSES / 3, "{names} names of {PROCESSES} processes");
-    // The one that is there is known: another of its name ends what is bound to it.
+    // The living process is registered: another one of its name ends what is bound to it.
     let _second = named("stays").await.unwrap();
     let ack = Settle { receipt: held[0].receipt.clone(), action: Action::Ack };
     assert_eq!(stays.settle(vec![ack]).await, [Err(Error::LeaseLost)]);
@@ -278,7 +280,7 @@ async fn what_processes_that_have_ended_leave_with_a_queue_does_not_pile_up() {
             let shared: Arc<dyn Clock> = Arc::new(clock.clone());
             let store = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
             put_all(&store, vec![message("m").after_ms(86_400_000)]).await;
-            // The same call again gets the answer that it got: its lane is there.
+            // The same call again gets its first answer: its lane is there.
             put_all(&store, vec![message("n").after_ms(86_400_000)]).await;
             clock.advance(61_000);
         }
@@ -299,7 +301,7 @@ async fn what_processes_that_have_ended_leave_with_a_queue_does_not_pile_up() {
                     .query::<i64>(&mut connection)
                     .unwrap();
             }
-            // As a process with very many calls at a time has written them.
+            // As a process with very many concurrent calls has written them.
             for n in 0..PROCESSES as u8 {
                 let (lane, answer) = ([n; 12], [n; 13]);
                 let mut call = redis::cmd("HSET");
@@ -309,7 +311,7 @@ async fn what_processes_that_have_ended_leave_with_a_queue_does_not_pile_up() {
         }
     }
 
-    // Takes that wait: one process is there, and many have been.
+    // Takes that wait: of one living process, and of many that have ended.
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
     let store = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
     let waiting = store.take(Take::from(queue()).wait_ms(60_000));
@@ -329,7 +331,7 @@ async fn what_processes_that_have_ended_leave_with_a_queue_does_not_pile_up() {
     assert_eq!(tokio::join!(waiting, others).0.unwrap(), []);
 }
 
-/// Where no lease may be granted, that is known for a while: not each take asks all queues.
+/// When no lease may be granted, that is remembered for a while: not each take asks all queues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn takes_that_are_refused_since_all_leases_are_granted_do_not_ask_all_queues_each() {
     const QUEUES: usize = 300;
@@ -355,7 +357,8 @@ async fn takes_that_are_refused_since_all_leases_are_granted_do_not_ask_all_queu
     assert_eq!(store.take(Take::from(queue()).max(5)).await.unwrap().len(), 1);
 }
 
-/// Thousands of expiries and lapses at one instant: who calls next does what it came for, exactly, and pays for some of them.
+/// Thousands of expiries and lapses at one instant: the next call does its own work, exactly, and processes some of
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_calls_after_much_has_come_to_its_end_at_once_does_not_pay_for_all_of_it() {
     const COUNT: usize = 1_500;
@@ -364,7 +367,7 @@ async fn whoever_calls_after_much_has_come_to_its_end_at_once_does_not_pay_for_a
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
     let store = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
     let at = |ms: u64| clock.now().wall.after(ms).unwrap();
-    // Half of them are held, and all that are not expire when the leases run out.
+    // Half of them are leased, and the others expire when the leases run out.
     let held = Put::new(queue(), "held").priority(1);
     put_all(&store, (0..COUNT).map(|_| held.clone()).collect()).await;
     let taken = store.take(Take::from(queue()).max(COUNT).lease_ms(10_000)).await.unwrap();
@@ -376,7 +379,7 @@ async fn whoever_calls_after_much_has_come_to_its_end_at_once_does_not_pay_for_a
 
     let before = scripts(&server);
     let target = |answer: &PutAnswer| Target::Id(answer.id);
-    // Nothing of what these name was swept up before: it comes last.
+    // The messages that these name were not processed before: they come last.
     let settle = |n: usize, action| Settle { receipt: taken[n].receipt.clone(), action };
     let lost = store.settle(vec![settle(COUNT - 1, Action::Ack), settle(COUNT - 2, Action::Ack)]).await;
     assert_eq!(lost, [Err(Error::LeaseLost), Err(Error::LeaseLost)]);
@@ -402,7 +405,7 @@ async fn whoever_calls_after_much_has_come_to_its_end_at_once_does_not_pay_for_a
     let asked = scripts(&server) - before;
     assert!(asked <= 9 * 9 + 6, "{asked} scripts");
 
-    // What is handed out has not expired, and all that lapsed comes, and the counts are exact.
+    // Nothing that is handed out has expired, all lapsed messages come, and the counts are exact.
     let stats = store.stats(queue()).await.unwrap().counts;
     let lapsed = COUNT as u64 - 1;
     assert_eq!((stats.ready, stats.leased, stats.dead, stats.scheduled), (lapsed, 1, COUNT as u64, 2));
@@ -411,7 +414,7 @@ async fn whoever_calls_after_much_has_come_to_its_end_at_once_does_not_pay_for_a
     assert!(taken.iter().all(|delivery| delivery.message.body == "held"));
 }
 
-/// The same where somebody takes: the expired ones lie before all others.
+/// The same for takes: the expired ones lie before all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_take_among_many_that_expire_hands_out_the_others_alone() {
     const COUNT: usize = 1_500;
@@ -420,7 +423,7 @@ async fn a_take_among_many_that_expire_hands_out_the_others_alone() {
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
     let store = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
     let expires = Some(clock.now().wall.after(10_000).unwrap());
-    // One in ten stays. They are due in turn, and go out so.
+    // One in ten stays. They are due in turn, and are handed out in that order.
     let one = |n: usize| Put {
         expires: expires.filter(|_| !n.is_multiple_of(10)),
         ..message(n.to_string()).after_ms(n as u64)
@@ -447,7 +450,8 @@ async fn a_take_among_many_that_expire_hands_out_the_others_alone() {
     );
 }
 
-/// Walks through all leased messages, a page by each of these stores in turn; how many scripts each page took, and the ids.
+/// Walks through all leased messages, a page by each of these stores in turn; returns the number of scripts of each
+/// page, and the ids.
 async fn walk(
     server: &Server,
     stores: &[&RedisStore],
@@ -473,7 +477,7 @@ async fn walk(
     (costs, ids)
 }
 
-/// However many are leased: all of them are looked at once a walk, and not once a page.
+/// Any number of leases is read once per walk, and not once per page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_of_leased_messages_costs_what_it_holds() {
     let server = Server::start();
@@ -496,7 +500,7 @@ async fn a_page_of_leased_messages_costs_what_it_holds() {
     // A page of a hundred is read by two scripts.
     let dear = costs[1..].iter().filter(|cost| **cost > 4).count();
     assert_eq!(dear, 0, "{costs:?}");
-    // Somebody else begins meanwhile, and each goes on with what is known.
+    // Another walk begins meanwhile, and each continues with what is remembered.
     let mut others = Vec::new();
     let (costs, ids) = walk(&server, &[&store], 1_000, async |number| {
         if number < 3 {
@@ -508,7 +512,7 @@ async fn a_page_of_leased_messages_costs_what_it_holds() {
     assert!(others.into_iter().all(&mut sorted), "each once");
     let dear = costs[1..].iter().filter(|cost| **cost > 24).count();
     assert_eq!(dear, 0, "{costs:?}");
-    // Pages that come from several processes are as good, and each process looks at all.
+    // Pages from several processes are as good, and each process reads all leases.
     let (_, ids) = walk(&server, &[&store, &other], 3_000, async |_| {}).await;
     assert!(sorted(ids), "each once");
 }
@@ -548,7 +552,7 @@ async fn a_page_of_leased_messages_that_are_gone_costs_few_scripts() {
     assert_eq!(found, [last]);
 }
 
-/// What changes while somebody walks may be missing; what does not is there once.
+/// Messages that change during a walk may be missing; the others are there once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_walk_through_leased_messages_that_change_shows_the_others_once() {
     let server = Server::start();
@@ -568,7 +572,7 @@ async fn a_walk_through_leased_messages_that_change_shows_the_others_once() {
     let mut held = held.into_iter();
     let mut changed = std::collections::HashSet::new();
     let (_, ids) = walk(&server, &[&store], 20, async |number| {
-        // From the front and from behind: some of them were shown, and some are yet to come.
+        // From the front and from the end: some of them were shown, and some are yet to come.
         let some: Vec<_> = held.by_ref().step_by(7).take(9).collect();
         for (n, delivery) in some.into_iter().enumerate() {
             changed.insert(delivery.message.id);

@@ -1,5 +1,5 @@
-//! Queues that are spread over partitions, and takes that wait: what all processes must agree on, whom takes serve, and
-//! how little they ask.
+//! Queues that are spread over partitions, and takes that wait: what all processes must agree on, which takes are
+//! served, and how few commands they send.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
@@ -113,27 +113,27 @@ async fn a_spread_is_fixed_while_there_are_messages() {
     assert!(set_spread(&store, SPREAD).await.is_err(), "one that is leased counts");
     ack(&store, taken).await;
     set_spread(&store, SPREAD).await.unwrap();
-    // A process that thinks otherwise learns of it by its next call.
+    // A process that assumes another spread learns of it by its next call.
     put_all(&other, (0..40).map(|n| message(&n.to_string())).collect()).await;
     let shards: HashSet<_> = take(&other, 40).await.iter().map(|one| one.message.id.shard()).collect();
     assert_eq!(shards.len(), usize::from(SPREAD));
 }
 
-/// Of the least batch, to learn of the spread is not the whole call.
+/// With the smallest batch, learning the spread does not use up the call.
 #[tokio::test]
 async fn a_take_of_the_least_batch_brings_what_is_due_though_it_has_not_heard_of_a_spread() {
     let server = Server::start();
     let store = open(&server).await;
     let least = Limits { batch: 1, ..Limits::default() };
     let other = RedisStore::open(server.address(), least).await.unwrap();
-    // Leases were counted, which would tell it.
+    // Leases were counted, from which it would learn the spread.
     assert!(take(&other, 1).await.is_empty());
     set_spread(&store, SPREAD).await.unwrap();
     put_all(&store, vec![message("m")]).await;
     assert_eq!(take(&other, 1).await.len(), 1);
 }
 
-/// What a process does first to a queue of whose spread it has not heard.
+/// The first call of a process on a queue whose spread it does not know.
 #[tokio::test]
 async fn a_process_that_has_not_heard_of_a_spread_finds_what_ids_and_receipts_name() {
     let server = Server::start();
@@ -176,7 +176,7 @@ async fn a_process_that_would_spread_queues_otherwise_is_refused_while_there_are
     assert_eq!(server.command(&["DBSIZE"]), keys, "nothing was written");
     ack(&store, take(&store, 1).await).await;
     drop(store);
-    // A process that comes lets go of what is empty.
+    // A process that opens unregisters empty queues.
     let tidy = open(&server).await;
     until("the queue is let go", async || {
         tidy.queues(None, 10).await.unwrap().is_empty()
@@ -195,7 +195,7 @@ async fn a_keyed_message_lies_where_its_keys_hash_says() {
     let server = Server::start();
     let (store, other) = (open(&server).await, open(&server).await);
     set_spread(&store, SPREAD).await.unwrap();
-    // FNV-1a of 64 bits, as docs/redis.md says: other programs may count on it.
+    // FNV-1a of 64 bits, as docs/redis.md says: other programs may rely on it.
     let hash = |text: &str| {
         let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         text.bytes().fold(0xcbf2_9ce4_8422_2325, fnv)
@@ -221,7 +221,8 @@ async fn a_keyed_message_lies_where_its_keys_hash_says() {
     assert_eq!(store.stats(queue()).await.unwrap().counts.scheduled, 30);
 }
 
-/// A put that is repeated after the queue was emptied and is spread otherwise gets its answer, as long as its token is good.
+/// A put that is repeated after the queue was emptied and has another spread gets its answer, as long as its token is
+/// valid.
 #[tokio::test]
 async fn tokens_are_good_beyond_a_change_of_the_spread() {
     let server = Server::start();
@@ -259,12 +260,12 @@ async fn tokens_are_good_beyond_a_change_of_the_spread() {
         answered.push((round, answers));
         clock.advance(60_000);
     }
-    // Also where the queue is gone, and comes again as the default says.
+    // Also where the queue was deleted, and comes again with the default spread.
     store.delete_queue(queue()).await.unwrap();
     for (before, answers) in &answered {
         assert_eq!(&other.put(puts(*before)).await, answers, "{before} again");
     }
-    // Ten minutes after the put it is another one; keyed ones that were repeated are good from then on.
+    // Ten minutes after the put its token has expired; keyed ones that were repeated are valid from then on.
     clock.advance(5 * 60_000);
     let first: Vec<_> = other.put(puts(0)).await.into_iter().map(|answer| answer.unwrap().id).collect();
     let before: Vec<_> = answered[0].1.iter().map(|answer| answer.as_ref().unwrap().id).collect();
@@ -274,7 +275,7 @@ async fn tokens_are_good_beyond_a_change_of_the_spread() {
     assert_eq!(take(&other, 128).await.len(), anew);
 }
 
-/// How many commands clients have sent, scripts among them, by `INFO commandstats`.
+/// The number of commands that clients have sent, scripts among them, by `INFO commandstats`.
 fn asked(server: &Server) -> u64 {
     let calls = |command: &str| {
         let stats = server.info(&format!("cmdstat_{command}"))?;
@@ -303,7 +304,7 @@ async fn a_thousand_takes_that_wait_ask_no_more_than_one() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     let idle = asked(&server) - before;
     println!("1,000 takes waiting in two processes: {idle} commands in 3 s");
-    // Each process says every 5 s that it is there, asks again every 10, and listens.
+    // Each process sends a heartbeat every 5 s, asks again every 10, and subscribes.
     assert!(idle <= 12, "{idle} commands in 3 s, for nothing");
 
     let before = asked(&server);

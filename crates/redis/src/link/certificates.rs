@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use crate::OpenError;
 use crate::address::Certificates;
 
-/// What they hold; `None` where none is named.
+/// Reads the files; `None` if none is named.
 ///
 /// # Errors
 /// [`OpenError::Certificate`].

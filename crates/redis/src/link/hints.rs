@@ -1,11 +1,11 @@
-//! Hints that something has changed: one subscription for all who hear by a link. A hint that is lost costs time, never a
-//! message: whoever waits asks again by itself.
+//! Hints that something has changed: one subscription for all listeners of a link. A lost hint costs time, never a
+//! message: a take that waits asks again by itself.
 //!
-//! Whatever is asked of the connection is asked with a limit: a link that is half open answers nothing, and takes that
-//! wait would hang on it. One that is silent is asked now and then whether it is there at all. What is wished meanwhile is
-//! asked for together, so that who comes behind many waits for one answer and not for one each.
+//! Every request on the connection has a timeout: a half-open link answers nothing, and takes that wait would hang on
+//! it. A silent connection is pinged now and then. Requests that arrive meanwhile are sent together, so that one
+//! behind many waits for one answer and not for one each.
 //!
-//! A channel that a user may not hear is refused to whoever wants it, and keeps nobody from the others.
+//! A channel that a user may not subscribe to is refused to its listeners, and does not affect other channels.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -19,28 +19,28 @@ use tokio::time::MissedTickBehavior;
 
 use super::{Inner, Link, nobody};
 
-/// What the listening task is told: a channel, who waits for something on it, and what of it.
+/// A request to the listening task: a channel, the listener to notify, and whether to subscribe or to leave.
 struct Wish {
     channel: String,
     waiting: Arc<Notify>,
-    /// To be notified of what comes, and to be told when that is so or why it is not for now; or not any more.
+    /// `Some` to subscribe: answered when that is done, or with the reason why it fails for now. `None` to leave.
     listen: Option<oneshot::Sender<RedisResult<()>>>,
 }
 
-/// The listening task, from outside. It begins when somebody wants to hear something, and ends with the link.
+/// The handle of the listening task, which begins with the first listener and ends with the link.
 #[derive(Default)]
 pub(super) struct Hints(Mutex<Option<mpsc::UnboundedSender<Wish>>>);
 
 const RETRY: Duration = Duration::from_millis(250);
 
-/// How often the connection is asked whether it is there.
+/// How often a silent connection is pinged.
 const PING: Duration = Duration::from_secs(10);
 
-/// How many channels are asked for at once, and how many wishes are heard before.
+/// The maximum number of channels per subscription command, and of requests that are collected before it.
 const CHANNELS: usize = 256;
 const WISHES: usize = 1_024;
 
-/// A channel that is listened to, as long as this is there. All ears of a [`Link`] share one connection.
+/// A channel that is subscribed to for as long as this exists. All ears of a [`Link`] share one connection.
 pub struct Ear {
     link: Link,
     channel: String,
@@ -48,20 +48,20 @@ pub struct Ear {
 }
 
 impl Ear {
-    /// An ear that hears nothing before it [listens](Ear::listen).
+    /// An ear that receives nothing before it [listens](Ear::listen).
     pub fn new(link: &Link, channel: String) -> Ear {
         Ear { link: link.clone(), channel, waiting: Arc::default() }
     }
 
-    /// Ends when the channel is listened to. When its connection is lost another one is made without more ado.
+    /// Completes when the channel is subscribed to. When its connection is lost, another one is made automatically.
     ///
     /// # Errors
-    /// It can not be for now: asked again, it is tried again.
+    /// It fails for now; a further call tries again.
     pub async fn listen(&self) -> RedisResult<()> {
         self.link.listen(self.channel.clone(), Arc::clone(&self.waiting)).await
     }
 
-    /// Ends when something has come on the channel, or may have.
+    /// Completes when a message has arrived on the channel, or may have.
     pub async fn heard(&self) {
         self.waiting.notified().await;
     }
@@ -80,12 +80,15 @@ impl Drop for Ear {
 }
 
 impl Link {
-    /// Ends when the channel is listened to; `waiting` is notified of all that comes until it leaves the channel. Where it
-    /// can not be listened to for now it is as soon as it can be, and `waiting` is notified of that; so it is where nobody
-    /// waits any more for this to end.
+    /// Completes when the channel is subscribed to; `waiting` is notified of each message until it leaves the
+    /// channel.
+    ///
+    /// Where the subscription fails for now, it is made as soon as possible, and `waiting` is notified of that; this
+    /// holds even if the future is dropped.
     ///
     /// # Errors
-    /// Those of the connection; and the server's, to whom may not hear the channel: then it is not tried again.
+    /// Those of the connection; and the server's, if the user may not subscribe to the channel: then it is not
+    /// retried.
     pub(crate) async fn listen(&self, channel: String, waiting: Arc<Notify>) -> RedisResult<()> {
         let (sender, heard) = oneshot::channel();
         {
@@ -97,17 +100,17 @@ impl Link {
                 *wishes = Some(wish);
             }
             if let Some(wishes) = &*wishes {
-                // A task that has ended drops what it was told, and so answers.
+                // A task that has ended drops its requests, which answers them.
                 let _ = wishes.send(Wish { channel, waiting, listen: Some(sender) });
             }
         }
         heard.await.unwrap_or_else(|_| Err(nobody()))
     }
 
-    /// `waiting` is not notified of the channel any more.
+    /// `waiting` is no longer notified of the channel.
     pub(crate) fn leave(&self, channel: String, waiting: Arc<Notify>) {
         if let Some(wishes) = &*self.0.hints.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            // Nobody listens any more if the task has ended.
+            // If the task has ended, nothing is subscribed to any more.
             let _ = wishes.send(Wish { channel, waiting, listen: None });
         }
     }
@@ -115,11 +118,11 @@ impl Link {
 
 type Line = (PubSubSink, PubSubStream);
 
-/// Who waits for something on a channel.
+/// The listeners of a channel.
 #[derive(Default)]
 struct Channel {
     waiting: Vec<Arc<Notify>>,
-    /// The connection that there is has subscribed to it.
+    /// The current connection has subscribed to it.
     is_heard: bool,
 }
 
@@ -137,7 +140,7 @@ async fn listen(link: Weak<Inner>, limit: Duration, mut asked: mpsc::UnboundedRe
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         if task.line.is_none() && !task.channels.is_empty() {
-            // It is tried again.
+            // It is retried.
             let _ = task.connect().await;
         }
         let retry = task.line.is_none() && !task.channels.is_empty();
@@ -172,7 +175,7 @@ impl Channel {
 }
 
 impl Task {
-    /// Does what was wished, all of it together, and says what became of it.
+    /// Carries out all requests together, and answers them.
     async fn grant(&mut self, wishes: &mut Vec<Wish>) {
         let mut heard = Vec::new();
         let mut changed = HashSet::new();
@@ -200,18 +203,18 @@ impl Task {
             let error = || failed.clone().unwrap_or_else(nobody);
             let is_answered = sender.send(if is_heard { Ok(()) } else { Err(error()) }).is_ok();
             if is_heard && !is_answered {
-                // Who has not waited for it has asked without.
+                // A listener that has not waited for it has asked without hints.
                 waiting.notify_one();
             }
         }
     }
 
-    /// Listens to those of some channels that somebody waits for.
+    /// Subscribes to those of some channels that have listeners.
     async fn join(&mut self, changed: &HashSet<String>) -> RedisResult<()> {
         if self.line.is_none() && !self.channels.is_empty() {
             self.connect().await?;
         }
-        // Those that have come with the others have come, or were refused.
+        // `connect` has subscribed to some of them already, or they were refused.
         let is_missing = |channel: &&String| {
             self.channels.get(*channel).is_some_and(|entry| !entry.waiting.is_empty() && !entry.is_heard)
         };
@@ -227,7 +230,7 @@ impl Task {
         refused
     }
 
-    /// Leaves those of some channels that nobody waits for any more.
+    /// Unsubscribes from those of some channels that have no listeners any more.
     async fn leave(&mut self, changed: &HashSet<String>) {
         let mut left = Vec::new();
         for channel in changed {
@@ -241,7 +244,7 @@ impl Task {
             }
         }
         for some in left.chunks(CHANNELS) {
-            // Whoever may not leave a channel hears it on, and passes it over.
+            // A user who may not unsubscribe goes on receiving messages, which are ignored.
             if let Some((sink, _)) = &mut self.line
                 && within(self.limit, sink.unsubscribe(some)).await.is_err_and(|error| !is_refusal(&error))
             {
@@ -250,7 +253,7 @@ impl Task {
         }
     }
 
-    /// Makes the connection anew, and subscribes to all that are wanted.
+    /// Makes the connection again, and subscribes to all channels with listeners.
     async fn connect(&mut self) -> RedisResult<()> {
         self.line = None;
         self.channels.values_mut().for_each(|channel| channel.is_heard = false);
@@ -262,7 +265,7 @@ impl Task {
         let channels: Vec<_> = self.channels.keys().cloned().collect();
         for some in channels.chunks(CHANNELS) {
             let subscribed = self.subscribe(some.to_vec()).await;
-            // Which of them are refused is looked up one by one.
+            // The refused ones are found by subscribing one by one.
             if let Err(error) = subscribed
                 && self.line.is_none()
             {
@@ -274,8 +277,8 @@ impl Task {
         Ok(())
     }
 
-    /// Subscribes to some channels at once, and to each by itself where one of them is refused. Without a connection
-    /// afterwards it was lost.
+    /// Subscribes to some channels at once, and to each separately if one of them is refused. If there is no
+    /// connection afterwards, it was lost.
     async fn subscribe(&mut self, channels: Vec<String>) -> RedisResult<()> {
         let Some((sink, _)) = &mut self.line else { return Err(nobody()) };
         let mut refusal = None;
@@ -310,7 +313,7 @@ impl Task {
     }
 }
 
-/// Whether the server has answered, and the connection is as good as before.
+/// Whether the server has answered, and the connection is still good.
 fn is_refusal(error: &RedisError) -> bool {
     error.code().is_some()
 }
@@ -319,7 +322,7 @@ async fn within<T>(limit: Duration, asked: impl Future<Output = RedisResult<T>>)
     tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| Err(nobody()))
 }
 
-/// The channel of the next message; `None` when the connection is lost. Without one it never ends.
+/// The channel of the next message; `None` when the connection is lost. Without a connection it never completes.
 async fn next(line: &mut Option<Line>) -> Option<String> {
     match line {
         Some((_, stream)) => Some(stream.next().await?.get_channel_name().to_owned()),

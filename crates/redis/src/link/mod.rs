@@ -1,18 +1,19 @@
 //! Connections to a Redis, made when they are needed and made again when they are lost.
 //!
 //! Ground rules:
-//! 1. A connection that failed is dropped by whoever saw it fail, and the next call makes a new one. So a failover or a
-//!    restart costs the calls that were under way, and no more. That to a cluster leads to all of its nodes, of which one has failed: it
-//!    is made anew in the background, and calls on the others go on by the old one where that takes long.
+//! 1. A connection that failed is dropped by the task that saw it fail, and the next call makes a new one. So a
+//!    failover or a restart costs the calls that were under way, and no more. A connection to a cluster leads to all
+//!    of its nodes, of which one has failed: it is made again in the background, and calls on other nodes use the old
+//!    one where that takes long.
 //! 2. A command that may have been carried out is never sent again from here: only its caller knows whether it may be
-//!    done twice. A node of a cluster that refuses one, since the slot is another's or moves, has done nothing: then it is
-//!    sent again, to where it belongs.
+//!    done twice. A node of a cluster that refuses one, since the slot is another's or moves, has done nothing: then
+//!    the command is sent again, to the right node.
 //!
 //! # Layout
-//! - `certificates`: files that TLS needs
+//! - `certificates`: files for TLS
 //! - `sentinel`: which server takes writes
-//! - `nodes`: the nodes of a cluster, as they were seen last
-//! - `hints`: the subscription, one for all who hear by a link
+//! - `nodes`: the nodes of a cluster, as they were last seen
+//! - `hints`: the subscription, one for all listeners of a link
 
 mod certificates;
 mod hints;
@@ -50,39 +51,39 @@ pub struct Link(Arc<Inner>);
 
 struct Inner {
     address: Address,
-    /// What TLS needs besides what the system trusts.
+    /// For TLS, in addition to what the system trusts.
     certificates: Option<TlsCertificates>,
     next: AtomicUsize,
     slots: Vec<Slot>,
-    /// How many lines were made.
+    /// The number of lines that were made.
     made: AtomicU64,
     /// Of a cluster.
     nodes: Nodes,
-    /// With which of the servers that may be subscribed to is begun.
+    /// The index of the server with which the next subscription begins.
     first: AtomicUsize,
-    /// With which Sentinel is begun.
+    /// The index of the Sentinel that is asked first.
     sentinel: AtomicUsize,
     hints: Hints,
     clock: SystemClock,
 }
 
-/// The place of a line.
+/// The slot of a line.
 #[derive(Default)]
 struct Slot {
-    /// With its number, by which it is known whether it is still the one that failed.
+    /// The line and its number, which shows whether it is still the one that failed.
     line: Mutex<Option<(u64, Line)>>,
-    /// Another one is being made.
+    /// Set while another line is being made.
     renewal: std::sync::Mutex<Option<Renewal>>,
 }
 
 #[derive(Clone)]
 struct Renewal {
     began_ms: u64,
-    /// Closed when it is over.
+    /// Closed when the renewal has ended.
     over: watch::Receiver<()>,
 }
 
-/// Ends a renewal, also one whose runtime ends.
+/// Ends a renewal when dropped, also when its runtime ends.
 struct Renewing {
     link: Link,
     slot: usize,
@@ -97,12 +98,12 @@ impl Drop for Renewing {
 
 impl Slot {
     fn renewal(&self) -> std::sync::MutexGuard<'_, Option<Renewal>> {
-        // Nothing foreign runs under the lock.
+        // No foreign code runs under the lock.
         self.renewal.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-/// So long calls wait for a line that is made anew, from when that began: mostly it is there by then.
+/// How long calls wait for a line that is being made again, from the start of that: mostly it is there by then.
 const RENEWAL_MS: u64 = 250;
 
 /// A connection that many calls share.
@@ -113,10 +114,10 @@ enum Line {
 }
 
 impl Link {
-    /// Connects, to see that the Redis is there and lets this user in.
+    /// Connects, to check that the Redis is there and accepts this user.
     ///
     /// # Errors
-    /// [`OpenError::Unreachable`], and [`OpenError::Certificate`] of a file that the address names.
+    /// [`OpenError::Unreachable`], and [`OpenError::Certificate`] for a file that the address names.
     pub async fn open(address: Address) -> Result<Link, OpenError> {
         let certificates = certificates::read(&address.certificates)?;
         let slots = (0..address.connections).map(|_| Slot::default()).collect();
@@ -141,7 +142,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Where it leads.
+    /// The address of this link.
     pub fn address(&self) -> &Address {
         &self.0.address
     }
@@ -149,16 +150,16 @@ impl Link {
     /// Sends a command and awaits its reply; on a cluster it goes to the node of its first key.
     ///
     /// # Errors
-    /// Those of the server and of the connection. The command is not repeated, unless a node of a cluster has refused it
-    /// because its slot is another's or moves; it may have been carried out if the connection was lost. On a cluster that
-    /// holds of every error that is no server's answer, also where no connection is found: another call may have noticed
-    /// first that the node is gone.
+    /// Those of the server and of the connection. The command is not repeated, unless a node of a cluster has refused
+    /// it because its slot is another's or moves; it may have been carried out if the connection was lost. On a
+    /// cluster the same is true of every error that is not a server's answer, also where no connection is found:
+    /// another call may have noticed first that the node is down.
     pub async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         self.send_before(command, u64::MAX).await
     }
 
-    /// The same, but not later than at this moment of [`now_ms`](Link::now_ms): who has to wait longer for a connection is refused,
-    /// and nothing was sent.
+    /// The same, but not later than at this instant of [`now_ms`](Link::now_ms): a caller that has to wait longer for
+    /// a connection gets an error that says that nothing was sent.
     pub(crate) async fn send_before(&self, command: &Cmd, end_ms: u64) -> RedisResult<Value> {
         for pause_ms in PUT_OFF_MS {
             match self.once(command, end_ms).await {
@@ -174,7 +175,8 @@ impl Link {
         self.once(command, end_ms).await
     }
 
-    /// Sends a command to a node that takes its slot over: it serves what has moved there already to those who ask so.
+    /// Sends a command to a node that takes over its slot: with `ASKING`, it serves the keys that have moved there
+    /// already.
     async fn send_asking(&self, node: &Node, command: &Cmd) -> RedisResult<Value> {
         let mut connection =
             self.0.client(node)?.get_multiplexed_async_connection_with_config(&self.config()).await?;
@@ -212,7 +214,7 @@ impl Link {
         reply
     }
 
-    /// Makes another line to a cluster in the background, in place of this one.
+    /// Makes another line to a cluster in the background, to replace this one.
     async fn renew(&self, slot: usize, number: u64) {
         let place = &self.0.slots[slot];
         if place.line.lock().await.as_ref().is_none_or(|(current, _)| *current != number) {
@@ -247,7 +249,7 @@ impl Link {
         Ok(redis::from_redis_value(self.send(command).await?)?)
     }
 
-    /// Whether some primary of a cluster is there, and says that the cluster serves.
+    /// Whether some primary of a cluster answers, and reports that the cluster serves.
     pub(crate) async fn cluster_serves(&self) -> bool {
         let Ok((_, Line::Cluster(mut connection))) = self.line(0).await else { return false };
         let mut asked = redis::cmd("CLUSTER");
@@ -259,14 +261,14 @@ impl Link {
         told.is_ok_and(|told| told.lines().any(|line| line.trim_end() == "cluster_state:ok"))
     }
 
-    /// A new connection for subscriptions. On a cluster it leads to any node: what is published at one reaches all.
+    /// A new connection for subscriptions. On a cluster it leads to any node: what is published on one reaches all.
     ///
     /// # Errors
     /// Those of the connection.
     pub async fn subscriber(&self) -> RedisResult<PubSub> {
         let mut servers = self.servers().await?;
         let count = servers.len();
-        // One that does not answer keeps nobody from the others, this time or the next.
+        // A server that does not answer does not hold up the others, this time or the next.
         let limit = self.address().timeout() / u32::try_from(count.clamp(1, 4)).unwrap_or(1);
         let first = self.0.first.load(Ordering::Relaxed) % count.max(1);
         servers.rotate_left(first);
@@ -283,7 +285,7 @@ impl Link {
         Err(last.unwrap_or_else(nobody))
     }
 
-    /// A new connection of the caller's own to the server that takes writes; not for clusters.
+    /// A new connection for the caller alone, to the server that takes writes; not for clusters.
     ///
     /// # Errors
     /// Those of the connection.
@@ -299,10 +301,10 @@ impl Link {
         let renewal = slot.renewal().clone();
         if let Some(Renewal { began_ms, mut over }) = renewal {
             let left_ms = (began_ms + RENEWAL_MS).saturating_sub(self.now_ms());
-            // It says nothing, and is closed.
+            // The channel carries no values; it is closed.
             let _ = tokio::time::timeout(Duration::from_millis(left_ms), over.changed()).await;
         }
-        // Where it can not be made those who wait for it do not try one after the other, each for as long as it takes.
+        // If it cannot be made, the calls that wait for it do not try one after the other, each for the full time.
         let Ok(mut slot) = tokio::time::timeout(self.address().timeout(), slot.line.lock()).await else {
             return Err(not_sent("others wait for a connection too"));
         };
@@ -318,16 +320,16 @@ impl Link {
         Ok(line)
     }
 
-    /// A connection to all nodes of the cluster, found through those of the URL or those that were seen last.
+    /// A connection to all nodes of the cluster, found through those of the URL or those that were last seen.
     async fn cluster(&self) -> RedisResult<ClusterConnection> {
         let groups = self.0.nodes.groups(&self.address().nodes);
         let limit = self.address().timeout() * 2 / u32::try_from(groups.len()).unwrap_or(1);
-        // A node that does not answer is tried twice, as one that was named and as one that the others tell of; then they
-        // are asked.
+        // A node that does not answer is tried twice, as one that was named and as one that the others report; then
+        // they are asked.
         let connecting = limit / 3;
         let mut last = None;
         for group in groups {
-            // Its making can hang where no node answers as it should.
+            // Connecting can hang if no node answers as it should.
             let made = tokio::time::timeout(limit, self.cluster_through(&group, connecting)).await;
             match made.unwrap_or_else(|_| Err(nobody())) {
                 Ok(connection) => {
@@ -348,7 +350,7 @@ impl Link {
             .connection_timeout(connecting)
             .response_timeout(timeout)
             .overall_response_timeout(Some(timeout * 2))
-            // It would send again what may have been carried out.
+            // The library would send again what may have been carried out.
             .retries(0)
             .tcp_settings(at_once());
         if let Some(certificates) = &self.0.certificates {
@@ -364,13 +366,13 @@ impl Link {
         let slots = connection.req_packed_command(redis::cmd("CLUSTER").arg("SLOTS")).await;
         match slots.and_then(Value::extract_error) {
             Ok(slots) if !self.0.nodes.note(&slots, group.is_seen, self.now_ms()) => Err(another_cluster()),
-            // Who can not say what it is may be another.
+            // Nodes that cannot be identified may be another cluster's.
             Err(error) if group.is_seen => Err(error),
             _ => Ok(connection),
         }
     }
 
-    /// The servers to connect to: the primary, or the nodes of a cluster that are known.
+    /// The servers to connect to: the primary, or the known nodes of a cluster.
     async fn servers(&self) -> RedisResult<Vec<Node>> {
         match self.address().kind {
             Kind::Single => Ok(self.address().nodes.clone()),
@@ -394,7 +396,7 @@ impl Link {
 }
 
 impl Inner {
-    /// Whoever connects to a server of the address.
+    /// A client for a server of the address.
     fn client(&self, node: &Node) -> RedisResult<Client> {
         self.client_with(&self.address, node)
     }
@@ -408,42 +410,42 @@ impl Inner {
     }
 }
 
-/// Asks which nodes there are now. What is not answered is asked again later.
+/// Asks for the current nodes. If there is no answer, it is asked again later.
 async fn ask_for_nodes(link: Link, mut connection: ClusterConnection) {
     let slots = connection.req_packed_command(redis::cmd("CLUSTER").arg("SLOTS")).await;
     if let Ok(slots) = slots.and_then(Value::extract_error) {
-        // The connection is to this cluster, whatever has become of all of its nodes.
+        // The connection is to this cluster, even if all of its nodes have changed.
         link.0.nodes.note(&slots, false, link.now_ms());
     }
 }
 
-/// Whether the line is of no more use. A primary that has become a replica is left for the new one.
+/// Whether the line is useless. A primary that has become a replica is left for the new one.
 fn must_reconnect(error: &RedisError, line: &Line) -> bool {
     match line {
         Line::Server(_) => {
             error.is_io_error() || error.is_unrecoverable_error() || is_said(error, &["READONLY"])
         }
-        // It repairs itself, but not from having lost all of its connections.
+        // It repairs itself, but not after it has lost all of its connections.
         Line::Cluster(_) => {
             error.is_io_error() || matches!(error.kind(), ErrorKind::ClusterConnectionNotFound)
         }
     }
 }
 
-/// How long is waited before a command that a cluster has put off is sent again, each time; beyond that callers decide.
+/// The pause before each retry of a command that a cluster has put off; after the last one the caller decides.
 const PUT_OFF_MS: [u64; 4] = [5, 15, 40, 100];
 
-/// Whether a node has refused a command without doing anything, since the cluster changes.
+/// Whether a node has refused a command without doing anything, since the cluster is changing.
 fn was_put_off(error: &RedisError) -> bool {
     is_said(error, &["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY"])
 }
 
-/// Whether a server has answered with one of these codes, of itself or of a script's command.
+/// Whether a server has answered with one of these codes, directly or from a script's command.
 fn is_said(error: &RedisError, codes: &[&str]) -> bool {
     Said::of(error).is_some_and(|said| codes.contains(&said.code))
 }
 
-/// The node that a command whose key has moved already is to be sent to, while the slot moves.
+/// The node to which a command is to be sent whose key has moved already, while the slot moves.
 fn asked_node(error: &RedisError) -> Option<Node> {
     if !matches!(error.kind(), ErrorKind::Server(ServerErrorKind::Ask)) {
         return None;
@@ -467,7 +469,7 @@ fn nobody() -> RedisError {
     RedisError::from((ErrorKind::Io, "no node answers"))
 }
 
-/// How one server is reached.
+/// The connection parameters of one server.
 fn info(address: &Address, node: &Node) -> ConnectionInfo {
     let to = match node {
         Node::Tcp(host, port) if address.tls => {
@@ -487,7 +489,7 @@ fn info(address: &Address, node: &Node) -> ConnectionInfo {
     info.set_redis_settings(settings).set_tcp_settings(at_once())
 }
 
-/// What is written goes out at once: the library's default lets a call wait for the reply to the one before it.
+/// Writes are sent at once: the library's default lets a call wait for the reply to the one before it.
 fn at_once() -> TcpSettings {
     TcpSettings::default().set_nodelay(true)
 }

@@ -1,8 +1,8 @@
-//! The nodes of a cluster, as they were seen last: a process outlives all those that its URL names.
+//! The nodes of a cluster, as they were last seen: a process outlives all those that its URL names.
 //!
-//! What the URL names comes first, since it is what somebody wrote down; the others are tried where none of these answers, and
-//! from then on they are tried first. An address that a node had may be another cluster's by now. So a connection that was made
-//! through such nodes is used only if some node has a name there that was seen before.
+//! The nodes of the URL come first, since they were configured; the others are tried where none of these answers, and
+//! from then on they are tried first. The former address of a node may be another cluster's by now. So a connection
+//! that was made through such nodes is used only if some node there has a name that was seen before.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -22,9 +22,9 @@ pub(super) struct Nodes(Mutex<Seen>);
 struct Seen {
     nodes: Vec<Node>,
     names: HashSet<String>,
-    /// When somebody asked last, on the monotonic clock.
+    /// When the nodes were last asked for, on the monotonic clock.
     asked_ms: Option<u64>,
-    /// The last connection was made through nodes that were seen, and none of the URL's answered.
+    /// The last connection was made through remembered nodes, and none of the URL's answered.
     is_relied_on: bool,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Group {
 }
 
 impl Nodes {
-    /// The groups to try, in their order.
+    /// The groups to try, in order.
     pub(super) fn groups(&self, named: &[Node]) -> Vec<Group> {
         let seen = self.seen();
         let others = seen.nodes.iter().filter(|node| !named.contains(node)).cloned().collect::<Vec<_>>();
@@ -48,7 +48,7 @@ impl Nodes {
         groups
     }
 
-    /// Whether it is time to ask for the nodes again: whoever is told so does.
+    /// Whether it is time to ask for the nodes again: a caller that gets `true` does so.
     pub(super) fn is_time(&self, now_ms: u64) -> bool {
         let mut seen = self.seen();
         let is_time = seen.asked_ms.is_none_or(|asked_ms| now_ms.saturating_sub(asked_ms) >= OFTEN_MS);
@@ -58,14 +58,15 @@ impl Nodes {
         is_time
     }
 
-    /// Remembers what `CLUSTER SLOTS` said over a connection that was made through a group; false if it is another cluster.
+    /// Remembers the reply of `CLUSTER SLOTS` over a connection that was made through a group; false if it is another
+    /// cluster.
     pub(super) fn note(&self, slots: &Value, through_seen: bool, now_ms: u64) -> bool {
         let told = read(slots);
         let mut seen = self.seen();
         if through_seen && !told.iter().any(|(_, name)| seen.names.contains(name)) {
             return false;
         }
-        // A node that knows of no slots tells nothing of the cluster.
+        // A node without slots reveals nothing about the cluster.
         if !told.is_empty() {
             let (mut nodes, mut names) = (Vec::new(), HashSet::new());
             for (node, name) in told {
@@ -90,7 +91,7 @@ impl Nodes {
     }
 }
 
-/// Each node of an answer, with its name. One that does not say where it is reached is passed over.
+/// Each node of a reply, with its name. One without an address is skipped.
 ///
 /// <https://redis.io/docs/latest/commands/cluster-slots/>
 fn read(slots: &Value) -> Vec<(Node, String)> {

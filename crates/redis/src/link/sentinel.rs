@@ -8,9 +8,10 @@ use super::Inner;
 use crate::Address;
 use crate::address::Node;
 
-/// The primary, by the first Sentinel that knows it; checked by its own word, since a Sentinel may lag behind.
+/// The primary, by the first Sentinel that knows it.
 ///
-/// One that does not answer keeps nobody from the others: each has its share of the time, and the next time is begun behind it.
+/// It is checked by asking the server for its role, since a Sentinel may lag behind. A Sentinel that does not answer
+/// does not hold up the others: each has its share of the time, and the next search begins behind it.
 ///
 /// <https://redis.io/docs/latest/develop/reference/sentinel-clients/>
 pub(super) async fn primary(inner: &Inner, config: &AsyncConnectionConfig) -> RedisResult<Node> {

@@ -1,13 +1,16 @@
-//! Leases that are bound to a process: which processes are there, and what becomes of the leases of one that is not.
+//! Leases that are bound to a process: which processes are alive, and what happens to the leases of one that is not.
 //!
-//! 1. A process dies. The directory knows where it binds leases, and when it was heard of last; whoever says that it is
-//!    there itself is told who was silent for too long, and frees what was bound to them.
-//! 2. Redis is away for long, or its clock steps. Then all were silent, and none need be gone: `hello.lua` counts silence
-//!    from when somebody was heard of again.
-//! 3. A process was silent, and lives: its leases were freed, and it was forgotten. It is told so when it is next heard of,
-//!    and says anew where it binds leases, some places at a time; until it was heard of again it binds none elsewhere.
-//! 4. A process binds leases in ever other places: where it has bound none for a while and holds none any more the directory
-//!    forgets it again. Meanwhile nothing is bound there; whoever wants to waits, and says so anew.
+//! 1. A process dies. The directory records where it binds leases and when it last sent a heartbeat. A process that
+//!    sends its own heartbeat receives the names of those that were silent for too long, and frees what was bound to
+//!    them.
+//! 2. Redis is away for long, or its clock steps. Then all processes were silent, and none of them need be dead:
+//!    `hello.lua` counts silence from the first heartbeat that arrives afterwards.
+//! 3. A process was silent and is alive: its leases were freed and its entry was removed. The reply to its next
+//!    heartbeat says so, and it registers again where it binds leases, some partitions at a time. Until that
+//!    heartbeat it binds none elsewhere.
+//! 4. A process binds leases in ever other partitions. Where it has bound none for a while and holds none any more,
+//!    the directory removes the entry. Meanwhile nothing is bound there; a take that wants to waits, and registers
+//!    the partition again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -24,52 +27,53 @@ use super::pack::{Fields, Pack, Reply};
 use super::scripts::Script;
 use super::wire::locked;
 
-/// A process that was silent for so long is gone.
+/// A process that was silent for this long, in ms, is considered dead.
 const SILENT_MS: u32 = 15_000;
 
-/// Who was heard of so long ago may have been forgotten.
+/// How long after its last heartbeat a process may rely on its entry in the directory, in ms.
 const TRUSTED_MS: u64 = 10_000;
 
-/// In how many partitions one script says that leases are bound, or are not any more.
+/// The maximum number of partitions that one script enters or removes for a process.
 const PLACES: usize = 512;
 
-/// Where nothing was bound for so long it is looked whether anything is yet; and again after so long where something is.
+/// A partition where nothing was bound for this long, in ms, is checked for bound leases, and again after as long
+/// while it has some.
 const IDLE_MS: u64 = 60_000;
 const HELD_MS: u64 = 10 * 60_000;
 
-/// How soon what could not be released is tried again.
+/// The delay before a release that failed is retried.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Where this process binds leases.
+/// The partitions where this process binds leases.
 #[derive(Debug, Default)]
 pub(super) struct Bound {
-    /// As the directory knows, and when something was bound there last, on the store's clock.
+    /// Those that the directory has entered, and when something was last bound there, on the store's clock.
     entered: HashMap<Partition, u64>,
-    /// As it knew before it forgot this process.
+    /// Those that it had entered before it removed this process.
     lost: HashSet<Partition>,
-    /// Where takes under way may bind leases, and how many.
+    /// The partitions where takes under way may bind leases, and the number of such takes.
     binding: HashMap<Partition, usize>,
-    /// What the directory is about to forget.
+    /// The partitions that the directory is about to remove.
     leaving: HashSet<Partition>,
-    /// How often it has forgotten this process.
+    /// The number of times that it has removed this process.
     forgotten: u64,
-    /// When it heard of it last, on the clock of patience.
+    /// When it last received a heartbeat of this process, on the clock for timeouts.
     heard_ms: u64,
 }
 
 impl Bound {
-    /// Whether leases may be bound in a partition as things are known.
+    /// Whether leases may be bound in a partition, by what is known here.
     fn is_known(&self, at: &Partition, now_ms: u64) -> bool {
         now_ms.saturating_sub(self.heard_ms) < TRUSTED_MS && self.entered.contains_key(at)
     }
 
-    /// How many partitions are remembered.
+    /// The number of partitions that are remembered.
     pub(super) fn places(&self) -> usize {
         self.entered.len() + self.lost.len() + self.binding.len() + self.leaving.len()
     }
 }
 
-/// A take that may bind leases is under way: the directory does not forget where.
+/// A take that may bind leases is under way: the directory keeps the entries of its partitions.
 pub(super) struct Binding<'a> {
     inner: &'a Inner,
     places: Vec<Partition>,
@@ -98,7 +102,7 @@ impl Drop for Binding<'_> {
     }
 }
 
-/// What the directory is about to forget: nothing is bound there until it is known what has become of it.
+/// Partitions that the directory is about to remove: nothing is bound there until the outcome is known.
 struct Leaving<'a> {
     inner: &'a Inner,
     places: Vec<Partition>,
@@ -116,8 +120,8 @@ impl Drop for Leaving<'_> {
 }
 
 impl Inner {
-    /// Says that leases of this process may be bound in some partitions, for as long as the answer is kept and some time after.
-    /// None may be once it has begun to leave.
+    /// Registers that leases of this process may be bound in some partitions, for as long as the returned guard is
+    /// kept and some time after. No lease may be bound once the process has begun to leave.
     pub(super) async fn enter_bound<'a>(
         &self,
         places: impl IntoIterator<Item = &'a Partition>,
@@ -129,7 +133,7 @@ impl Inner {
             left.as_mut().enable();
             {
                 let mut bound = locked(&self.bound);
-                // Under this lock: whoever leaves waits for all that have come before.
+                // Under this lock: a process that leaves waits for all takes that have come before.
                 if self.has_left.load(Ordering::SeqCst) {
                     return Err(Error::Closed);
                 }
@@ -149,8 +153,8 @@ impl Inner {
         Ok(binding)
     }
 
-    /// Says that this process is there. What a process of its name had bound before is freed. Answers how others spread
-    /// their queues, if it is otherwise: then nothing was done.
+    /// Registers this process. What a process of the same name had bound before is freed. Returns the default spread
+    /// of the other processes if it differs: then nothing was done.
     pub(super) async fn introduce(&self, client: Option<&str>) -> Result<Option<u64>> {
         let reply = self.wire.directory(Script::Names, Fields::new().with("max", 0_u32)).await?;
         self.note_count(&reply);
@@ -161,13 +165,13 @@ impl Inner {
             return Ok(Some(there));
         }
         if let Some(before) = reply.get("before").bytes() {
-            // Those that are not freed now are when it has been silent for long.
+            // Leases that are not freed now are freed when that process has been silent for long.
             let _ = self.free_bound(before).await;
         }
         Ok(None)
     }
 
-    /// Says that this process is there; answers with those that have not been heard of for long.
+    /// Sends a heartbeat, and returns the processes that have been silent for too long.
     pub(super) async fn be_heard(&self) -> Result<Vec<Bytes>> {
         let reply = self.say_hello(&[], &Fields::new(), Patience::Once).await?;
         while !locked(&self.bound).lost.is_empty() {
@@ -177,15 +181,15 @@ impl Inner {
         Ok(gone.filter(|gone| gone.as_ref() != self.wire.process).collect())
     }
 
-    /// The directory may have lost where this process binds leases: it is told when it next hears of it.
+    /// The directory may have lost where this process binds leases: the next heartbeat registers it again.
     pub(super) fn say_bound_again(&self) {
         let mut bound = locked(&self.bound);
         let entered = std::mem::take(&mut bound.entered);
         bound.lost.extend(entered.into_keys());
     }
 
-    /// Says that this process is there and may bind leases in some partitions, no more than a script takes, and in some of
-    /// those that the directory has lost.
+    /// Sends a heartbeat, and registers that this process may bind leases in some partitions, at most as many as one
+    /// script takes, and in some of those that the directory has lost.
     async fn say_hello(
         &self,
         places: &[Partition],
@@ -213,7 +217,7 @@ impl Inner {
             let mut bound = locked(&self.bound);
             let is_forgotten = reply.get("forgotten").is_set();
             if bound.forgotten != forgotten {
-                // Another call has noticed it, and what was said here may have been forgotten too.
+                // Another call has noticed it, and what was registered here may have been removed too.
                 continue;
             }
             if is_forgotten {
@@ -231,7 +235,8 @@ impl Inner {
         }
     }
 
-    /// Lets the directory forget where this process has bound nothing for a while, and holds nothing any more.
+    /// Removes from the directory the partitions where this process has bound nothing for a while and holds nothing
+    /// any more.
     pub(super) async fn leave_unbound(&self) -> Result<()> {
         loop {
             let now_ms = self.clock.now().mono_ms;
@@ -248,7 +253,7 @@ impl Inner {
             let asked = stream::iter(idle).map(|(at, used_ms)| async move {
                 let named = Fields::new().with("process", &self.wire.process[..]);
                 let asked = self.ask_within(&at, Script::Holds, named, Patience::Once).await;
-                // One that can not be asked may hold some.
+                // A partition that cannot be asked may have some.
                 (at, used_ms, asked.is_ok_and(|asked| !asked.reply.get("holds").is_set()))
             });
             let asked: Vec<(Partition, u64, bool)> = asked.buffer_unordered(16).collect().await;
@@ -256,7 +261,7 @@ impl Inner {
                 let mut bound = locked(&self.bound);
                 let mut places = Vec::new();
                 for (at, used_ms, has_none) in asked {
-                    // Something may have been bound there since it was asked.
+                    // Something may have been bound there since the partition was asked.
                     if bound.entered.get(&at) != Some(&used_ms) || bound.binding.contains_key(&at) {
                         continue;
                     }
@@ -276,24 +281,27 @@ impl Inner {
             let entries: Vec<_> = leaving.places.iter().map(|at| Pack::from(at.entry().as_str())).collect();
             let named = Fields::new().with("process", &self.wire.process[..]).with("left", entries);
             if let Err(error) = self.wire.directory_within(Script::Bound, named, Patience::Once).await {
-                // Whether it has heard that is not known: it is told anew, and forgets them another time.
+                // It is unknown whether the directory has removed them: they are registered again, and removed
+                // another time.
                 locked(&self.bound).lost.extend(leaving.places.iter().cloned());
                 return Err(error);
             }
         }
     }
 
-    /// Frees the leases that were bound to a process which has ended; where Redis is away, whoever tidies up next tries again.
-    /// Where somebody else's data is in the way they run out at their deadlines.
+    /// Frees the leases that were bound to a process which has ended. Where Redis is away, a later heartbeat retries.
+    /// Where foreign data is in the way, they run out at their deadlines.
     pub(super) async fn free_bound(&self, process: &[u8]) -> Result<()> {
         self.free(process, Fields::new().with("process", process), Patience::Usual).await
     }
 
-    /// Releases all that is bound to this process, which ends in order: no attempt is spent. It has begun to leave, so there is an
-    /// end to it. Where Redis does not answer it is tried again, for as long as this is awaited.
+    /// Releases all leases that are bound to this process, which ends in order: no attempt is spent.
+    ///
+    /// The process has begun to leave, so no more are bound and this ends. Where Redis does not answer it is retried,
+    /// for as long as this is awaited.
     ///
     /// # Errors
-    /// Somebody else's data is in the way: there leases run out at their deadlines.
+    /// Foreign data is in the way: leases there run out at their deadlines.
     pub(super) async fn release_bound(&self) -> Result<()> {
         let mut emptied: HashSet<Partition> = HashSet::new();
         loop {
@@ -309,7 +317,8 @@ impl Inner {
             emptied.extend(done);
             match answer {
                 Err(error) if error.is_retryable() => tokio::time::sleep(AGAIN).await,
-                // Takes under way may bind some yet, of which those that others wait for are released by now.
+                // Takes under way may still bind some. Those among them that wait for the leases of others find these
+                // released by now.
                 _ if is_binding => {
                     left.await;
                     emptied.clear();
@@ -319,13 +328,14 @@ impl Inner {
         }
     }
 
-    /// Nothing is bound to this process any more: the directory need not remember it. If it is not told, others find that out.
+    /// Removes this process from the directory: nothing is bound to it any more. If the call fails, other processes
+    /// find that out.
     pub(super) async fn forget_bound(&self) {
         let named = Fields::new().with("process", &self.wire.process[..]).flag("forget", true);
         let _ = self.wire.directory_within(Script::Bound, named, Patience::Once).await;
     }
 
-    /// The same, of one that was silent for too long, unless it is heard of by now.
+    /// The same, for a process that was silent for too long, unless it has sent a heartbeat by now.
     pub(super) async fn free_silent(&self, process: &[u8]) -> Result<()> {
         let named = Fields::new().with("process", process).with("silent", SILENT_MS);
         self.free(process, named, Patience::Once).await
@@ -343,9 +353,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Ends what is bound to a process in some partitions, in slices. All of them are tried, whatever becomes of some, and some at a
-    /// time. Returns those where nothing is left, and an error of the others: one that may be over at another try comes before one
-    /// that will not.
+    /// Ends what is bound to a process in some partitions, in slices. All partitions are tried, whatever happens in
+    /// some of them, and some at a time. Returns those where nothing is left, and an error of the others: a retryable error
+    /// is reported before one that is not.
     async fn free_in(
         &self,
         parts: Vec<Partition>,
@@ -387,7 +397,7 @@ mod tests {
 
     use crate::RedisStore;
 
-    /// A call that began before the process left comes to bind after that.
+    /// A call that began before the process left binds after that.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn nothing_is_bound_once_a_process_leaves() {
         let server = Server::start();

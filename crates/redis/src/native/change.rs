@@ -1,4 +1,4 @@
-//! Cancelling and rescheduling messages that nobody holds.
+//! Cancelling and rescheduling messages that are not leased.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,8 @@ impl Inner {
             .collect()
     }
 
-    /// Sends each item to its partition. An id of a partition that the queue does not have is asked for in the first.
+    /// Sends each item to its partition. An id of a partition that the queue does not have is looked up in the first
+    /// one.
     async fn change(
         &self,
         queue: &QueueName,

@@ -1,8 +1,9 @@
-//! Changing a queue's settings: read, changed here, and written if nobody has written meanwhile.
+//! Changing a queue's settings: read, changed here, and written if no other process has written meanwhile.
 //!
-//! Each partition has a copy with the number of the change that it comes from. The first partition's decides, and is written
-//! first; a process that reads another one's before it is written acts by settings of a moment ago. A change that is broken off is
-//! carried on by whoever reads the queue's stats next. That of the spread has more steps: `spread`.
+//! Each partition has a copy with the version of the change that it comes from. The first partition's copy decides,
+//! and is written first; a process that reads another one's before it is written acts by settings of a moment ago. A
+//! change that was interrupted is completed by the next process that reads the queue's stats. A change of the spread
+//! has more steps: `spread`.
 
 use dwell_model::{QueueName, SettingChange, SettingName};
 use dwell_store::{Error, QueueStats, Result};
@@ -36,7 +37,7 @@ impl Inner {
         })
     }
 
-    /// `None` if somebody else has changed them meanwhile.
+    /// `None` if another process has changed them meanwhile.
     async fn try_configure(
         &self,
         queue: &QueueName,
@@ -76,7 +77,7 @@ impl Inner {
         if first != told.own || copies[0].reply.get("change").is_set() {
             return Ok(None);
         }
-        // Higher than that of any change before, wherever it came to.
+        // Higher than the version of any earlier change, however far that came.
         let number = copies.iter().map(version).max().unwrap_or(0) + 1;
         let unknown = unknown(copies[0].reply.get("own"));
         let after = stored(&own, &unknown);
@@ -95,7 +96,7 @@ impl Inner {
         if !reply.get("done").is_set() {
             return Ok(None);
         }
-        // From here on they are changed, or may be.
+        // From here on the settings are changed, or may be.
         let broken_off = |fault| match fault {
             Fault::Failed(error) => Fault::Failed(unknown_after(error)),
             Fault::Spread => fault,
@@ -105,7 +106,7 @@ impl Inner {
                 return Err(fixed().into());
             }
         } else {
-            // What is broken off here is done by whoever reads the queue's stats next.
+            // A change that is interrupted here is completed by the next process that reads the queue's stats.
             for at in Partition::all(queue, spread).into_iter().skip(1) {
                 let step = Fields::new().with("next", number).maybe("own", after.as_deref());
                 self.ask(&at, Script::Configure, step).await.map_err(broken_off)?;

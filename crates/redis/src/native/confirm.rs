@@ -1,8 +1,8 @@
-//! Connections for calls that replicas confirm: how many there are at most, and which are used again.
+//! Connections for calls that replicas confirm: their maximum number, and which of them are reused.
 //!
-//! `WAIT` holds up what comes behind it on its connection, so each is one call's at a time. What ends one connection ends
-//! the others mostly too, a restart or a failover: when one turns out broken, all that lie idle are dropped, and those
-//! in use are not kept. So a call meets with one that is stale once, and not with all of them in turn.
+//! `WAIT` blocks whatever follows it on its connection, so each connection serves one call at a time. A restart or a
+//! failover, which ends one connection, mostly ends the others too: when one turns out to be broken, all idle ones
+//! are dropped, and those in use are not kept. So a call meets one stale connection, and not each of them in turn.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -14,19 +14,20 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::wire::locked;
 use crate::Link;
 
-/// So many calls for each connection that the address allows are confirmed at a time; others wait for their turn.
+/// The maximum number of concurrent confirmed calls per connection that the address allows; others wait for their
+/// turn.
 const CALLS: usize = 16;
 
-/// A connection that nobody has used for so long is closed.
+/// How long an unused connection is kept open, in ms.
 const IDLE_MS: u64 = 30_000;
 
-/// The connections of a process whose calls are confirmed.
+/// The connections of a process for calls that are confirmed.
 pub(super) struct Confirming {
     turns: Semaphore,
     idle: Mutex<Idle<MultiplexedConnection>>,
 }
 
-/// A connection that a call has to itself.
+/// A connection that one call uses exclusively.
 pub(super) struct Confirmed<'a> {
     connection: MultiplexedConnection,
     generation: u64,
@@ -44,7 +45,7 @@ impl Confirming {
         Confirming { turns: Semaphore::new(connections * CALLS), idle: Mutex::default() }
     }
 
-    /// A connection, or `None` if it was nobody's turn to give one back within `patience_ms`.
+    /// A connection, or `None` if none was given back within `patience_ms`.
     pub(super) async fn enter(
         &self,
         link: &Link,
@@ -67,26 +68,26 @@ impl Confirming {
         Some(Ok(Confirmed { connection, generation, _turn: turn }))
     }
 
-    /// Its call has ended, and it is as good as before.
+    /// Returns a connection whose call has ended and that is still good.
     pub(super) fn keep(&self, used: Confirmed<'_>, now_ms: u64) {
         locked(&self.idle).keep(used.connection, used.generation, now_ms);
     }
 
-    /// It is broken: the others will be too.
+    /// Drops a connection that is broken, and the idle ones: they will be broken too.
     pub(super) fn has_failed(&self, used: Confirmed<'_>) {
         locked(&self.idle).fail(used.generation);
     }
 
-    /// Closes those that nobody has used for long.
+    /// Closes the connections that have been idle for long.
     pub(super) fn tidy(&self, now_ms: u64) {
         locked(&self.idle).tidy(now_ms);
     }
 }
 
-/// Connections that nobody uses now, the one used last at the end, and since when.
+/// Idle connections and since when, the one used last at the end.
 struct Idle<C> {
     free: Vec<(C, u64)>,
-    /// How often connections were dropped because one was broken.
+    /// How many times connections were dropped because one was broken.
     generation: u64,
 }
 
@@ -109,7 +110,7 @@ impl<C> Idle<C> {
         }
     }
 
-    /// Those that were made since another failure was noticed are not to blame.
+    /// Connections that were made after another failure was noticed are kept.
     fn fail(&mut self, generation: u64) {
         if generation == self.generation {
             self.generation += 1;

@@ -1,4 +1,4 @@
-//! Dead messages: bringing them back, oldest first, and removing them.
+//! Dead messages: reviving them, oldest first, and discarding them.
 
 use dwell_model::{MessageId, QueueName, Timestamp};
 use dwell_store::{Error, Result, Selection, Swept, When};
@@ -12,28 +12,28 @@ use super::partition::{Fault, foreign_item, refused_instant, spreading, unreadab
 use super::scripts::Script;
 use super::wire::unknown_after;
 
-/// How many one script revives or discards.
+/// The maximum number of messages that one script revives or discards.
 const CHUNK: usize = 48;
 
-/// What is done to dead messages.
+/// What happens to dead messages.
 #[derive(Clone, Copy)]
 enum Fate {
     Revived(Timestamp),
     Discarded,
 }
 
-/// Who has said which messages they are.
+/// Who has named the messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Named {
     ByCaller,
-    /// They were dead a moment ago.
+    /// This process has listed them: they were dead a moment ago.
     ByUs,
 }
 
 impl Inner {
     /// See [`Store::revive`](dwell_store::Store::revive).
     ///
-    /// Chunk by chunk: it ends after those that were dead when it began, and readers see it on its way.
+    /// In chunks: it ends after those that were dead when it began, and readers see it in progress.
     pub(super) async fn revive(&self, queue: &QueueName, which: Selection, asked: When) -> Result<Swept> {
         if let Selection::Ids(ids) = &which {
             self.limits.check_batch(ids.len())?;
@@ -80,7 +80,7 @@ impl Inner {
             spreading!(self, queue, |spread| Ok::<_, Fault>((spread, self.tell(queue, spread).await?)));
         let (spread, told) = spread?;
         let mut left = count.min(told.counts.dead);
-        // Those that were refused stay where they are: of each partition, where to go on.
+        // Refused messages stay where they are: the position in each partition from which to continue.
         let mut last: Vec<Option<(i64, MessageId)>> = vec![None; usize::from(spread)];
         while left > 0 {
             let mut oldest = Vec::new();
@@ -111,7 +111,8 @@ impl Inner {
         Ok(swept)
     }
 
-    /// Says how many were done or refused. Where it is broken off, what was done before is in `swept` and not known to the caller.
+    /// Returns how many were done or refused. If it is interrupted, what was done before is in `swept` and unknown to
+    /// the caller.
     async fn sweep_ids(
         &self,
         queue: &QueueName,
@@ -134,7 +135,7 @@ impl Inner {
                         answered += 1;
                         swept.done += 1;
                     }
-                    // Somebody else was at it before us.
+                    // Another call has changed it before.
                     Some(Err(Error::NotDead { .. } | Error::MessageNotFound { .. }))
                         if named == Named::ByUs => {}
                     Some(Err(error)) => {
@@ -196,7 +197,8 @@ fn answer(queue: &QueueName, reply: &Reply) -> Result<()> {
     }
 }
 
-/// What has ended a call of several scripts. Where some of them have done something, the error alone would say that nothing was.
+/// The error of a call of several scripts that was interrupted. Where some of them have done something, the original
+/// error alone would say that nothing was done.
 pub(super) fn broken_off(error: Error, some_done: bool) -> Error {
     match some_done {
         true => unknown_after(error),

@@ -1,7 +1,8 @@
-//! What has died and what was discarded, as this process hears of it from scripts: see [`Store::deaths`](dwell_store::Store::deaths).
+//! The counts of deaths and discards that this process receives from scripts: see
+//! [`Store::deaths`](dwell_store::Store::deaths).
 //!
-//! Each script says what it has brought about. One that is called again, since its answer was lost, says what it had brought about the
-//! first time as well; where nobody calls again the counts are lost with the answer.
+//! Each script returns what it has brought about. One that is called again, since its answer was lost, returns what
+//! it had brought about the first time as well; if the call is not repeated, the counts are lost with the answer.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use dwell_store::{DeathCounts, DiscardCounts, QueueDeaths};
 
 use super::pack::Reply;
 
-/// The counts of all queues. They outlive their queues, so the names are limited in number.
+/// The counts of all queues. They outlive their queues, so the number of names is bounded.
 #[derive(Debug, Default)]
 pub(super) struct Deaths {
     by_name: BTreeMap<QueueName, Counted>,
@@ -24,7 +25,7 @@ struct Counted {
 }
 
 impl Deaths {
-    /// Adds what a script has said of a queue.
+    /// Adds the counts that a script has returned for a queue.
     pub(super) fn note(&mut self, queue: &QueueName, reply: &Reply) {
         let (died, discarded) = (reply.get("deaths"), reply.get("discards"));
         if !died.is_set() && !discarded.is_set() {
@@ -41,14 +42,14 @@ impl Deaths {
         add(discarded, [&mut gone.dead_ttl, &mut gone.dead_max, &mut gone.on_expiry, &mut gone.asked]);
     }
 
-    /// All of them, by name; those beyond the limit of names come last.
+    /// All counts, by queue name; those beyond the limit of names come last.
     pub(super) fn all(&self) -> Vec<QueueDeaths> {
         let shown = |queue, counted: &Counted| QueueDeaths {
             queue,
             deaths: counted.deaths,
             discarded: counted.discarded,
         };
-        // A script may say that it was nothing.
+        // A script may return zeros.
         let named = self.by_name.iter().filter(|(_, counted)| **counted != Counted::default());
         let named = named.map(|(queue, counted)| shown(Some(queue.clone()), counted));
         let others = (self.others != Counted::default()).then(|| shown(None, &self.others));
@@ -56,7 +57,7 @@ impl Deaths {
     }
 }
 
-/// The places are those of `count` in `begin.lua`.
+/// The indexes are those of `count` in `begin.lua`.
 fn add(said: &Reply, counts: [&mut u64; 4]) {
     for (place, count) in counts.into_iter().enumerate() {
         *count = count.saturating_add(said.at(place).uint().unwrap_or(0));

@@ -1,4 +1,4 @@
-//! What the queues have in common: their names and the numbers of their messages.
+//! What the queues share: their names and the numbers of their messages.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -19,15 +19,15 @@ use super::wire::locked;
 pub(super) struct Numbers {
     next: u64,
     end: u64,
-    /// The first block that this process has not seen.
+    /// The lower bound of blocks that this process has not seen.
     floor: u64,
     /// When they were reserved, on the monotonic clock.
     since_ms: u64,
-    /// How many blocks were reserved then.
+    /// The number of blocks that were reserved then.
     blocks: u64,
 }
 
-/// Where the directory knows this process to use its numbers.
+/// The partitions in which the directory has entered this process as a user of its numbers.
 #[derive(Debug, Default)]
 pub(super) struct Entered {
     places: HashSet<(u64, Partition)>,
@@ -42,26 +42,28 @@ struct Run {
     used: u64,
 }
 
-/// Whoever uses up in a second what it reserved reserves twice as much next time, up to so many blocks.
+/// The maximum number of blocks per reservation. A process that uses up its reservation within a second reserves
+/// twice as much next time, up to this.
 const AHEAD_BLOCKS: u64 = 32;
 const USED_UP_MS: u64 = 1_000;
 
-/// Numbers that are reserved for longer are not used: whoever clears away blocks counts on it.
+/// How long reserved numbers may be used, in ms: the clearing of old blocks relies on it.
 const FRESH_MS: u64 = 10 * 60 * 1_000;
 
-/// A block that was first used so long ago gets no new messages, since reserved numbers do not keep and a call is not
-/// tried for longer than ten minutes.
+/// How long after its first use a block may get new messages, in ms: reserved numbers expire, and a call is not
+/// retried for longer than ten minutes.
 const CLOSED_MS: u64 = 60 * 60 * 1_000;
 
-/// Whoever registers a queue puts within so long.
+/// The longest time between the registration of a queue and the first put into it, in ms.
 const FIRST_PUT_MS: u64 = 60_000;
 
-/// How many blocks are looked at in one go, and in how many goes in a row while some of them are in use.
+/// The number of blocks that one pass checks, and the maximum number of consecutive passes while some of the blocks
+/// are in use.
 const OLD_BLOCKS: usize = 16;
 const GOES: u32 = 64;
 
-/// How fast blocks that were used long ago are looked at: one go at least each time, and for each block that is reserved two.
-/// Each is looked at once an hour, so those that are in use keep nobody for long from those that are not.
+/// The pace at which blocks that were used long ago are checked: at least one pass each time, and two blocks for each
+/// one that is reserved. Each block is checked once an hour, so those in use do not delay the others for long.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     owed: u64,
@@ -73,7 +75,7 @@ impl Pace {
         self.owed = self.owed.saturating_add(2 * blocks);
     }
 
-    /// Whether to go on at once, after so many were looked at, some of which are in use or not.
+    /// Whether to continue at once, after `looked` blocks were checked, some of which are in use or not.
     fn goes_on(&mut self, looked: usize, some_used: bool) -> bool {
         self.owed = self.owed.saturating_sub(looked as u64);
         self.goes += 1;
@@ -86,16 +88,16 @@ impl Pace {
     }
 }
 
-/// A registration that was made just now.
+/// A registration that was just made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Registered {
     pub(super) reg: Option<u64>,
-    /// There are as many queues as there may be, and this one has nothing.
+    /// The number of queues has reached its limit, and this one has nothing.
     pub(super) full: bool,
 }
 
 impl Inner {
-    /// So many numbers, rising.
+    /// Returns `count` numbers, rising.
     pub(super) async fn numbers(&self, count: usize) -> Result<Vec<u64>> {
         let address = self.wire.link.address();
         let end_ms = self.wire.mono_ms() + address.retry_ms.max(address.timeout_ms);
@@ -108,7 +110,7 @@ impl Inner {
         while reserved.len() < count {
             if numbers.next >= numbers.end {
                 if self.wire.mono_ms() > end_ms {
-                    // Others have tried in vain meanwhile: those who wait do not try one after the other.
+                    // Others have tried in vain meanwhile: the callers that wait do not try one after the other.
                     let reason = "no numbers could be reserved in time".into();
                     return Err(Error::Unavailable { reason });
                 }
@@ -120,7 +122,7 @@ impl Inner {
                 let reply = self.wire.directory(Script::Numbers, arguments).await?;
                 let first = reply.get("first").uint().ok_or_else(unreadable)?;
                 let (next, end) = (first * BLOCK + 1, (first + blocks) * BLOCK + 1);
-                // Before they are kept: else the next call would use what is left of them.
+                // Checked before they are kept: otherwise the next call would use what is left of them.
                 if end > Number::MAX.get() {
                     return Err(Error::Exhausted { what: "message numbers", needs_reopen: false });
                 }
@@ -136,8 +138,8 @@ impl Inner {
         Ok(reserved)
     }
 
-    /// Forgets what is reserved: a number of it was used before, in a partition that has seen numbers up to `highest`, where it
-    /// tells. Those that come next lie beyond.
+    /// Drops the reserved numbers: one of them was used before, in a partition that has seen numbers up to `highest`,
+    /// where it reports that. The next reservation lies beyond it.
     pub(super) async fn drop_numbers(&self, highest: u64) {
         let mut numbers = self.numbers.lock().await;
         numbers.next = numbers.end;
@@ -146,12 +148,12 @@ impl Inner {
         }
     }
 
-    /// The first block of numbers that this process has not seen.
+    /// The lower bound of the blocks of numbers that this process has not seen.
     pub(super) fn reserved_to(&self) -> u64 {
         self.reserved.load(Ordering::Relaxed)
     }
 
-    /// The blocks that each partition is known to use here, in their order.
+    /// The blocks that are entered for each partition here, in order.
     pub(super) fn entered_blocks(&self) -> HashMap<Partition, Vec<u64>> {
         let mut blocks: HashMap<Partition, Vec<u64>> = HashMap::new();
         for (block, at) in &locked(&self.entered).places {
@@ -161,7 +163,7 @@ impl Inner {
         blocks
     }
 
-    /// Sees to it that the directory knows where these numbers are used.
+    /// Makes sure that the directory has entered the partition for these numbers.
     pub(super) async fn enter_blocks(&self, at: &Partition, numbers: &[u64]) -> Result<()> {
         let mut blocks: Vec<_> = numbers.iter().map(|number| block_of(*number)).collect();
         blocks.dedup();
@@ -170,7 +172,7 @@ impl Inner {
         }
         for block in blocks {
             let place = (block, at.clone());
-            // A partition that uses most of the numbers gets some blocks at a time; never such as are not reserved.
+            // A partition that uses most of the numbers gets several blocks at a time, but only reserved ones.
             let count = {
                 let entered = locked(&self.entered);
                 if entered.places.contains(&place) {
@@ -183,7 +185,7 @@ impl Inner {
             let arguments = Fields::new().with("block", block).with("count", count);
             self.wire.directory(Script::Enter, arguments.with("part", at.entry().as_str())).await?;
             let mut entered = locked(&self.entered);
-            // Blocks are used up in turn: the old ones are not asked for again.
+            // Blocks are used up in turn: the old ones are not looked up again.
             if entered.places.len() >= 65_536 {
                 *entered = Entered::default();
             }
@@ -193,8 +195,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Looks through some blocks that were used long ago, and forgets where nothing of them is left; whether to go
-    /// on at once.
+    /// Checks some blocks that were used long ago, and removes the entries where none of their numbers is in use.
+    /// Returns whether to continue at once.
     pub(super) async fn clear_old_blocks(&self) -> Result<bool> {
         let arguments = Fields::new().with("older", CLOSED_MS).with("max", OLD_BLOCKS);
         let reply = self.wire.directory(Script::OldBlocks, arguments).await?;
@@ -213,7 +215,7 @@ impl Inner {
                     Fields::new().with("fields", fields.clone()).with("block", block.to_string().as_str());
                 let asked = asked.with("shard", u32::from(at.index));
                 let asked = self.ask_within(&at, Script::Unused, asked, Patience::Once).await;
-                // One that can not be asked may use it still.
+                // A partition that cannot be asked may still use it.
                 if asked.is_ok_and(|asked| asked.reply.get("unused").is_set()) {
                     unused.push(Pack::from(at.entry().as_str()));
                 }
@@ -227,10 +229,10 @@ impl Inner {
         Ok(locked(&self.pace).goes_on(old.len(), some_left))
     }
 
-    /// Registers a queue that has nothing, as far as its partition knows.
+    /// Registers a queue that is empty, as far as its partition knows.
     ///
-    /// Queues that takes of this process wait on count as well, registered or not. How many of them are not is looked up only
-    /// where the limit may be met.
+    /// Queues that takes of this process wait on count as well, registered or not. The number of unregistered ones is
+    /// looked up only near the limit.
     pub(super) async fn enter(&self, queue: &QueueName) -> Result<Registered> {
         let limit = if self.waiters.count(queue) > 0 { usize::MAX } else { self.limits.queues };
         let entered = async |waited: usize, force: bool| -> Result<Reply> {
@@ -251,11 +253,11 @@ impl Inner {
         if !reply.get("full").is_set() {
             return Ok(Registered { reg: reply.get("reg").uint(), full: false });
         }
-        // Some that are registered may have nothing any more.
+        // Some registered queues may be empty by now.
         let (mut others, mut known, mut after) = (0, false, None);
         while others < limit {
             let page = self.survey(after.as_ref(), NAMES, Patience::Usual).await?;
-            // One that can not be asked is there.
+            // A queue that cannot be asked counts as present.
             let is_known = page.queues.iter().any(|(name, _)| name == queue);
             others += page.queues.len() - usize::from(is_known);
             known |= is_known;
@@ -270,15 +272,16 @@ impl Inner {
         Ok(Registered { reg: reply.get("reg").uint(), full })
     }
 
-    /// How many queues there are beside this one that takes of this process wait on and nobody has registered.
+    /// The number of other queues that takes of this process wait on and that are not registered.
     async fn waited_beside(&self, queue: &QueueName) -> Result<usize> {
         let others: Vec<_> = self.waiters.names(|name| name != queue).into_iter().collect();
         Ok(self.unknown(&others, false, Patience::Usual).await?.unknown.len())
     }
 
-    /// Whether the take of this turn, which has begun to wait on these queues, may: those that have nothing are queues too as
-    /// long as it does. They are counted only where the limit may be met. Takes that came later do not count: they are
-    /// refused themselves.
+    /// Checks whether the take of this turn, which has begun to wait on these queues, may do so: an empty queue
+    /// counts as a queue as long as a take waits on it.
+    ///
+    /// They are counted only near the limit. Takes that came later do not count: they are refused themselves.
     pub(super) async fn check_queues_waited_on(&self, turn: u64, queues: &[QueueName]) -> Result<()> {
         let limit = self.limits.queues;
         let known = usize::try_from(self.queue_count.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
@@ -307,7 +310,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether a queue has nothing, whoever waits on it.
+    /// Whether a queue is empty, regardless of takes that wait on it.
     async fn is_bare(&self, queue: &QueueName) -> Result<bool> {
         spreading!(self, queue, |spread| {
             for at in Partition::all(queue, spread) {
@@ -326,8 +329,8 @@ impl Inner {
         }
     }
 
-    /// Lets go of the queues that had nothing any more. One that can not be let go of stays registered: whoever lists the
-    /// queues looks again.
+    /// Unregisters the queues that were empty. A queue for which this fails stays registered: the next listing of
+    /// queues checks it again.
     pub(super) async fn retire_bare(&self) {
         let bare = std::mem::take(&mut *locked(&self.bare));
         for queue in bare {
@@ -335,12 +338,13 @@ impl Inner {
         }
     }
 
-    /// Lets go of a queue, if it has nothing.
+    /// Unregisters a queue, if it is empty.
     ///
-    /// 1. The directory says which registration there is. 2. All partitions are seen to have nothing; each then gives up this
-    ///    registration and all before it. 3. The directory removes it, if it is this one still.
+    /// 1. The directory returns the current registration. 2. All partitions are seen to be empty; each then gives up
+    ///    this registration and all before it. 3. The directory removes it, if it is still the current one.
     ///
-    /// Whoever has registered the queue before 1 and puts after 2 is told to register it anew; then 3 removes nothing.
+    /// A process that has registered the queue before 1 and puts after 2 is asked to register it again; then 3
+    /// removes nothing.
     pub(super) async fn retire(&self, queue: &QueueName) -> Result<()> {
         let named = || Fields::new().with("name", queue.as_str());
         let there = self.wire.directory(Script::Leave, named()).await?;
@@ -357,7 +361,7 @@ impl Inner {
                 is_used |= stats.get("reg").is_set();
             }
             if is_young && !is_used {
-                // Whoever has registered it is about to put.
+                // The process that has registered it is about to put.
                 return Ok(false);
             }
             for at in Partition::all(queue, spread) {
@@ -387,7 +391,7 @@ mod tests {
 
     #[test]
     fn blocks_are_looked_at_faster_than_they_are_reserved() {
-        // Of each beat's blocks one in ten is in use for long.
+        // One in ten of each beat's blocks stays in use for long.
         for rate in [1, 10, 100, 500] {
             let mut pace = Pace::default();
             let (mut old, mut most) = (0_u64, 0);

@@ -13,12 +13,12 @@ use super::partition::{foreign_item, spreading, unreadable};
 use super::scripts::Script;
 use super::settle::settled;
 
-/// How many leases one script ends.
+/// The maximum number of leases that one script ends.
 const CHUNK: usize = 40;
 
 impl Inner {
-    /// See [`Store::expire_lease`](dwell_store::Store::expire_lease). They end partition by partition, as if their deadlines
-    /// were then.
+    /// See [`Store::expire_lease`](dwell_store::Store::expire_lease). They end partition by partition, as if their
+    /// deadlines were at that moment.
     pub(super) async fn expire_lease(
         &self,
         queue: &QueueName,
@@ -29,7 +29,7 @@ impl Inner {
             groups.entry(lease.id.shard()).or_default().push(index);
         }
         let mut answers = vec![Err(Error::MessageNotFound { queue: queue.clone() }); leases.len()];
-        // Side by side: one partition that does not answer keeps nobody from the others.
+        // Concurrently: a partition that does not answer does not delay the others.
         let ended = groups.into_iter().map(|(shard, indexes)| {
             let leases: Vec<_> = indexes.iter().map(|index| leases[*index]).collect();
             async move { (indexes, self.expire_lease_in(queue, shard, &leases).await) }

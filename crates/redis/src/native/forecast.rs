@@ -1,4 +1,4 @@
-//! What falls due: counted by the server, exactly, a script a partition.
+//! What falls due: counted by the server, exactly, one script per partition.
 
 use dwell_model::{QueueName, Timestamp};
 use dwell_store::{Error, Forecast, Result};
@@ -14,8 +14,8 @@ use super::partition::{Fault, spreading, unreadable};
 use super::scripts::Script;
 use super::wire::locked;
 
-/// So many queues, or scripts where all queues are asked about, are under way at the same time: a script with the most instants holds
-/// its node up for up to about a millisecond.
+/// The maximum number of concurrent queues, or of scripts where all queues are asked. A script with the maximum
+/// number of instants blocks its node for up to about a millisecond.
 const SIDE_BY_SIDE: u32 = 16;
 
 impl Inner {
@@ -37,8 +37,8 @@ impl Inner {
         Ok(sum)
     }
 
-    /// All queues, by the directory. One that nobody can be asked about now, and one under whose keys lies what is not ours, is left
-    /// out.
+    /// All queues, by the directory. A queue that cannot be asked now, and one under whose keys foreign data lies, is
+    /// left out.
     async fn forecast_all(&self, edges: &[Timestamp]) -> Result<Forecast> {
         let mut sum = Forecast::none(edges.len());
         let mut after: Option<String> = None;
@@ -47,14 +47,14 @@ impl Inner {
             let reply = self.wire.directory(Script::Names, arguments).await?;
             self.note_count(&reply);
             let names: Vec<&str> = reply.get("names").items().iter().filter_map(Reply::text).collect();
-            // What is no name of a queue has nothing to count.
+            // A name that is not valid for a queue has nothing to count.
             let queues: Vec<_> = names.iter().filter_map(|name| QueueName::new(name).ok()).collect();
-            // Those of a node that does not answer keep others waiting for a moment only.
+            // The queues of a node that does not answer delay the others for a moment only.
             let pace = Pace::of(SIDE_BY_SIDE);
             let of_one = |queue: QueueName| {
                 let pace = &pace;
                 async move {
-                    // Its time begins with its turn.
+                    // Its timeout starts with its turn.
                     let counted = async {
                         let counted = timeout(QUEUE, self.forecast_of(&queue, edges, Patience::Brief)).await;
                         counted.unwrap_or_else(|_| Err(late(queue.as_str())))
@@ -95,7 +95,7 @@ impl Inner {
         Ok(sum)
     }
 
-    /// What all partitions of a queue have together, and whether none has anything.
+    /// The sum over all partitions of a queue, and whether all are empty.
     async fn forecast_over(
         &self,
         queue: &QueueName,
@@ -106,7 +106,7 @@ impl Inner {
         let parts = Partition::all(queue, spread);
         let pace = Pace::new();
         let asked = parts.iter().map(|at| {
-            // Made when its turn has come: of a thousand partitions they are megabytes.
+            // The arguments are built when the turn has come: for a thousand partitions they are megabytes.
             let asked = async move {
                 let instants: Vec<i64> = edges.iter().map(|edge| edge.as_ms()).collect();
                 let arguments = Fields::new().with("edges", instants);
@@ -123,7 +123,7 @@ impl Inner {
     }
 }
 
-/// What `forecast.lua` answers about so many instants.
+/// Reads the reply of `forecast.lua` for `edges` instants.
 fn read(reply: &Reply, edges: usize) -> Option<Forecast> {
     let due_by: Vec<u64> = reply.get("due").items().iter().map(Reply::uint).collect::<Option<_>>()?;
     let scheduled = reply.get("scheduled").uint()?;

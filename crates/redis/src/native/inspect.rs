@@ -20,30 +20,30 @@ use super::scripts::Script;
 use super::wire::locked;
 use crate::Kind;
 
-/// How many messages one call reads.
+/// The maximum number of messages that one call reads.
 const CHUNK: usize = 64;
-/// How many names one call to the directory brings.
+/// The maximum number of names that one call to the directory returns.
 pub(super) const NAMES: usize = 256;
-/// How many blocks of numbers one call looks up: each may be used by 256 partitions.
+/// The maximum number of number blocks that one call looks up: each may be used by 256 partitions.
 const BLOCKS: usize = 16;
 
-/// How many partitions are asked for a number at a time.
+/// The maximum number of partitions that are searched for a number at a time.
 const SIDE_BY_SIDE: usize = 16;
 
-/// How many scripts one call has under way, over all queues and their partitions.
+/// The maximum number of scripts that one call has under way, over all queues and their partitions.
 const SCRIPTS: usize = 256;
-/// One that has not been answered for so long keeps no other from being sent: its node may be away.
+/// How long a script without an answer delays the sending of others: its node may be away.
 const UNANSWERED: Duration = Duration::from_millis(250);
 
 /// How long a list, or a take over several queues, waits for one of them.
 pub(super) const QUEUE: Duration = Duration::from_secs(2);
-/// So long the directory may take to show that a cluster serves, before the cluster is asked itself.
+/// How long the directory has to answer, to show that a cluster serves, before the cluster itself is asked.
 const DIRECTORY: Duration = Duration::from_millis(500);
 
-/// Where messages with some numbers are, or why that can not be said.
+/// Where messages with some numbers are, or why that is unknown.
 type Places = Vec<(Number, Result<(QueueName, MessageId)>)>;
 
-/// What the partitions of a queue say of it together; of none: nothing.
+/// The combined reply of the partitions of a queue; the default where there are none.
 pub(super) struct Told {
     pub(super) bare: bool,
     pub(super) counts: StateCounts,
@@ -67,7 +67,7 @@ impl Default for Told {
     }
 }
 
-/// How many scripts one call that asks many queues or partitions has under way.
+/// The limit on the scripts that a call over many queues or partitions has under way.
 pub(super) struct Pace {
     room: Semaphore,
     scripts: u32,
@@ -78,15 +78,15 @@ impl Pace {
         Pace::of(SCRIPTS as u32)
     }
 
-    /// At most so many.
+    /// At most `scripts` at a time.
     pub(super) fn of(scripts: u32) -> Pace {
         Pace { room: Semaphore::new(scripts as usize), scripts }
     }
 
-    /// Makes a call of so many scripts when there is room for them.
+    /// Runs a call that needs `scripts` scripts when there is room for them.
     pub(super) async fn with<T>(&self, scripts: u16, call: impl Future<Output = T>) -> T {
         let scripts = u32::from(scripts).clamp(1, self.scripts);
-        // Nobody closes it.
+        // The semaphore is never closed.
         let room = self.room.acquire_many(scripts).await;
         let mut call = std::pin::pin!(call);
         match timeout(UNANSWERED, &mut call).await {
@@ -143,7 +143,7 @@ impl Inner {
                 let arguments = Fields::new().with("items", items).with("bytes", BODIES).flag("dead", dead);
                 let answered = self.on(&at, spread, Script::Get, arguments).await?;
                 bare &= answered.reply.get("bare").is_set();
-                // The first one is answered whatever its size.
+                // The first message is answered whatever its size.
                 let upto = answered.reply.get("upto").uint().map_or(chunk.len(), |upto| upto.max(1) as usize);
                 let (chunk, behind) = left.split_at(upto.min(chunk.len()));
                 left = behind;
@@ -191,9 +191,10 @@ impl Inner {
         numbers.iter().map(place).collect()
     }
 
-    /// Where numbers of one block are, among the partitions that use it. What one of these can not answer is nothing to the
-    /// numbers that another one has: it is an answer to those that none has, after it was asked again for as long as there is
-    /// time.
+    /// Finds numbers of one block among the partitions that use it.
+    ///
+    /// A partition that cannot be asked does not affect the numbers that another one has; its error is the answer for
+    /// those that none has, after it was retried while time is left.
     async fn locate_among(&self, mut parts: Vec<Partition>, numbers: Vec<Number>, end_ms: u64) -> Places {
         let (mut left, mut places, mut failed) = (numbers, Places::new(), None);
         for patience in [Patience::Once, Patience::Usual] {
@@ -220,7 +221,8 @@ impl Inner {
                 let (at, found, refused) = match next {
                     Ok(Some(one)) => one,
                     Ok(None) => break,
-                    // Of a node that does not answer there may be hundreds: they are not waited for one after the other.
+                    // A node that does not answer may have hundreds of them: they are not waited for one after the
+                    // other.
                     Err(_) => {
                         parts.clear();
                         failed = Some(late("a partition that may have it"));
@@ -247,7 +249,7 @@ impl Inner {
         places
     }
 
-    /// Those of some numbers that a partition has.
+    /// Those of some numbers that one partition has.
     async fn locate_in(
         &self,
         at: &Partition,
@@ -290,10 +292,11 @@ impl Inner {
         Ok(if max == 0 { Page { messages: Vec::new(), unread: Vec::new(), next: after } } else { page })
     }
 
-    /// A page of messages that lie by (due, id): what comes first of all partitions, merged.
+    /// A page of messages in (due, id) order: the first ones of all partitions, merged.
     ///
-    /// Each partition is asked for its share of the page, and again as long as what it has may belong there. What is read
-    /// and does not fit is dropped at once, so a page costs the memory of a page, whatever the number of partitions.
+    /// Each partition is asked for its share of the page, and again as long as what it has may belong there. What is
+    /// read and does not fit is dropped at once, so a page costs the memory of a page, whatever the number of
+    /// partitions.
     async fn list_kept(
         &self,
         queue: &QueueName,
@@ -401,7 +404,7 @@ impl Inner {
             versions.push(count("version"));
             told.bare &= reply.get("bare").is_set();
             if reply.get("trash").is_set() {
-                // Whoever has set it aside may have ended since.
+                // The process that has set it aside may have ended since.
                 locked(&self.trash).insert(parts[index].clone());
             }
             told.counts.scheduled += count("scheduled");
@@ -417,21 +420,21 @@ impl Inner {
                 told.now = answered.now;
             }
         }
-        // A change of settings was broken off, or is under way: either way it is to be.
+        // A change of settings was interrupted, or is in progress: complete it in either case.
         if patience != Patience::Once && versions.iter().any(|version| *version < versions[0]) {
             self.mend_settings(queue).await?;
         }
         Ok(told)
     }
 
-    /// See [`Store::queues`](dwell_store::Store::queues). A queue under whose keys lies what is not ours, and one that can not be
-    /// asked, is there with why.
+    /// See [`Store::queues`](dwell_store::Store::queues). A queue with foreign data under its keys, and one that
+    /// cannot be asked, is listed with the reason.
     pub(super) async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
         let max = max.min(self.limits.batch);
         let mut listed = Vec::new();
         let (mut after, mut asked) = (after, 0);
         while listed.len() < max {
-            // Who wants one queue asks for one, and for more at a time where those have nothing any more.
+            // A caller that wants one queue asks for one name, and for more at a time where those are empty by now.
             asked = (max - listed.len()).max(asked * 2).min(NAMES);
             let page = self.survey(after.as_ref(), asked, Patience::Brief).await?;
             for (queue, stats) in page.queues.into_iter().take(max - listed.len()) {
@@ -449,8 +452,8 @@ impl Inner {
         Ok(listed)
     }
 
-    /// See [`Store::ready`](dwell_store::Store::ready): one script. On a cluster the node that has the directory may be away
-    /// while the queues of others are served: then the cluster says whether it does.
+    /// See [`Store::ready`](dwell_store::Store::ready): one script. On a cluster the node with the directory may be
+    /// away while the queues of other nodes are served: then the state of the cluster decides.
     pub(super) async fn ready(&self) -> Result<()> {
         let link = &self.wire.link;
         let asked =
@@ -467,7 +470,7 @@ impl Inner {
         }
     }
 
-    /// A page of the queues that have something, each asked by itself: of at most so many names.
+    /// A page of the queues that are not empty, from at most `max` names; each queue is asked separately.
     pub(super) async fn survey(
         &self,
         after: Option<&QueueName>,
@@ -480,10 +483,10 @@ impl Inner {
         self.note_count(&reply);
         let names = reply.get("names").items().iter();
         let names: Vec<_> = names.filter_map(|name| QueueName::new(name.text()?).ok()).collect();
-        // What is no name of a queue counts for where the page ends.
+        // A name that is not valid for a queue counts for where the page ends.
         let mut is_last = reply.get("names").items().len() < max;
         let mut end = names.last().cloned();
-        // Those that takes of this process wait on count as well, up to where this page ends.
+        // Queues that takes of this process wait on count as well, up to where this page ends.
         let within = |name: &QueueName| Some(name) > after && (is_last || Some(name) <= end.as_ref());
         let mut all = self.waiters.names(within);
         all.extend(names);
@@ -519,32 +522,32 @@ impl Inner {
     }
 }
 
-/// Some queues, and from where to go on.
+/// Some queues, and the cursor from which to continue.
 pub(super) struct Survey {
     pub(super) queues: Vec<(QueueName, Result<QueueStats>)>,
     pub(super) next: Option<QueueName>,
 }
 
-/// How long a call is tried.
+/// How long a call is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// As the address says.
+    /// For as long as the address says.
     Usual,
-    /// Once: there are others to ask.
+    /// Not at all: there are others to ask.
     Once,
-    /// Again for a moment: a connection that broke is made anew, and a node that is away is not waited for.
+    /// For a moment: a broken connection is made again, and a node that is away is not waited for.
     Brief,
 }
 
-/// What lies at a place of a list: a message, or why it cannot be read; or a dead message whose time is over, which is not shown.
+/// An item of a list: a message, or why it cannot be read; or a dead message past its retention, which is not shown.
 pub(super) struct Listed {
     pub(super) at: Cursor,
     pub(super) message: Option<Result<Message>>,
 }
 
 impl Listed {
-    /// Reads an item of `list.lua`. One that cannot be read has its place all the same; where even that is nobody's of ours,
-    /// the list cannot go on behind it.
+    /// Reads an item of `list.lua`. One that cannot be read keeps its place; where the place cannot be read either,
+    /// the list cannot continue behind it.
     fn read(queue: &QueueName, item: &Reply, now: Timestamp) -> Result<Listed> {
         let place = || Some(Cursor { due: instant(item.at(2))?, id: id(item.at(3))? });
         if item.at(0).text() == Some("past") {
@@ -569,13 +572,14 @@ impl From<Message> for Listed {
     }
 }
 
-/// A page as it is put together of what some partitions have, or of what is found of some places.
+/// A page that is merged from the items of some partitions, or from what is found at remembered places.
 pub(super) struct Merged {
     max: usize,
     listed: Vec<Listed>,
-    /// The first that did not fit: nothing from there on is on this page, though it may fit where others are gone.
+    /// The first item that did not fit: nothing from there on is on this page, though it may fit once others are
+    /// gone.
     cut: Option<Cursor>,
-    /// There are others behind.
+    /// There are more items behind this page.
     pub(super) more: bool,
 }
 
@@ -584,7 +588,7 @@ impl Merged {
         Merged { max, listed: Vec::new(), cut: None, more: false }
     }
 
-    /// Adds what a partition has, in any order. What does not fit any more is dropped: it comes with a later page.
+    /// Adds the items of a partition, in any order. Those that do not fit are dropped: they come with a later page.
     pub(super) fn add(&mut self, mut listed: Vec<Listed>) {
         self.listed.append(&mut listed);
         self.listed.sort_by_key(|listed| listed.at);
@@ -600,12 +604,12 @@ impl Merged {
         }
     }
 
-    /// How many more it may hold; of a full one, all of them may yet be taken by others.
+    /// How many more items it may hold; a full page returns its whole size, for all of its items may be displaced.
     fn room(&self) -> usize {
         Some(self.max.saturating_sub(self.listed.len())).filter(|room| *room > 0).unwrap_or(self.max)
     }
 
-    /// From where on nothing is of any use to it, if that is known.
+    /// The cursor from which on nothing can be on this page, if that is known.
     fn end(&self) -> Option<Cursor> {
         let is_full = self.listed.len() >= self.max;
         let last = self.listed.last().map(|listed| listed.at).filter(|_| is_full);
@@ -626,7 +630,7 @@ impl Merged {
     }
 }
 
-/// How many bodies of these lengths a page of at most `max` holds: one, whatever its size.
+/// How many bodies of these lengths a page of at most `max` items holds: at least one, whatever its size.
 pub(super) fn fitting(lengths: impl ExactSizeIterator<Item = usize>, max: usize) -> usize {
     let (mut bytes, all) = (0_usize, lengths.len());
     let fits = lengths.take(max).take_while(|length| {
@@ -640,7 +644,7 @@ pub(super) fn late(what: &str) -> Error {
     Error::Unavailable { reason: format!("{what} has not answered in time").into() }
 }
 
-/// Whether a reply says that its partition has nothing.
+/// Whether a reply says that its partition is empty.
 pub(super) fn is_bare(reply: &Reply) -> bool {
     reply.get("bare").is_set()
 }

@@ -15,8 +15,8 @@ impl Partition {
         Partition { queue: queue.clone(), index }
     }
 
-    /// The one that is asked for an id: the first one for an id of a partition that the queue does not have, as far as is known
-    /// here. It knows whether the queue has more by now.
+    /// The partition that is asked for an id: the first one for an id of a partition that the queue does not have, as
+    /// far as is known here. The first one knows whether the queue has more by now.
     pub(super) fn of_id(queue: &QueueName, shard: u16, spread: u16) -> Partition {
         Partition::new(queue, if shard < spread { shard } else { 0 })
     }
@@ -25,7 +25,7 @@ impl Partition {
         (0..spread).map(|index| Partition::new(queue, index)).collect()
     }
 
-    /// What all of its keys begin with. The tag is a hash, never the name: a name may hold braces, and names alike
+    /// The common prefix of its keys. The tag is a hash, never the name: a name may hold braces, and similar names
     /// must not fall into one slot.
     pub(super) fn keys(&self, prefix: &str) -> String {
         let mut hash = Sha256::new();
@@ -40,34 +40,34 @@ impl Partition {
         keys
     }
 
-    /// How the directory names it.
+    /// Its name in the directory.
     pub(super) fn entry(&self) -> String {
         format!("{}/{}", self.index, self.queue)
     }
 
-    /// The partition of such an entry; `None` if it is none of ours.
+    /// The partition of such a name; `None` if it is not one of ours.
     pub(super) fn of_entry(entry: &str) -> Option<Partition> {
         let (index, queue) = entry.split_once('/')?;
         Some(Partition { queue: QueueName::new(queue).ok()?, index: index.parse().ok()? })
     }
 }
 
-/// What the keys of the directory begin with.
+/// The common prefix of the directory's keys.
 pub(super) fn directory(prefix: &str) -> String {
     format!("{{{prefix}}}:")
 }
 
-/// The version of all this, as scripts know it too.
+/// The version of this layout, which scripts check as well.
 pub(super) const LAYOUT: &str = "3";
 
-/// The versions that are read. In layout 1 every record is a table of fields, and every body lies in `B`; in layout 2 all
-/// that are pending lie in `s`, `u` or `o`. Such messages are good in layout 3.
+/// The versions that can be read. In layout 1 every record is a table of fields, and every body lies in `B`; in
+/// layout 2 all pending messages lie in `s`, `u` or `o`. Such messages are valid in layout 3.
 pub(super) const LAYOUTS: [&str; 3] = ["1", "2", LAYOUT];
 
-/// The longest body that lies with its message in one place, until something happens to the message.
+/// The maximum length of a body that is stored in its message's record, until something happens to the message.
 pub(super) const FRESH_BODY: usize = 1_024;
 
-/// The first byte of the record of a message that was handed out for the first time, and has nothing else.
+/// The first byte of the record of a message that was handed out for the first time, and has no other attributes.
 pub(super) const HELD: u8 = 4;
 
 /// A partition's keys, and their types.
@@ -98,11 +98,11 @@ pub(super) const PARTITION: [(&str, &str); 24] = [
     ("Z", "hash"),
 ];
 
-/// The directory's keys that are always called the same, and their types.
+/// The directory's keys with fixed names, and their types.
 pub(super) const DIRECTORY: [(&str, &str); 6] =
     [("m", "hash"), ("q", "zset"), ("r", "hash"), ("B", "zset"), ("c", "hash"), ("h", "zset")];
 
-/// The partition of what has this key.
+/// The partition of a message with this key.
 pub(super) fn of_key(key: &Key, spread: u16) -> u16 {
     of_text(key.as_str(), spread)
 }
@@ -121,7 +121,7 @@ fn of_text(text: &str, spread: u16) -> u16 {
     (hash % u64::from(spread.max(1))) as u16
 }
 
-/// The numbers that are reserved together.
+/// How many numbers are reserved together.
 pub(super) const BLOCK: u64 = 256;
 
 /// The block that a number belongs to.
@@ -129,18 +129,18 @@ pub(super) fn block_of(number: u64) -> u64 {
     (number - 1) / BLOCK
 }
 
-/// Its place in there.
+/// The index of a number in its block.
 pub(super) fn place_in_block(number: u64) -> u8 {
     // A block has 256 numbers.
     ((number - 1) % BLOCK) as u8
 }
 
-/// The last 8 bytes of the id of a message with this number: they name its record.
+/// The last 8 bytes of the id of a message with this number: the field of its record.
 pub(super) fn field_of(number: u64) -> [u8; 8] {
     ((1 << 63) | number).to_be_bytes()
 }
 
-/// The id of a message that is put into a partition.
+/// The id of a new message in a partition.
 pub(super) fn id_put_with(due: Timestamp, partition: u16, number: u64) -> [u8; 16] {
     let mut id = [0; 16];
     // An instant has at most 48 bits; 8 is the version of such ids.
@@ -150,7 +150,7 @@ pub(super) fn id_put_with(due: Timestamp, partition: u16, number: u64) -> [u8; 1
     id
 }
 
-/// The number of a message. Its sequence is its number.
+/// The number of a message, which is the sequence in its id.
 pub(super) fn number_of(id: MessageId) -> u64 {
     (u64::from(id.incarnation()) << 40) | id.counter()
 }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn places_are_the_same_for_ever() {
-        // What is stored depends on these.
+        // The stored data depends on these values.
         let queue = QueueName::new("orders/(eu)").unwrap();
         let keys = Partition::new(&queue, 3).keys("dwell");
         assert_eq!(keys, Partition::of_entry(&Partition::new(&queue, 3).entry()).unwrap().keys("dwell"));

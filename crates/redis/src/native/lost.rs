@@ -1,19 +1,23 @@
-//! Queues that the directory has lost: those who use them find it out, and register them again.
+//! Queues that the directory has lost: the processes that use them notice it, and register them again.
 //!
-//! 1. A directory can lose what it was told last, in a failover, or all of it. The queues lie elsewhere, and go on: their
-//!    partitions do not ask for a registration as long as they have something.
-//! 2. A process keeps in mind which queues it has put into and found messages in. At each beat it asks the directory whether
-//!    it knows those of the last minute, in one short script for many of them. No call on a queue costs more for it.
-//! 3. Of one that is not known all partitions are asked. Where they have nothing, others have let go of the queue since. Where
-//!    they have something it was lost: it is registered, and the counters leap over what the partitions have seen.
-//! 4. Where one was lost, or another server answers than before, all that this process remembers is looked after: queues that
-//!    it used earlier, blocks of numbers, and where it binds leases.
+//! 1. A directory can lose its last writes in a failover, or be lost as a whole. The queues lie elsewhere, and
+//!    continue: their partitions do not ask for a registration as long as they are not empty.
+//! 2. A process remembers which queues it has put into and found messages in. At each beat it asks the directory
+//!    whether it knows those of the last minute, in one short script for many of them. No call on a queue costs more
+//!    for it.
+//! 3. All partitions of an unknown queue are asked. Where they are empty, other processes have unregistered the queue
+//!    since. Where they are not, the registration was lost: the queue is registered, and the counters are raised
+//!    above what the partitions have seen.
+//! 4. Where a registration was lost, or another server answers than before, all that this process remembers is
+//!    checked: queues that it used earlier, blocks of numbers, and where it binds leases.
 //!
-//! The directory also keeps over how many partitions a queue is spread, as processes say at their beats. A process that has heard
-//! of fewer looks at the others, for the first partition may have lost it: `spread` gives it back.
+//! The directory also records over how many partitions a queue is spread, as processes report at their beats. A
+//! process that learns of more partitions than it knows checks the others, for the first partition may have lost its
+//! settings: `spread` restores them.
 //!
-//! A registration made here is as good as any: a process that lets go of the queue at the same time has seen all partitions with
-//! nothing, and gives up registrations before this one alone; or it sees this one, and partitions that have something.
+//! A registration made here is as good as any: a process that unregisters the queue at the same time has seen all
+//! partitions empty, and gives up only registrations before this one; or it sees this one, and partitions that are
+//! not empty.
 
 use std::collections::{HashMap, HashSet};
 
@@ -30,25 +34,25 @@ use super::partition::{Fault, spreading};
 use super::scripts::Script;
 use super::wire::locked;
 
-/// For so many beats after its use a queue is asked for: a minute, which is longer than replicas lag behind.
+/// How many beats after its last use a queue is checked: a minute, which is longer than replicas lag behind.
 const BEATS: u64 = 12;
 
-/// How many queues are remembered beyond that.
+/// The maximum number of queues that are remembered beyond that.
 const REMEMBERED: usize = 65_536;
 
-/// How many names one script looks up.
+/// The maximum number of names that one script looks up.
 const NAMES: usize = 512;
 
-/// The queues that this process has used, each at which beat.
+/// The queues that this process has used, each with the beat of its last use.
 #[derive(Debug, Default)]
 pub(super) struct Used {
     beat: u64,
     queues: HashMap<QueueName, u64>,
-    /// The beat at which those that were not used lately were forgotten last.
+    /// The beat at which queues that were not used lately were last dropped.
     cleared: u64,
-    /// The server that had the directory when all was in order.
+    /// The server that had the directory when everything was last in order.
     run: Option<Bytes>,
-    /// Something was lost, and not all that this process remembers was looked after since.
+    /// Something was lost, and not all that this process remembers has been checked since.
     some_were_lost: bool,
 }
 
@@ -59,18 +63,18 @@ impl Used {
             *last = beat;
             return;
         }
-        // All are looked through once a beat at most, however many more there are.
+        // At most one pass over all of them per beat, however many more there are.
         if self.queues.len() >= REMEMBERED && self.cleared < beat {
             self.cleared = beat;
             self.queues.retain(|_, last| beat - *last <= BEATS);
         }
-        // Whoever uses more than that in a minute uses them again.
+        // A process that uses more than that in a minute uses them again.
         if self.queues.len() < REMEMBERED {
             self.queues.insert(queue.clone(), beat);
         }
     }
 
-    /// Those that were used within the last minute, as another beat begins.
+    /// Begins another beat, and returns the queues that were used within the last minute.
     fn recent(&mut self) -> Vec<QueueName> {
         let beat = self.beat;
         self.beat += 1;
@@ -79,18 +83,19 @@ impl Used {
     }
 }
 
-/// What the directory does not know of some queues, or knows otherwise.
+/// What the directory does not know of some queues, or knows differently.
 #[derive(Debug, Default)]
 pub(super) struct Unknown {
-    /// Those that it does not know.
+    /// The queues that it does not know.
     pub(super) unknown: Vec<QueueName>,
-    /// Those that are spread over so many partitions by what it was told: more than is known here.
+    /// The queues that are spread over more partitions, by what was reported to it, than is known here; with that
+    /// number.
     wider: Vec<(QueueName, u16)>,
-    /// Which server said so.
+    /// The server that answered.
     run: Option<Bytes>,
 }
 
-/// What the partitions of a queue tell of one that the directory does not know.
+/// What the partitions report of a queue that the directory does not know.
 #[derive(Debug, Default)]
 struct Found {
     has_something: bool,
@@ -100,21 +105,21 @@ struct Found {
 }
 
 impl Inner {
-    /// A queue was put into, or has messages.
+    /// Notes that a queue was put into, or has messages.
     pub(super) fn note_used(&self, queue: &QueueName) {
         locked(&self.used).note(queue);
     }
 
-    /// Looks whether the directory knows the queues that this process uses, and registers those that it has lost.
+    /// Checks whether the directory knows the queues that this process uses, and registers those that it has lost.
     pub(super) async fn find_lost(&self) -> Result<()> {
         let recent = locked(&self.used).recent();
         let Unknown { unknown, wider, run } = self.unknown(&recent, true, Patience::Once).await?;
-        // Who may not ask for the server's name hears of none.
+        // A user without the right to ask for the server's name receives none.
         let is_another =
             matches!((&locked(&self.used).run, &run), (Some(before), Some(now)) if before != now);
         let some_were_lost = self.bring_back(unknown).await || is_another;
         for (queue, told) in wider {
-            // If this fails, it is tried again at the next beat.
+            // If this fails, it is retried at the next beat.
             if self.look_as_wide(&queue, told).await.is_err() {
                 self.note_used(&queue);
             }
@@ -139,7 +144,8 @@ impl Inner {
         Ok(())
     }
 
-    /// What the directory does not know of some queues; and of those that this process has used lately, knows otherwise.
+    /// What the directory does not know of some queues, and what it knows differently of those that this process has
+    /// used lately.
     pub(super) async fn unknown(
         &self,
         queues: &[QueueName],
@@ -147,14 +153,14 @@ impl Inner {
         patience: Patience,
     ) -> Result<Unknown> {
         let (mut found, mut left) = (Unknown::default(), queues);
-        // Once at least: the counters are looked after though no queue was used.
+        // At least once: the counters are checked even if no queue was used.
         loop {
             let (some, behind) = left.split_at(left.len().min(NAMES));
             let names: Vec<_> = some.iter().map(|queue| Pack::from(queue.as_str())).collect();
             let arguments = Fields::new().with("names", names).with("floor", self.reserved_to());
             let arguments = if are_used { self.with_spreads(arguments, some) } else { arguments };
             let reply = self.wire.directory_within(Script::Known, arguments, patience).await?;
-            // Places count from 1.
+            // Indexes count from 1.
             let named = |place: &Reply| {
                 let place = place.uint().and_then(|place| usize::try_from(place).ok()?.checked_sub(1));
                 place.and_then(|place| some.get(place)).cloned().ok_or_else(unreadable)
@@ -174,7 +180,7 @@ impl Inner {
         }
     }
 
-    /// Says over how many partitions some queues are spread, as far as is known here.
+    /// Adds over how many partitions some queues are spread, as far as is known here.
     fn with_spreads(&self, arguments: Fields, queues: &[QueueName]) -> Fields {
         let spreads: Vec<_> = queues.iter().map(|queue| u32::from(self.spread(queue))).collect();
         arguments.with("spreads", spreads).with("spread", u32::from(self.limits.defaults.spread))
@@ -192,7 +198,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Registers those that have something; whether there were any. One that can not be asked is asked at the next beat.
+    /// Registers those that are not empty, and returns whether there were any. A queue that cannot be asked is
+    /// checked at the next beat.
     async fn bring_back(&self, queues: Vec<QueueName>) -> bool {
         let mut some_were_lost = false;
         for queue in queues {
@@ -207,7 +214,7 @@ impl Inner {
     async fn bring_one_back(&self, queue: &QueueName) -> Result<bool> {
         let found = self.found(queue).await?;
         if !found.has_something {
-            // Others have let go of it. Whoever puts into it registers it first.
+            // Other processes have unregistered it. A process that puts into it registers it first.
             locked(&self.used).queues.remove(queue);
             return Ok(false);
         }
@@ -223,7 +230,7 @@ impl Inner {
         let reply = self.wire.directory_within(Script::Enter, arguments, Patience::Once).await?;
         self.note_count(&reply);
         if !self.found(queue).await?.has_something {
-            // It was emptied meanwhile, and whoever did so saw no registration to let go of.
+            // It was emptied meanwhile, and the process that emptied it saw no registration to remove.
             locked(&self.bare).insert(queue.clone());
         }
         Ok(true)
@@ -243,7 +250,7 @@ impl Inner {
         })
     }
 
-    /// Says anew in which partitions this process has used which blocks of numbers, as far as it remembers.
+    /// Enters again in which partitions this process has used which blocks of numbers, as far as it remembers.
     async fn enter_blocks_again(&self) -> Result<()> {
         for (at, blocks) in self.entered_blocks() {
             let mut runs: Vec<(u64, u64)> = Vec::new();
@@ -263,7 +270,7 @@ impl Inner {
     }
 }
 
-/// How many blocks one script enters: as many as a process reserves at a time.
+/// The maximum number of blocks that one script enters: as many as a process reserves at a time.
 const RUN: u64 = 32;
 
 #[cfg(test)]

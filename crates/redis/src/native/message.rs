@@ -1,4 +1,4 @@
-//! A message's record, read: `lua/record.lua` says what its fields mean.
+//! Reading a message's record: `lua/record.lua` defines its fields.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use super::layout::{HELD, id_of, number_of};
 use super::pack::Reply;
 use super::wire::foreign;
 
-/// A message as a script shows it.
+/// A message as a script returns it.
 pub(super) struct Shown {
     pub(super) message: Message,
-    /// When it was last made ready by other than its instant.
+    /// When it was last made ready other than by its instant.
     pub(super) made_ready: Option<Timestamp>,
 }
 
@@ -83,7 +83,7 @@ fn read_held(queue: &QueueName, record: &Bytes) -> Option<Shown> {
     Some(Shown { message, made_ready: None })
 }
 
-/// The number in the first `N` bytes, and the others.
+/// The number in the first `N` bytes, and the rest of the bytes.
 fn number_in<const N: usize>(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (first, rest) = bytes.split_first_chunk::<N>()?;
     Some((first.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte)), rest))
@@ -135,7 +135,7 @@ fn read(queue: &QueueName, reply: &Reply, now: Timestamp) -> Option<Shown> {
     Some(Shown { message, made_ready: optional_instant(record.get("y"))? })
 }
 
-/// Where a record lies by (due, id), though the rest of its message cannot be read.
+/// The place of a record in (due, id) order, though the rest of its message cannot be read.
 pub(super) fn place_of_record(reply: &Reply) -> Option<Cursor> {
     let record = Reply::decode(reply.at(0).bytes()?)?;
     Some(Cursor { due: instant(record.get("d"))?, id: id(record.get("i"))? })

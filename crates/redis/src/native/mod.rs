@@ -1,20 +1,23 @@
 //! The native store: queues that many machines share over one Redis.
 //!
 //! Every call is one script on one partition, or a few where it names several queues; `docs/redis.md` has every key
-//! and what each script costs. No process moves anything about: whoever calls lets time act first.
+//! and what each script costs. No background process moves messages: each call first applies what time has brought
+//! about.
 //!
 //! # Layout
-//! - `lua/`: the scripts; `scripts` puts them together, `wire` calls them, `pack` speaks their language; `confirm`:
-//!   connections for calls that replicas confirm; `said`: what an error of the server says; `recent`: a map with a bound
-//! - `layout`, `message`, `settings`: where things lie, and how they are read
-//! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing that
-//! - `directory`: what the queues have in common: names, numbers; `lost`: when it has lost some of that; `bound`: the
-//!   processes, and leases bound to them
-//! - `put`, `take`, `settle`, `expire`, `change`, `inspect`, `forecast`, `configure`, `dead`, `purge`: a call each, with its kin;
-//!   `walk`: lists of leased ones; `retention`, `deaths`: what stays dead, and what was counted of it
-//! - `waiting`, `timer`, `returns`: takes that wait, what asks for them and wakes them, what their callers did not
-//!   stay for
-//! - `open`: what a Redis must be, and what runs besides the calls
+//! - `lua/`: the scripts; `scripts` assembles them, `wire` calls them, `pack` encodes their arguments and replies;
+//!   `confirm`: connections for calls that replicas confirm; `said`: the meaning of the server's errors; `recent`: a
+//!   bounded map
+//! - `layout`, `message`, `settings`: where data is stored, and how it is read
+//! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing the spread
+//! - `directory`: what the queues share: names, numbers; `lost`: restoring what it has lost; `bound`: the processes,
+//!   and leases bound to them
+//! - `put`, `take`, `settle`, `expire`, `change`, `inspect`, `forecast`, `configure`, `dead`, `purge`: one call each,
+//!   with its relatives; `walk`: lists of leased messages; `retention`, `deaths`: how long messages stay dead, and
+//!   the counts of deaths
+//! - `waiting`, `timer`, `returns`: takes that wait, the tasks that ask for them and wake them, and messages whose
+//!   callers have gone
+//! - `open`: the requirements on a Redis, and the background tasks
 
 mod bound;
 mod change;
@@ -84,23 +87,25 @@ use crate::OpenError;
 
 /// A store over one Redis, shared with every process that opens the same address and prefix.
 ///
-/// Its calls run on the Tokio runtime that it was opened on, or on one of its own ([`RedisStore::open_with_thread`],
-/// [`RedisStore::open_with_thread_async`]), and may be awaited anywhere. A thread that blocks on a call must not be one that the store's
-/// runtime needs: on a worker thread of that runtime, or on the thread that drives a current-thread runtime, the call may never return.
+/// Its calls run on the Tokio runtime that it was opened on, or on its own one ([`RedisStore::open_with_thread`],
+/// [`RedisStore::open_with_thread_async`]), and may be awaited anywhere. A thread that blocks on a call must not be
+/// one that the store's runtime needs: on a worker thread of that runtime, or on the thread that drives a
+/// current-thread runtime, the call may never return.
 ///
 /// - **Time** is the server's wall clock. A step of that clock moves what is due, and leases with it.
-/// - **Leases** that are bound end with this process: when it is opened again under the same `client` name, or has not
-///   been heard of for 15 seconds.
+/// - **Leases** that are bound end with this process: when the store is opened again under the same `client` name, or
+///   when the process has sent no heartbeat for 15 seconds.
 /// - **Numbers** rise within a process; between processes they rise by blocks of 256.
 /// - **The cap of leased messages** is watched, not locked: several processes together may pass it for a moment.
 pub struct RedisStore {
     inner: Arc<Inner>,
     runtime: Handle,
-    /// The runtime itself, where the store has one of its own.
+    /// The runtime itself, if the store owns one.
     own_runtime: Option<OwnRuntime>,
 }
 
-/// A runtime of a store's own. Dropping a [`Runtime`] blocks until its tasks have ended, which a thread of another runtime must not.
+/// A runtime that a store owns. Dropping a [`Runtime`] blocks until its tasks have ended, which a thread of another
+/// runtime must not do.
 struct OwnRuntime(Option<Runtime>);
 
 impl OwnRuntime {
@@ -119,7 +124,8 @@ impl OwnRuntime {
         self.0.as_ref().expect("it is there until it is dropped")
     }
 
-    /// Ends it after `last`, for which a thread waits. Where the operating system gives no thread, it ends at once.
+    /// Shuts it down after `last`, on a thread that waits for that. Where the operating system gives no thread, it is
+    /// shut down at once.
     fn end_after(self, last: impl Future<Output = ()> + Send + 'static) {
         let thread = std::thread::Builder::new().name("dwell-redis-end".to_owned());
         let _ = thread.spawn(move || self.get().block_on(last));
@@ -134,74 +140,75 @@ impl Drop for OwnRuntime {
     }
 }
 
-/// What the calls share.
+/// The state that the calls share.
 struct Inner {
     wire: Wire,
     limits: Limits,
-    /// The default settings, as scripts are told.
+    /// The default settings, as scripts receive them.
     defaults: Pack,
     clock: Arc<dyn Clock>,
-    /// Queues that are spread otherwise than by default, as far as this process knows. One that is forgotten says so again.
+    /// Queues whose spread differs from the default, as far as this process knows. For one that was dropped from the
+    /// map, a script returns the spread again.
     spreads: Mutex<Recent<QueueName, u16>>,
-    /// Where the next message without a key or token goes, in a queue that is spread.
+    /// Chooses the partition of the next message without a key or token, in a queue that is spread.
     turn: AtomicUsize,
     numbers: tokio::sync::Mutex<Numbers>,
-    /// Blocks of numbers that the directory knows this process to use in its partitions.
+    /// Blocks of numbers that are entered in the directory for this process and its partitions.
     entered: Mutex<Entered>,
     /// The block that follows those which this process has reserved.
     reserved: AtomicU64,
     /// The highest registration that is known to have been given up.
     given_up: AtomicU64,
-    /// The queues that this process uses: the directory must know them.
+    /// The queues that this process uses: the directory must have them.
     used: Mutex<Used>,
-    /// How fast blocks of numbers that nobody may use any more are looked for.
+    /// The pace at which unused old blocks of numbers are looked for.
     pace: Mutex<Pace>,
     /// Where this process binds leases.
     bound: Mutex<Bound>,
-    /// The directory was told that it binds some no more, or no take under way may bind any.
+    /// Notified when the directory has removed some of its partitions, or no take under way may bind any leases.
     left: Notify,
-    /// How many slices of bound leases were ended.
+    /// The number of slices of bound leases that were ended.
     released: AtomicU64,
-    /// How many queues the directory had when it was last asked.
+    /// The number of queues in the directory when it was last asked.
     queue_count: AtomicU64,
-    /// Queues that had nothing any more, to be let go.
+    /// Queues that were empty, to be unregistered.
     bare: Mutex<HashSet<QueueName>>,
-    /// Partitions where something was set aside, to be cleared away.
+    /// Partitions where data was set aside, to be deleted.
     trash: Mutex<HashSet<Partition>>,
-    /// Partitions with dead messages past their queue's retention, more than calls discard by the way.
+    /// Partitions with more dead messages past their queue's retention than calls discard along the way.
     retaining: Mutex<HashSet<Partition>>,
-    /// What has died and was discarded, as scripts have answered to this process.
+    /// The counts of deaths and discards from the replies to this process.
     deaths: Mutex<Deaths>,
-    /// When all queues are to be looked through for those, on the clock for timeouts.
+    /// When to look through all queues for trash and for dead messages past retention next, on the clock for timeouts.
     look_ms: AtomicU64,
     leased: tokio::sync::Mutex<Leased>,
-    /// How often they were counted.
+    /// How many times leases were counted.
     lease_counts: AtomicU64,
     held_up: Mutex<HeldUp>,
-    /// Leases that have ended since they were looked at last.
+    /// The number of leases that have ended since this counter was last read.
     ended: AtomicU64,
     takes: AtomicU64,
-    /// How many scripts were called on partitions.
+    /// The number of scripts that were called on partitions.
     calls: AtomicU64,
     waiters: Waiters,
     walks: Mutex<Walks>,
-    /// The policy of a server that was set to evict since the store was opened.
+    /// The eviction policy of a server that was set to evict since the store was opened.
     evicting: Mutex<Option<String>>,
-    /// Why the directory does not know this process yet, where it was opened without.
+    /// Why this process is not registered in the directory yet, where it was opened without it.
     stranger: Mutex<Option<Stranger>>,
-    /// This process has said that it ends: no call begins any more.
+    /// This process has announced that it ends: no call begins any more.
     has_left: AtomicBool,
-    /// A test says when it beats.
+    /// A test triggers the beats.
     is_still: AtomicBool,
-    /// When the nodes of a cluster are to be asked for it next, on the clock that patience goes by.
+    /// When to ask the nodes of a cluster for their policy next, on the clock for timeouts.
     policy_ms: AtomicU64,
     timer: Timer,
     returns: Returns,
 }
 
 impl RedisStore {
-    /// Runs a call that changes something to its end, whatever becomes of its caller. If the runtime ends first, a call that has
-    /// begun may have happened.
+    /// Runs a call that changes something to its end, even if its caller is dropped. If the runtime ends first, a
+    /// call that has begun may have happened.
     async fn run<T: Send + 'static>(
         &self,
         call: impl Future<Output = T> + Send + 'static,
@@ -220,7 +227,7 @@ impl RedisStore {
         match self.runtime.spawn(call).await {
             Ok(answer) => Ok(answer),
             Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-            // Its task has been dropped, so what it wrote to the flag is seen here.
+            // Its task has been dropped, so its write to the flag is visible here.
             Err(_) => Err(waiting::runtime_gone(has_begun.load(Ordering::Relaxed))),
         }
     }
@@ -263,7 +270,7 @@ impl Drop for RedisStore {
     fn drop(&mut self) {
         self.inner.waiters.close(&self.inner.returns);
         self.inner.timer.stop();
-        // What was about to be handed over is given back before the runtime ends.
+        // Messages that were about to be handed over are given back before the runtime ends.
         if let Some(runtime) = self.own_runtime.take() {
             let inner = Arc::clone(&self.inner);
             runtime.end_after(async move {

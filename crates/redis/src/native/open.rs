@@ -1,4 +1,4 @@
-//! Opening: what a Redis must be, who came before us, and what runs besides the calls.
+//! Opening a store: the requirements on a Redis, earlier processes of the same name, and the background tasks.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,40 +23,40 @@ use super::wire::{Wire, locked, random};
 use super::{Inner, OwnRuntime, RedisStore, settings};
 use crate::{Address, Kind, Link, OpenError};
 
-/// How often a process says that it is there, and does what has time.
+/// How often a process sends a heartbeat and does its background work.
 const BEAT: Duration = Duration::from_secs(5);
 
-/// How often the nodes of a cluster are asked whether they evict.
+/// How often the nodes of a cluster are asked whether they evict, in ms.
 const POLICY_MS: u64 = 60_000;
 
-/// How long a store that is dropped cares for what others would do later.
+/// How long a store that is dropped does work that other processes would otherwise do later.
 pub(super) const LEAVING: Duration = Duration::from_secs(2);
 
-/// How long one that leaves tries in vain to give back what it holds.
+/// How long a leaving process tries to give back what it holds without any success.
 const IN_VAIN: Duration = Duration::from_secs(10);
 
-/// How soon it tries again where nobody heard it.
+/// The delay before it retries when no server answered.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl RedisStore {
     /// Opens the store at an address. Call it on the Tokio runtime that is to run its calls.
     ///
-    /// Of a cluster that serves though a node is away it opens. Where that is the node with the directory, the process is
-    /// made known as soon as it is back; until then what needs the directory is refused with [`Error::Unavailable`]: puts,
-    /// settings, and takes that bind leases.
+    /// A cluster that serves though a node is away can be opened. Where that is the node with the directory, the
+    /// process is registered as soon as it is back; until then what needs the directory is refused with
+    /// [`Error::Unavailable`]: puts, settings, and takes that bind leases.
     ///
     /// # Errors
-    /// [`OpenError`], before anything is written: nobody answers, the server is too old, or is set to evict; or what
-    /// lies under the prefix is not ours; or this is not awaited on a Tokio runtime.
+    /// [`OpenError`], before anything is written: no server answers, the server is too old, or is set to evict; or
+    /// what lies under the prefix is not ours; or this is not awaited on a Tokio runtime.
     pub async fn open(address: Address, limits: Limits) -> Result<RedisStore, OpenError> {
         RedisStore::open_on(address, limits, Arc::new(SystemClock::new()), None).await
     }
 
-    /// The same for a program without a runtime: the store has one of its own, on one thread. Its calls may be awaited, or
-    /// waited for, anywhere.
+    /// The same for a program without a runtime: the store owns one, on one thread. Its calls may be awaited, or
+    /// blocked on, anywhere.
     ///
     /// # Panics
-    /// On a thread of an async runtime, which it would hold up.
+    /// On a thread of an async runtime, which it would block.
     ///
     /// # Errors
     /// As [`RedisStore::open`], and [`OpenError::Threads`].
@@ -67,8 +67,8 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// The same to be awaited, on any runtime or on none. The store needs no thread of the caller's, so calls may be awaited and
-    /// blocked on side by side.
+    /// The same as an async function, on any runtime or on none. The store needs no thread of the caller's, so calls
+    /// may be awaited and blocked on side by side.
     ///
     /// # Errors
     /// As [`RedisStore::open_with_thread`].
@@ -83,7 +83,7 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// The same on a clock of a test's, which stands in for the server's and for this process's.
+    /// The same on a test's clock, which replaces the server's clock and this process's.
     ///
     /// # Errors
     /// As [`RedisStore::open`].
@@ -96,16 +96,19 @@ impl RedisStore {
         RedisStore::open_on(address, limits, Arc::clone(&clock), Some(clock)).await
     }
 
-    /// Says that this process is about to end: takes that wait are answered with nothing, calls that begin from here on with
-    /// [`Error::Closed`], what callers did not stay for goes back, and messages that are bound to this process are released now, which
-    /// spends no attempt. Calls under way come to their end, and other processes go on. False if it was said before: then
-    /// nothing is done.
+    /// Announces that this process is about to end.
     ///
-    /// Without it, bound leases have run out once this process has been silent for long. It takes as long as Redis needs, and gives up
-    /// where nothing could be given back for ten seconds.
+    /// Takes that wait are answered with nothing, calls that begin from here on with [`Error::Closed`], messages
+    /// whose callers have gone are given back, and messages that are bound to this process are released now, which
+    /// spends no attempt. Calls under way are completed, and other processes go on. Returns false if it was called
+    /// before: then nothing is done.
+    ///
+    /// Without it, bound leases run out once this process has been silent for long. It takes as long as Redis needs,
+    /// and gives up when nothing could be given back for ten seconds.
     ///
     /// # Errors
-    /// Not all could be given back: what is left runs out, which spends an attempt of each message. The process has left all the same.
+    /// Not all could be given back: the remaining leases run out, which spends an attempt of each message. The
+    /// process has left all the same.
     pub async fn leave(&self) -> Result<bool, Error> {
         if self.inner.has_left.swap(true, Ordering::SeqCst) {
             return Ok(false);
@@ -118,7 +121,7 @@ impl RedisStore {
         }
     }
 
-    /// Does now what a process does every few seconds, for tests on a clock of their own.
+    /// Runs now what a process does every few seconds, for tests with their own clock.
     ///
     /// # Errors
     /// Redis is away.
@@ -137,14 +140,14 @@ impl RedisStore {
         Ok(())
     }
 
-    /// From now on it does so only when it is told to. Call it at once after opening.
+    /// From now on that runs only when a test calls for it. Call this at once after opening.
     #[doc(hidden)]
     pub fn beat_no_more_for_test(&self) {
         self.inner.is_still.store(true, Ordering::Relaxed);
     }
 
-    /// What this process keeps in memory, for tests of its bounds: how many sleeps, and of how many partitions it knows
-    /// something beyond a call.
+    /// What this process keeps in memory, for tests of its bounds: the number of sleeps, and of partitions that it
+    /// remembers beyond a call.
     #[doc(hidden)]
     pub fn kept_for_test(&self) -> (usize, usize) {
         let places = self.inner.wire.places() + locked(&self.inner.bound).places();
@@ -181,7 +184,7 @@ impl RedisStore {
             bound: Default::default(),
             left: Notify::new(),
             released: AtomicU64::new(0),
-            // Near the limit, until the directory was asked.
+            // Assumed to be near the limit, until the directory was asked.
             queue_count: AtomicU64::new(u64::MAX),
             bare: Default::default(),
             trash: Default::default(),
@@ -204,7 +207,7 @@ impl RedisStore {
             timer,
             returns: Default::default(),
         };
-        // Dropped where it can not be introduced, it stops what runs besides the calls.
+        // If it cannot be registered, dropping it stops the background tasks.
         let store = RedisStore { inner: Arc::new(inner), runtime, own_runtime: None };
         match store.inner.present().await {
             Err(away) if away.is_retryable() && store.inner.is_served_elsewhere().await => {
@@ -217,7 +220,7 @@ impl RedisStore {
     }
 }
 
-/// Why the directory does not know this process yet.
+/// Why this process is not registered in the directory yet.
 #[derive(Debug)]
 pub(super) struct Stranger {
     why: Error,
@@ -237,8 +240,8 @@ impl Stranger {
 }
 
 impl Inner {
-    /// Gives back what this process holds, and goes on for as long as some of that succeeds. Meanwhile it is heard of, or others would
-    /// take it for gone and end its leases.
+    /// Gives back what this process holds, and continues for as long as some of that succeeds. Heartbeats go on
+    /// meanwhile, or other processes would consider it dead and end its leases.
     async fn give_all_back(&self) -> Result<(), Error> {
         let given = async {
             let ((), released) = tokio::join!(self.pay_all_returns(), self.release_bound());
@@ -268,16 +271,16 @@ impl Inner {
         }
     }
 
-    /// Never ends.
+    /// Sends heartbeats; never ends.
     async fn go_on_being_heard(&self) {
         loop {
             tokio::time::sleep(BEAT).await;
-            // Who is gone is found by those who stay.
+            // Dead processes are found by those that stay.
             let _ = self.be_heard().await;
         }
     }
 
-    /// Looks at what the directory is, and says there that this process is.
+    /// Checks the directory, and registers this process there.
     async fn present(&self) -> Result<(), OpenError> {
         let link = &self.wire.link;
         look(link).await?;
@@ -289,16 +292,16 @@ impl Inner {
         }
     }
 
-    /// Whether the nodes of a cluster serve that do not have the directory.
+    /// Whether the store is on a cluster whose other nodes serve, though the one with the directory does not.
     async fn is_served_elsewhere(&self) -> bool {
         let link = &self.wire.link;
         link.address().kind() == Kind::Cluster && link.cluster_serves().await
     }
 
-    /// Presents a process that was opened while the directory was away, once it is there.
+    /// Registers a process that was opened while the directory was away, once it is back.
     ///
     /// # Errors
-    /// It is not there yet, or refuses the process.
+    /// It is not back yet, or refuses the process.
     async fn present_late(&self) -> Result<(), Error> {
         if locked(&self.stranger).is_none() {
             return Ok(());
@@ -309,8 +312,8 @@ impl Inner {
         answer
     }
 
-    /// Why a call is refused: this process has left; the directory does not know it, and the call needs that it does; or it
-    /// refuses the process, and so all of its calls.
+    /// Why a call is refused: this process has left; the process is not registered in the directory, and the call
+    /// needs that; or the directory refuses the process, and so all of its calls.
     pub(super) fn refuses(&self, needs_directory: bool) -> Option<Error> {
         if self.has_left.load(Ordering::Relaxed) {
             return Some(Error::Closed);
@@ -320,28 +323,22 @@ impl Inner {
         refusing.map(|stranger| stranger.why.clone())
     }
 
-    /// What has time: all of it is tried again at a later beat. What can not be done for one queue keeps nobody from doing it
-    /// for the others.
+    /// Background work that is not urgent: whatever fails is retried at a later beat. A failure for one queue does
+    /// not stop the work for the others.
     async fn tidy(&self) {
         let clear_blocks = async { while self.clear_old_blocks().await.unwrap_or(false) {} };
-        // What it can not be asked now is asked at the next beat.
+        // If this fails, it is retried at the next beat.
         let find_lost = async { drop(self.find_lost().await) };
         let leave_unbound = async { drop(self.leave_unbound().await) };
-        tokio::join!(
-            self.retain_all(),
-            clear_blocks,
-            self.retire_bare(),
-            find_lost,
-            leave_unbound
-        );
+        tokio::join!(self.retain_all(), clear_blocks, self.retire_bare(), find_lost, leave_unbound);
     }
 
-    /// Frees what is bound to processes that are gone. Those that can not be freed now are at a later beat.
+    /// Frees what is bound to dead processes. What fails now is retried at a later beat.
     async fn free_gone(&self, gone: Vec<Bytes>) {
         join_all(gone.iter().map(|process| self.free_silent(process))).await;
     }
 
-    /// Somebody may have set a server to evict since it was looked at last, or have set it right.
+    /// Checks the eviction policy: a server may have been set to evict since the last check, or no longer.
     async fn look_at_policy(&self) {
         let now_ms = self.wire.mono_ms();
         // A cluster asks all of its nodes, and one that is away costs the connection to the others.
@@ -350,13 +347,14 @@ impl Inner {
             return;
         }
         self.policy_ms.store(now_ms + POLICY_MS, Ordering::Relaxed);
-        // What can not be asked is as it was.
+        // If a server cannot be asked, the last result stays.
         if let Ok(policy) = evicting(&self.wire.link).await {
             *locked(&self.evicting) = policy;
         }
     }
 
-    /// Why nothing is put: it might be thrown away. All else goes on, so that what is there is handed out before it is.
+    /// Why puts are refused: the server might evict them. All other calls go on, so that existing messages are handed
+    /// out before they are evicted.
     pub(super) fn refuses_puts(&self) -> Option<Error> {
         let policy = locked(&self.evicting).clone()?;
         let reason = format!(
@@ -367,16 +365,17 @@ impl Inner {
     }
 }
 
-/// Beats for as long as the store is there. Nothing that has time holds a beat up: who is not heard of is taken for gone.
+/// Sends heartbeats for as long as the store exists. Nothing that is less urgent delays a heartbeat: a process
+/// without one is considered dead.
 async fn beat(store: Weak<Inner>) {
-    // Each goes on by itself: what takes long of one keeps nobody from the others.
+    // Each runs separately: a slow one does not delay the others.
     let (mut freeing, mut looking, mut tidying) = (Gate::default(), Gate::default(), Gate::default());
     let (mut counting, mut clearing) = (Gate::default(), Gate::default());
     let mut pause = BEAT;
     loop {
         tokio::time::sleep(pause).await;
         let Some(inner) = store.upgrade() else { return };
-        // One that has left is not heard of any more: what a call under way has bound meanwhile is freed by others.
+        // A process that has left sends no heartbeats: what a call under way has bound meanwhile is freed by others.
         if inner.is_still.load(Ordering::Relaxed) || inner.has_left.load(Ordering::Relaxed) {
             return;
         }
@@ -399,7 +398,7 @@ async fn beat(store: Weak<Inner>) {
     }
 }
 
-/// Lets one in at a time; who finds another one inside does not come in.
+/// Admits one task at a time; a task that finds another one running is dropped.
 #[derive(Default)]
 struct Gate(Option<JoinHandle<()>>);
 
@@ -415,12 +414,12 @@ fn unreachable(link: &Link, error: &dyn Display) -> OpenError {
     OpenError::Unreachable { at: link.address().to_string(), reason: error.to_string() }
 }
 
-/// What every server of the address must be that is there.
+/// Checks every server of the address that is there.
 async fn check(link: &Link) -> Result<(), OpenError> {
     let failed = |error: redis::RedisError| unreachable(link, &error);
     let texts = info(link, "server").await.map_err(failed)?;
     let needs_aof = link.address().confirm.is_some_and(|confirm| confirm.aof);
-    // Valkey names a Redis that it is compatible with.
+    // Valkey reports the version of Redis that it is compatible with.
     for version in fields(&texts, "redis_version") {
         if is_before(version, (6, 2)) {
             let version = version.to_owned();
@@ -447,14 +446,14 @@ async fn check(link: &Link) -> Result<(), OpenError> {
     }
 }
 
-/// The policy of a server that throws keys away when its memory is full, if there is one.
+/// The policy of a server that evicts keys when its memory is full, if there is one.
 async fn evicting(link: &Link) -> RedisResult<Option<String>> {
     let texts = info(link, "memory").await?;
     let evicts = fields(&texts, "maxmemory_policy").find(|policy| *policy != "noeviction");
     Ok(evicts.map(str::to_owned))
 }
 
-/// What all servers say of themselves.
+/// The reply of each server to `INFO`.
 async fn info(link: &Link, section: &str) -> RedisResult<Vec<String>> {
     let mut texts = Vec::new();
     collect(link.send(redis::cmd("INFO").arg(section)).await?, &mut texts);
@@ -466,7 +465,7 @@ fn fields<'a>(texts: &'a [String], name: &'a str) -> impl Iterator<Item = &'a st
     lines.filter_map(move |line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-/// What lies where the directory would.
+/// Checks what lies where the directory would.
 async fn look(link: &Link) -> Result<(), OpenError> {
     let failed = |error: redis::RedisError| unreachable(link, &error);
     let directory = directory(link.address().prefix());

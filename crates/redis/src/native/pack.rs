@@ -1,25 +1,25 @@
-//! MessagePack, as far as the scripts speak it: arguments there, replies back.
+//! MessagePack, as far as the scripts use it: encoding of arguments, decoding of replies.
 //!
-//! The format: <https://github.com/msgpack/msgpack/blob/master/spec.md>. Lua has one kind of text and one kind of table:
-//! an empty array comes back as either, and nothing is said of a field that is nil.
+//! The format: <https://github.com/msgpack/msgpack/blob/master/spec.md>. Lua has one kind of text and one kind of
+//! table: an empty array comes back as either, and a field that is nil is absent.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// A value on its way to a script.
+/// A value to be sent to a script.
 #[derive(Clone, Debug)]
 pub(super) enum Pack {
     Bool(bool),
     Int(i64),
     Bytes(Bytes),
-    /// An array of strings that are all so long, one behind the other.
+    /// An array of strings of this length, concatenated.
     Column(Bytes, usize),
     Array(Vec<Pack>),
     Map(Vec<(&'static str, Pack)>),
-    /// Something that was read, to be written again.
+    /// A value that was read, to be written again.
     Again(Reply),
-    /// A table of which some fields were.
+    /// A table, some of whose fields were read before.
     Pairs(Vec<(Bytes, Pack)>),
 }
 
@@ -66,11 +66,11 @@ impl From<Bytes> for Pack {
     }
 }
 
-/// The fields of a table, and what goes to the script beside it as it is.
+/// The fields of a table, and the arguments that are sent after it without being packed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields(Vec<(&'static str, Pack)>, Beside);
 
-/// Arguments beside the table: one behind the other, so that many are copied once and cloned for nothing.
+/// The arguments after the table: concatenated, so that many of them take one copy and no clones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Beside {
     bytes: Bytes,
@@ -78,7 +78,7 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// `ends` has where each of them ends in `bytes`.
+    /// `ends` has the end of each of them in `bytes`.
     pub(super) fn new(bytes: Vec<u8>, ends: Vec<usize>) -> Beside {
         Beside { bytes: bytes.into(), ends: ends.into() }
     }
@@ -110,7 +110,7 @@ impl Fields {
         }
     }
 
-    /// A number that was given.
+    /// The number in a field, if it was set.
     pub(super) fn uint(&self, name: &str) -> Option<u64> {
         match self.0.iter().find(|(known, _)| *known == name)?.1 {
             Pack::Int(value) => value.try_into().ok(),
@@ -118,12 +118,12 @@ impl Fields {
         }
     }
 
-    /// Whether it was given.
+    /// Whether a field was set.
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(known, _)| *known == name)
     }
 
-    /// With these behind the table.
+    /// Adds the arguments after the table.
     pub(super) fn beside(mut self, arguments: Beside) -> Fields {
         self.1 = arguments;
         self
@@ -134,7 +134,7 @@ impl Fields {
         self.0.into_iter()
     }
 
-    /// The table, packed, and what goes beside it.
+    /// The packed table, and the arguments after it.
     pub(super) fn encoded(self) -> (Vec<u8>, Beside) {
         let Fields(fields, beside) = self;
         (Pack::Map(fields).encoded(), beside)
@@ -208,7 +208,7 @@ impl Pack {
     }
 }
 
-/// The length of something: in its first byte below `short.1`, else in 1, 2 or 4 bytes after it.
+/// Writes a length: in its first byte below `short.1`, otherwise in 1, 2 or 4 bytes after it.
 fn head(out: &mut Vec<u8>, len: usize, short: (u8, usize), one: Option<u8>, two: u8) {
     if len < short.1 {
         out.push(short.0 | len as u8);
@@ -270,7 +270,7 @@ impl Reply {
         }
     }
 
-    /// A field of a table; nil if it has none such.
+    /// A field of a table; nil if it has no such field.
     pub(super) fn get(&self, name: &str) -> &Reply {
         match self {
             Reply::Map(fields) => {
@@ -280,7 +280,7 @@ impl Reply {
         }
     }
 
-    /// An item of an array, from 0 on; nil if there is none.
+    /// An item of an array, counted from 0; nil if there is none.
     pub(super) fn at(&self, index: usize) -> &Reply {
         self.items().get(index).unwrap_or(&NIL)
     }
@@ -295,7 +295,7 @@ impl Reply {
     pub(super) fn int(&self) -> Option<i64> {
         match self {
             Reply::Int(value) => Some(*value),
-            // Doubles without a fraction come as integers, but for some that are large.
+            // Doubles without a fraction come as integers, except for some large ones.
             Reply::Float(value) if value.fract() == 0.0 => Some(*value as i64),
             _ => None,
         }
@@ -316,7 +316,7 @@ impl Reply {
         std::str::from_utf8(self.bytes()?).ok()
     }
 
-    /// Whether it is there, and not false.
+    /// Whether the value is present, and not false.
     pub(super) fn is_set(&self) -> bool {
         !matches!(self, Reply::Nil | Reply::Bool(false))
     }
@@ -401,7 +401,7 @@ impl Cursor<'_> {
     }
 
     fn list(&mut self, len: usize, depth: usize) -> Option<Reply> {
-        // Each item has a byte at least.
+        // Each item has at least one byte.
         let mut items = Vec::with_capacity(len.min(self.bytes.len() - self.at));
         for _ in 0..len {
             items.push(self.value(depth + 1)?);

@@ -1,4 +1,5 @@
-//! Calls on partitions. A script is told how its queue is spread, and answers nothing else if that is not so.
+//! Calls on partitions. A script receives the spread of its queue, and answers nothing but the correct one if that is
+//! wrong.
 
 use std::sync::atomic::Ordering;
 
@@ -13,22 +14,22 @@ use super::pack::{Fields, Pack, Reply};
 use super::scripts::Script;
 use super::wire::{Lane, foreign, locked};
 
-/// How many bytes of bodies one script reads or writes, but one body in any case: more would hold Redis up for more than
-/// about a millisecond.
+/// The maximum bytes of bodies that one script reads or writes, except that one body is always allowed: more would
+/// block Redis for more than about a millisecond.
 pub(super) const BODIES: usize = 256 * 1024;
 
-/// So many calls pay for what time has brought about, before one that need not goes on without.
+/// How many calls process what time has brought about, before a call that does not depend on it goes on without.
 const ROUNDS: u32 = 8;
 
-/// Of so many queues that are spread otherwise than by default it is remembered how, and of as many again for a while: one
-/// that is forgotten costs a script more. A take names far fewer.
+/// How many queues whose spread differs from the default are remembered at least; up to twice as many for a while.
+/// One that was dropped costs one script more. A take names far fewer.
 pub(super) const SPREADS: usize = 16_384;
 
 /// Why a call on a partition has no answer.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The queue is spread otherwise than was thought, or there is room for more leases: it is known by now. Nothing
-    /// was done.
+    /// The queue has another spread than assumed, or there is room for more leases: it is known by now. Nothing was
+    /// done.
     Spread,
     Failed(Error),
 }
@@ -39,7 +40,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// Tries a call on a queue until it is known how the queue is spread.
+/// Retries a call on a queue until its spread is known.
 ///
 /// A macro, since a future made by a closure that borrows is not known to be `Send`.
 macro_rules! spreading {
@@ -52,7 +53,7 @@ macro_rules! spreading {
                 Ok(answer) => break Ok(answer),
                 Err($crate::native::partition::Fault::Failed(error)) => break Err(error),
                 Err($crate::native::partition::Fault::Spread) if tries < 16 => tries += 1,
-                // Whoever changes it so often sees to it that nobody is served.
+                // A client that changes it this often keeps the queue from being served.
                 Err($crate::native::partition::Fault::Spread) => {
                     let reason = format!("the spread of queue '{}' changes all the time", $queue);
                     break Err(dwell_store::Error::Unavailable { reason: reason.into() });
@@ -67,12 +68,12 @@ pub(super) use spreading;
 pub(super) struct Answered {
     pub(super) reply: Reply,
     pub(super) now: Timestamp,
-    /// How many leases ran out meanwhile.
+    /// The number of leases that ran out during the call.
     pub(super) lapsed: u64,
 }
 
 impl Inner {
-    /// Over how many partitions a queue is spread, as far as is known here.
+    /// The number of partitions of a queue, as far as is known here.
     pub(super) fn spread(&self, queue: &QueueName) -> u16 {
         locked(&self.spreads).get(queue).copied().unwrap_or(self.limits.defaults.spread)
     }
@@ -109,7 +110,7 @@ impl Inner {
         self.on_lane(lane.as_ref(), at, spread, script, arguments, patience).await
     }
 
-    /// The same by this lane, for those who may have to call again.
+    /// The same on the given lane, for callers that may have to repeat the call.
     pub(super) async fn on_lane(
         &self,
         lane: Option<&Lane<'_>>,
@@ -120,13 +121,13 @@ impl Inner {
         patience: Patience,
     ) -> std::result::Result<Answered, Fault> {
         if at.index >= spread {
-            // It was believed to have it when the call began.
+            // It was believed to have the partition when the call began.
             return Err(Fault::Spread);
         }
         self.ask_on_lane(lane, at, script, arguments.with("W", u32::from(spread)), patience).await
     }
 
-    /// The same, however the queue is spread.
+    /// The same, whatever the spread of the queue.
     pub(super) async fn ask(
         &self,
         at: &Partition,
@@ -175,7 +176,7 @@ impl Inner {
                 self.given_up.fetch_max(given_up, Ordering::Relaxed);
             }
             if let Some(spread) = reply.get("spread").uint().and_then(|spread| u16::try_from(spread).ok()) {
-                // The first partition decides, but for one that may have lost how wide the queue is.
+                // The first partition decides, unless it may have lost the queue's spread.
                 let is_less = believed.is_some_and(|believed| spread < believed);
                 if at.index == 0 && !reply.get("moves").is_set() && !is_less {
                     self.note_spread(&at.queue, spread);
@@ -193,34 +194,33 @@ impl Inner {
         }
     }
 
-    /// A name that no other call has, of this process or another.
+    /// A name that no other call of this or another process has.
     fn name_of_call(&self) -> [u8; 14] {
         let mut name = [0; 14];
         name[..8].copy_from_slice(&self.wire.process);
-        // 48 bits: no process lives that long.
+        // 48 bits: no process lives long enough to exhaust them.
         name[8..].copy_from_slice(&self.calls.fetch_add(1, Ordering::Relaxed).to_be_bytes()[2..]);
         name
     }
 
-    /// Lets go of a queue that has nothing any more: at once where the number of queues is near its limit, else when
-    /// there is time.
+    /// Unregisters an empty queue: at once where the number of queues is near its limit, otherwise later.
     pub(super) async fn note_bare(&self, queue: &QueueName) {
         if self.is_near_queue_limit(0) {
-            // It stays registered if this fails; whoever lists the queues looks again.
+            // If this fails it stays registered; the next listing of queues checks it again.
             let _ = self.retire(queue).await;
         } else {
             locked(&self.bare).insert(queue.clone());
         }
     }
 
-    /// Whether the number of queues is near its limit, or so many more would bring it there.
+    /// Whether the number of queues is near its limit, or `more` queues would bring it there.
     pub(super) fn is_near_queue_limit(&self, more: usize) -> bool {
         let count = self.queue_count.load(Ordering::Relaxed).saturating_add(more as u64);
         count.saturating_mul(2) >= self.limits.queues as u64
     }
 }
 
-/// What one partition may have of a queue's cap: each as much as the others.
+/// The share of one partition in a queue's cap: the same for each.
 pub(super) fn share(cap: usize, spread: u16) -> usize {
     cap.div_ceil(usize::from(spread.max(1)))
 }
@@ -229,7 +229,7 @@ pub(super) fn unreadable(queue: &QueueName) -> Error {
     foreign(&format!("the answer of a script for queue '{queue}' is in no form of this version"))
 }
 
-/// An instant as an argument of a script.
+/// Adds an instant to the arguments of a script.
 pub(super) fn when(fields: Fields, when: When) -> Fields {
     let (kind, value): (u32, Pack) = match when {
         When::Now => (0, Pack::Int(0)),
@@ -240,7 +240,7 @@ pub(super) fn when(fields: Fields, when: When) -> Fields {
     fields.with("w", kind).with("v", value)
 }
 
-/// What a script says of one item that it could not do, since what lies there is not ours.
+/// The error of one item that a script could not process, since foreign data is in the way.
 pub(super) fn foreign_item(reply: &Reply) -> Option<Error> {
     let is_foreign = reply.at(0).text() == Some("foreign");
     is_foreign.then(|| foreign(reply.at(1).text().unwrap_or_default()))
@@ -265,7 +265,7 @@ pub(super) fn refused_instant(refusal: &Reply, asked: When, now: Timestamp) -> O
     }
 }
 
-/// What the model says to a delay that ends past the year 9999.
+/// The model's error for a delay that ends past the year 9999.
 pub(super) fn out_of_range(now: Timestamp, delay_ms: u64) -> Error {
     match now.after(delay_ms) {
         Err(refusal) => refusal.into(),
@@ -298,7 +298,7 @@ mod tests {
         let kept = locked(&store.inner.spreads).len();
         let places = store.kept_for_test().1;
         assert!(kept <= 2 * SPREADS && kept <= places, "{kept} are remembered, {places} with all else");
-        // One that was forgotten says so, and is served as before.
+        // A spread that was dropped is returned again, and the queue is served as before.
         assert_eq!(store.inner.spread(&wide), 1);
         let taken = store.take(Take::from(wide.clone()).max(PUTS)).await.unwrap();
         assert_eq!((taken.len(), store.inner.spread(&wide)), (PUTS, 3));

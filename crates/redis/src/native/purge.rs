@@ -1,4 +1,4 @@
-//! Removing a queue's messages at once: they are set aside whole, count as gone, and are cleared away behind.
+//! Removing all messages of a queue at once: they are set aside as a whole, count as deleted, and are freed later.
 
 use std::sync::atomic::Ordering;
 
@@ -15,18 +15,18 @@ use super::partition::{Fault, spreading};
 use super::scripts::Script;
 use super::wire::{locked, unknown_after};
 
-/// How many messages one script clears away.
+/// The maximum number of messages that one script frees.
 const CHUNK: u32 = 128;
-/// In so many partitions at a time.
+/// The maximum number of partitions that are cleared at a time.
 const SIDE_BY_SIDE: usize = 4;
-/// How often all queues are looked through for what others have set aside.
+/// How often all queues are checked for data that other processes have set aside, in ms.
 const LOOK_MS: u64 = 60 * 60 * 1_000;
 
-/// What came of it.
+/// The outcome of a drop.
 pub(super) struct Dropped {
-    /// So many messages are gone.
+    /// The number of messages that were deleted.
     pub(super) done: u64,
-    /// The settings are gone but for the queue's own spread.
+    /// The settings are deleted, except for the queue's own spread.
     has_spread: bool,
 }
 
@@ -41,7 +41,7 @@ impl Inner {
         let all = Fields::new().flag("pending", true).flag("dead", true).flag("own", true);
         let Dropped { done, has_spread } = self.drop_all(queue, all).await?;
         if has_spread {
-            // As whoever sets it: not while there are messages, and of all partitions or none.
+            // As any change of it: not while there are messages, and in all partitions or none.
             let reset = vec![SettingChange::Reset(SettingName::Spread)];
             match self.configure(queue, reset).await {
                 Ok(_) | Err(Error::SettingFixed { .. }) => {}
@@ -52,7 +52,7 @@ impl Inner {
     }
 
     pub(super) async fn drop_all(&self, queue: &QueueName, what: Fields) -> Result<Dropped> {
-        // What was dropped is dropped, though the spread turns out to be another one on the way.
+        // What was dropped stays dropped, even if the spread turns out to be another one on the way.
         let (mut done, mut has_spread, mut begun) = (0, false, false);
         let dropped = spreading!(self, queue, |spread| {
             let mut bare = true;
@@ -69,8 +69,8 @@ impl Inner {
             Ok::<_, Fault>(bare)
         });
         let bare = dropped.map_err(|error| broken_off(error, begun))?;
-        // The first of it at once; the rest when there is time. What this process does not come to is found by another:
-        // the queue stays registered as long, and its stats tell.
+        // The first slice is freed at once; the rest later. What this process does not reach is found by another: the
+        // queue stays registered as long, and its stats report it.
         let here: Vec<_> = locked(&self.trash).iter().filter(|at| at.queue == *queue).cloned().collect();
         for at in here {
             if self.clear(&at, 1, Patience::Usual).await.is_ok_and(|left| !left) {
@@ -83,8 +83,8 @@ impl Inner {
         Ok(Dropped { done, has_spread })
     }
 
-    /// Looks through all queues for what was set aside by processes that have ended since, and for dead messages past their queues'
-    /// retention; when this process has just begun, and then every hour.
+    /// Checks all queues for data that was set aside by processes that have ended since, and for dead messages past
+    /// their queues' retention; soon after this process has begun, and then every hour.
     pub(super) async fn find_trash(&self) -> Result<()> {
         let now_ms = self.wire.mono_ms();
         if now_ms < self.look_ms.load(Ordering::Relaxed) {
@@ -92,7 +92,7 @@ impl Inner {
         }
         let mut after = None;
         loop {
-            // Whoever asks a queue for its stats notes what is there.
+            // Reading the stats of a queue notes what is there.
             let page = self.survey(after.as_ref(), NAMES, Patience::Once).await?;
             after = page.next;
             if after.is_none() {
@@ -103,8 +103,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Clears away all that this process knows of, in some partitions at a time: one that does not answer keeps few from their turn,
-    /// and not for long. What can not be cleared now is tried again.
+    /// Frees all that this process knows of, in some partitions at a time, so that one that does not answer delays
+    /// few others, and not for long. What fails now is retried.
     pub(super) async fn clear_trash(&self) {
         let _ = self.find_trash().await;
         let trash: Vec<_> = locked(&self.trash).iter().cloned().collect();
@@ -123,7 +123,7 @@ impl Inner {
         }
     }
 
-    /// Clears away what was set aside, in at most so many calls; whether there is more.
+    /// Frees what was set aside, in at most `calls` calls, and returns whether there is more.
     pub(super) async fn clear(&self, at: &Partition, calls: u32, patience: Patience) -> Result<bool> {
         for _ in 0..calls {
             let arguments = Fields::new().with("max", CHUNK);

@@ -18,27 +18,30 @@ use super::pack::{Beside, Fields, Pack, Reply};
 use super::partition::{BODIES, Fault, foreign_item, refused_instant, share, unreadable, when};
 use super::scripts::Script;
 
-/// How many messages one script puts, of no more than [`BODIES`] bytes; of [`fresh`](Item::is_fresh) ones more.
+/// The maximum number of messages that one script puts, of at most [`BODIES`] bytes; [`fresh`](Item::is_fresh) ones
+/// may be more.
 const CHUNK: usize = 28;
 const CHUNK_FRESH: usize = 128;
 
-/// How a put ended for now.
+/// How a try to put ended.
 enum Outcome {
     Answered(Result<PutAnswer>),
-    /// Its number is another message's, in a partition that has seen numbers up to this one, if it tells.
+    /// Its number is in use by another message, in a partition that has seen numbers up to this one, if it reports
+    /// that.
     Renumber(u64),
 }
 
-/// An item on its way.
+/// A message to be put.
 struct Item {
     put: Put,
     number: u64,
-    /// Why no store would accept it.
+    /// Why every store would refuse it.
     invalid: Option<Invalid>,
 }
 
 impl Item {
-    /// Whether it has a short body and an instant alone. Such are put all at once, in a record of the shortest form.
+    /// Whether it has only a short body and an instant. Such messages are put together, in a record of the shortest
+    /// form.
     fn is_fresh(&self) -> bool {
         let put = &self.put;
         self.invalid.is_none()
@@ -69,13 +72,14 @@ impl Inner {
             if left.is_empty() {
                 break;
             }
-            // Where queues may become too many, it matters which comes first.
+            // Near the limit of queues, the order of the puts matters.
             let alone = self.is_near_queue_limit(items.len());
             if alone {
-                // Whoever has nothing takes no other's place.
+                // Empty queues must not take the place of others.
                 self.retire_bare().await;
             }
-            // What is known of the spread may change on the way: a message goes where the one that its script is told has put it.
+            // The known spread may change on the way: a message goes into the partition that follows from the spread
+            // which its script receives.
             let mut groups: BTreeMap<(usize, &QueueName, u16, u16), Vec<usize>> = BTreeMap::new();
             for index in left {
                 let put = &items[index].put;
@@ -136,7 +140,7 @@ impl Inner {
         }
     }
 
-    /// How its items ended, or the first of them.
+    /// The outcomes of its items, or of the first of them.
     async fn put_chunk(
         &self,
         at: &Partition,
@@ -149,7 +153,7 @@ impl Inner {
                 match self.put_under_token(at, spread, item).await {
                     Ok(outcome) => outcomes.push(outcome),
                     Err(Fault::Failed(error)) => outcomes.push(Outcome::Answered(Err(error))),
-                    // What was put is put; the others go where they belong by now.
+                    // What was put stays put; the rest go where they belong by now.
                     Err(Fault::Spread) if !outcomes.is_empty() => break,
                     Err(Fault::Spread) => return Err(Fault::Spread),
                 }
@@ -159,12 +163,13 @@ impl Inner {
         self.put_there(at, spread, &items).await
     }
 
-    /// A keyed message lies with its key, and its token is remembered with the token, in another partition maybe.
+    /// A keyed message lies with its key, and its token is remembered with the token, perhaps in another partition.
     ///
     /// 1. That partition is asked for the token's answer. 2. The message is put, and its own partition remembers the
-    ///    token with it. 3. The token's partition is told.
+    ///    token with it. 3. The answer is stored in the token's partition.
     ///
-    /// A process that dies between 2 and 3, or can not do 3, leaves the token known where the same message would be put again.
+    /// A process that dies between 2 and 3, or cannot do 3, leaves the token known where the same message would be
+    /// put again.
     async fn put_under_token(
         &self,
         at: &Partition,
@@ -193,7 +198,7 @@ impl Inner {
             let told = Fields::new().with("t", token.as_str()).with("g", digest(&item.put));
             let told = told.with("r", packed_answer(answer));
             let told = Fields::new().with("items", vec![told]).flag("past", true);
-            // It is put, whatever becomes of this.
+            // The message is put, whatever the outcome of this.
             let _ = self.put_items(&home, spread, told).await;
         }
         Ok(outcome)
@@ -220,7 +225,7 @@ impl Inner {
         self.outcomes(at, items, &reply, now)
     }
 
-    /// Asks for the tokens where spreads that the queue had before have put them, and puts what is not known there.
+    /// Looks the tokens up where earlier spreads of the queue have put them, and puts those that are unknown there.
     async fn put_unless_known(
         &self,
         at: &Partition,
@@ -285,7 +290,7 @@ impl Inner {
         Ok(outcomes.map(|(item, reply)| self.outcome(at, item, reply, now)).collect())
     }
 
-    /// What the script has replied.
+    /// Calls the script that puts, registers the queue where it asks for that, and returns its reply.
     async fn put_items(
         &self,
         at: &Partition,
@@ -295,7 +300,7 @@ impl Inner {
         let tokens = share(self.limits.put_tokens_per_queue, spread);
         let mut fields = items.with("shard", u32::from(at.index)).with("tokens", tokens);
         let (unregistered, mut entered, mut counted) = (fields.clone(), 0, false);
-        // What was asked for first and comes late puts nothing beside what is put then.
+        // One lane for all tries: an earlier one that arrives late is refused, and puts nothing in addition.
         let lane = self.wire.lane(Script::Put);
         loop {
             let fields_now = fields.clone();
@@ -325,7 +330,7 @@ impl Inner {
         }
     }
 
-    /// How many messages are pending in the other partitions of a queue.
+    /// The number of messages that are pending in the other partitions of a queue.
     async fn pending_besides(&self, at: &Partition, spread: u16) -> std::result::Result<u64, Fault> {
         let mut pending = 0;
         for other in Partition::all(&at.queue, spread) {
@@ -372,7 +377,8 @@ fn chunks(items: &[Item], indexes: &[usize]) -> Vec<Vec<usize>> {
     chunks
 }
 
-/// What the script is told of items that are all [`fresh`](Item::is_fresh): what it stores, as far as it is known here.
+/// The script's arguments for items that are all [`fresh`](Item::is_fresh): what it stores, as far as it is known
+/// here.
 fn packed_fresh(items: &[&Item], shard: u16) -> Fields {
     let bodies: usize = items.iter().map(|item| item.put.body.len()).sum();
     let (mut bytes, mut ends) =
@@ -423,7 +429,7 @@ fn packed_fresh(items: &[&Item], shard: u16) -> Fields {
     fields.with("dues", dues).maybe("first", first.map(|first| first.as_ms()))
 }
 
-/// The least and the highest of their numbers.
+/// Adds the lowest and the highest of their numbers.
 fn with_numbers(fields: Fields, items: &[&Item]) -> Fields {
     let numbers = items.iter().map(|item| item.number);
     fields.maybe("least", numbers.clone().min()).maybe("most", numbers.max())
@@ -460,7 +466,7 @@ fn digest(put: &Put) -> Pack {
     Pack::from(&put.digest().0.to_be_bytes()[..])
 }
 
-/// Whether a token is known: by the answer to its put, or as that of another put.
+/// Whether a token is known: by the answer to its put, or as the token of another put.
 fn is_known(known: &Reply) -> bool {
     matches!(known.at(0).text(), Some("ok" | "mismatch"))
 }
@@ -477,7 +483,7 @@ fn packed_answer(answer: &PutAnswer) -> Pack {
     Pack::Array(items)
 }
 
-/// Reads the answer to one that was put in the shortest form: its instant, where only the script knew it.
+/// Reads the answer to a message that was put in the shortest form: its instant, where only the script knew it.
 fn created(at: &Partition, item: &Item, reply: &Reply) -> Option<Result<PutAnswer>> {
     let due = match (item.put.when, reply) {
         (When::At(due), Reply::Bool(true)) => due,

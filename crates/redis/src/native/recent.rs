@@ -1,10 +1,10 @@
-//! What was met with lately: a map that forgets what nobody has asked for in a long while, and so has a bound.
+//! A bounded map of what was used lately: entries that were not looked up for long are dropped.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// A map in two halves. Whatever is asked for is in the newer one from then on; when that is full it becomes the older one,
-/// and what was in this before is forgotten.
+/// A map in two halves. Each entry that is looked up is in the newer one from then on; when that is full it becomes
+/// the older one, and the previous older one is dropped.
 #[derive(Debug)]
 pub(super) struct Recent<K, V = ()> {
     newer: HashMap<K, V>,
@@ -13,12 +13,12 @@ pub(super) struct Recent<K, V = ()> {
 }
 
 impl<K: Eq + Hash, V> Recent<K, V> {
-    /// Remembers at least the last `half` that were asked for, and at most twice as many.
+    /// Keeps at least the last `half` entries that were looked up, and at most twice as many.
     pub(super) fn new(half: usize) -> Recent<K, V> {
         Recent { newer: HashMap::new(), older: HashMap::new(), half }
     }
 
-    /// What is known of it, if it was met with; it is kept for longer then.
+    /// The value of a key, if it is there; looking it up keeps it for longer.
     pub(super) fn get(&mut self, key: &K) -> Option<&V> {
         if let Some((key, value)) = self.older.remove_entry(key) {
             self.meet(key, value);
@@ -70,7 +70,7 @@ mod tests {
         for item in 0..3 {
             recent.meet(item, 'a');
         }
-        // One that lies in the older half.
+        // An entry of the older half.
         recent.meet(0, 'b');
         assert_eq!((recent.len(), recent.get(&0)), (3, Some(&'b')));
         recent.forget(&0);

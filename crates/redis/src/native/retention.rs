@@ -1,8 +1,10 @@
-//! Discarding dead messages that are past their queues' retention, where there are more of them than calls discard by the way.
+//! Discarding dead messages that are past their queues' retention, where there are more of them than calls discard
+//! along the way.
 //!
-//! Each script that lets time act on a partition discards some, the oldest deaths first. Where more are left it says so, and this
-//! process does the rest when it has time, in short scripts. What nobody comes upon is found by whoever looks through all queues, as
-//! a process does soon after it was opened, and then every hour. Until then nobody sees those whose time is over.
+//! Each script that applies time to a partition discards some, the oldest deaths first. Where more are left its reply
+//! says so, and this process discards the rest in the background, in short scripts. Partitions that no call comes
+//! upon are found by a pass over all queues, which a process makes soon after it was opened, and then every hour.
+//! Until then messages past their retention take memory, but no reader sees them.
 
 use futures_util::stream::{self, StreamExt as _};
 
@@ -13,12 +15,12 @@ use super::pack::Fields;
 use super::scripts::Script;
 use super::wire::locked;
 
-/// In so many partitions at a time.
+/// The maximum number of partitions that are processed at a time.
 const SIDE_BY_SIDE: usize = 4;
 
 impl Inner {
-    /// Discards what is past retention in the partitions that this process knows of, some of them at a time: one that does not
-    /// answer keeps few from their turn, and not for long. What can not be done now is tried again.
+    /// Discards what is past retention in the partitions that this process knows of, some of them at a time, so that
+    /// one that does not answer delays few others, and not for long. What fails now is retried.
     pub(super) async fn retain_all(&self) {
         let partitions: Vec<_> = locked(&self.retaining).iter().cloned().collect();
         let retained = partitions.into_iter().map(|at| async move { self.retain_in(&at).await });

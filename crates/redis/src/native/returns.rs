@@ -1,4 +1,4 @@
-//! Messages that were handed out to callers who had gone: they go back, before anything else is asked.
+//! Messages that were handed out to callers who had gone: they are given back before any further call.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -16,25 +16,25 @@ use super::pack::Fields;
 use super::scripts::Script;
 use super::wire::locked;
 
-/// The longest time that a call waits for messages that are given back.
+/// The longest time that a call waits for messages to be given back.
 const AWHILE: Duration = Duration::from_secs(1);
 
 /// What is to be given back.
 #[derive(Default)]
 pub(super) struct Returns {
     state: Mutex<Owed>,
-    /// Something of it has been done, or is known.
+    /// Notified when some of it has been given back, or is known.
     paid: Notify,
 }
 
 #[derive(Default)]
 struct Owed {
     receipts: Vec<Receipt>,
-    /// Queues on which nobody of this process waits any more, though Redis may have noted so.
+    /// Queues on which no take of this process waits any more, though Redis may have such a note.
     left: BTreeSet<QueueName>,
-    /// Takes under way whose callers have gone: what they bring is not known yet.
+    /// The number of takes under way whose callers have gone: what they bring is not known yet.
     under_way: usize,
-    /// How many tasks are giving receipts back.
+    /// The number of tasks that are giving receipts back.
     paying: usize,
 }
 
@@ -43,12 +43,12 @@ impl Returns {
         locked(&self.state).receipts.extend(receipts);
     }
 
-    /// Nobody of this process waits on these queues any more.
+    /// No take of this process waits on these queues any more.
     pub(super) fn leave(&self, queues: Vec<QueueName>) {
         locked(&self.state).left.extend(queues);
     }
 
-    /// A take under way has no caller any more.
+    /// A take under way has lost its caller.
     pub(super) fn owe(&self) {
         locked(&self.state).under_way += 1;
     }
@@ -64,11 +64,11 @@ impl Returns {
         state.receipts.is_empty() && state.left.is_empty() && state.under_way == 0 && state.paying == 0
     }
 
-    /// What is to be done now. Whoever takes receipts says when they are given back.
+    /// Removes and returns what is to be done now. The task that takes receipts reports when they are given back.
     fn take(&self) -> (Vec<Receipt>, BTreeSet<QueueName>) {
         let mut state = locked(&self.state);
         let receipts = std::mem::take(&mut state.receipts);
-        // One that asks for a queue yet would note itself again.
+        // A take that still asks for a queue would note itself again.
         let left = if state.under_way == 0 { std::mem::take(&mut state.left) } else { BTreeSet::new() };
         state.paying += usize::from(!receipts.is_empty());
         drop(state);
@@ -85,8 +85,8 @@ impl Returns {
 }
 
 impl Inner {
-    /// Waits until what is to be given back is, so that the next call sees it there: whoever adds something sees to that. What is
-    /// long on its way, from a node that is away or to it, keeps nobody.
+    /// Waits until everything that is to be given back has been, so that the next call sees it there: each addition
+    /// starts a task for it. A call to or from a node that is away does not block others for longer than [`AWHILE`].
     pub(super) async fn await_returns(&self) {
         if self.returns.is_clear() {
             return;
@@ -103,8 +103,10 @@ impl Inner {
         let _ = tokio::time::timeout(AWHILE, cleared).await;
     }
 
-    /// Gives back what is to be given back by now. Several do so side by side: one that waits for a node that is away keeps
-    /// nobody's messages. What is under way yet is given back by whoever brings it: nothing waits here for that, or each
+    /// Gives back what is to be given back by now.
+    ///
+    /// Several tasks do so concurrently: one that waits for a node that is away does not hold back the messages of
+    /// others. What is still under way is given back by the task that brings it: nothing waits here for that, or each
     /// call would leave a task behind for as long as a node is away.
     pub(super) async fn pay_returns(&self) {
         let returns = &self.returns;
@@ -142,12 +144,12 @@ impl Inner {
         }
     }
 
-    /// Removes the note that takes of this process wait on a queue. One that begins to wait meanwhile may be noted before that
-    /// and lose its note: its asker notes it once more.
+    /// Removes the note that takes of this process wait on a queue. A take that begins to wait meanwhile may be noted
+    /// before that and lose its note: its asker notes it once more.
     async fn forget_waiting(&self, queue: &QueueName) {
         let told = Partition::all(queue, self.spread(queue)).into_iter().map(|at| async move {
             let process = Fields::new().with("process", &self.wire.process[..]);
-            // What can not be told now is forgotten after a minute.
+            // A note that cannot be removed now expires after a minute.
             let _ = self.ask_within(&at, Script::Unwait, process, Patience::Once).await;
         });
         join_all(told).await;
@@ -168,11 +170,11 @@ mod tests {
     use super::*;
     use crate::RedisStore;
 
-    /// The last take has gone, and that is on its way to Redis when the next one is noted.
+    /// The last take has gone, and the removal of its note is on its way to Redis when the next one is noted.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_take_that_comes_as_the_last_one_goes_is_noted_again() {
         let server = Server::start();
-        // Its sweeps, which would note it as well, wait for this clock.
+        // The sweeps, which would note it as well, wait for this clock.
         let clock = Arc::new(ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap()));
         let store = RedisStore::open_for_test(server.address(), Limits::default(), clock).await.unwrap();
         let (store, jobs) = (Arc::new(store), QueueName::new("jobs").unwrap());

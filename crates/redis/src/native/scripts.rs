@@ -1,10 +1,10 @@
-//! The scripts: each a prelude that yields `now`, what all have in common, and a file of its own.
+//! The scripts: each consists of a prelude that yields `now`, the common functions, and its own file.
 
 use redis::Cmd;
 
 use super::pack::Beside;
 
-/// What a script is called with besides its own text.
+/// The scripts, each named as its file in `lua/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Script {
     Check,
@@ -40,7 +40,7 @@ pub(super) enum Script {
     Known,
 }
 
-/// Where `now` comes from: the server, or a test.
+/// The source of `now`: the server, or a test.
 const NOW: &str = include_str!("lua/now.lua");
 const NOW_TEST: &str = include_str!("lua/now_test.lua");
 
@@ -125,7 +125,7 @@ impl Script {
         }
     }
 
-    /// What it needs before its own text.
+    /// The files that come before its own text.
     fn needs(self) -> &'static [&'static str] {
         match self {
             Script::Check => &[],
@@ -157,7 +157,7 @@ impl Script {
         }
     }
 
-    /// Whether it changes what callers see, and so is called under a number of its own.
+    /// Whether it changes what callers see, and so is called under its own number.
     pub(super) fn is_recorded(self) -> bool {
         matches!(
             self,
@@ -183,7 +183,7 @@ impl Script {
 /// All scripts over one prelude.
 pub(super) struct Scripts(Vec<Text>);
 
-/// A whole script, and the hash that the server knows it by.
+/// The full text of a script, and the hash that identifies it on the server.
 struct Text {
     hash: String,
     text: String,
@@ -206,7 +206,7 @@ impl Scripts {
         Scripts(Script::ALL.iter().map(text).collect())
     }
 
-    /// Calls a script that the server knows already, if it does.
+    /// Calls a script by its hash, if the server has it.
     pub(super) fn by_hash(
         &self,
         script: Script,
@@ -217,7 +217,7 @@ impl Scripts {
         Scripts::command("EVALSHA", &self.0[script as usize].hash, key, arguments, now)
     }
 
-    /// Calls a script and lets the server know it.
+    /// Calls a script by its text, which loads it into the server.
     pub(super) fn by_text(
         &self,
         script: Script,
@@ -232,8 +232,9 @@ impl Scripts {
         let (table, beside) = arguments;
         let bytes = text.len() + key.len() * 2 + table.len() + beside.bytes() + 64;
         let mut command = Cmd::with_capacity(beside.iter().len() + 7, bytes);
-        // Two keys, one of which never exists: while a cluster moves their slot to another node, no node runs a command
-        // with several keys of which some are missing, and answers TRYAGAIN. So no script sees half a partition.
+        // Two keys, one of which never exists: while a cluster moves their slot to another node, no node runs a
+        // command with several keys of which some are missing, and answers TRYAGAIN. So no script sees half a
+        // partition.
         command.arg(name).arg(text).arg(2).arg(key).arg(format!("{key}m")).arg(table);
         beside.iter().for_each(|argument| {
             command.arg(argument);

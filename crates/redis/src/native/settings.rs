@@ -1,6 +1,7 @@
-//! A queue's own settings as they are stored: a table of what is its own, 0 standing for no limit of attempts.
+//! A queue's own settings as they are stored: a table of the settings that the queue itself has, 0 standing for no
+//! limit of attempts.
 //!
-//! A later version may have settings that this one does not know. Whoever changes others keeps them as they are.
+//! A later version may have settings that this one does not know. A change of other settings keeps them as they are.
 
 use bytes::Bytes;
 use dwell_model::{
@@ -14,7 +15,7 @@ use super::pack::{Fields, Pack, Reply};
 const RUNNING: i64 = 0;
 const INDEFINITE: i64 = -1;
 
-/// The settings in force where a queue has none of its own: every script is told.
+/// The settings in force where a queue has none: every script receives them.
 pub(super) fn defaults(settings: &Settings) -> Pack {
     let all = [
         Setting::LeaseMs(settings.lease_ms),
@@ -25,7 +26,7 @@ pub(super) fn defaults(settings: &Settings) -> Pack {
         Setting::Spread(settings.spread),
         Setting::TokenMs(settings.token_ms),
     ];
-    // What most stores leave as it is costs no call a byte.
+    // Settings that most stores leave at their default cost a call no bytes.
     let some = [
         settings.max_pending.map(Setting::MaxPending),
         settings.dead_ttl_ms.map(Setting::DeadTtlMs),
@@ -38,7 +39,7 @@ pub(super) fn defaults(settings: &Settings) -> Pack {
     packed(all.collect::<Vec<_>>().iter())
 }
 
-/// What is stored of a queue's own settings, with those of it that this version does not know.
+/// Encodes a queue's own settings, with the stored ones that this version does not know.
 pub(super) fn stored(own: &OwnSettings, unknown: &[(Bytes, Reply)]) -> Option<Vec<u8>> {
     if unknown.is_empty() {
         return (!own.is_empty()).then(|| packed(own.iter()).encoded());
@@ -48,14 +49,14 @@ pub(super) fn stored(own: &OwnSettings, unknown: &[(Bytes, Reply)]) -> Option<Ve
     Some(Pack::Pairs(known.chain(unknown).collect()).encoded())
 }
 
-/// What is stored of a queue that is no setting of this version.
+/// The stored settings of a queue that this version does not know.
 pub(super) fn unknown(stored: &Reply) -> Vec<(Bytes, Reply)> {
     let Some(Reply::Map(fields)) = stored.bytes().and_then(Reply::decode) else { return Vec::new() };
     let is_known = |field: &Bytes| SettingName::ALL.into_iter().any(|name| field == field_of(name));
     fields.into_iter().filter(|(field, _)| !is_known(field)).collect()
 }
 
-/// Under which name a setting is stored.
+/// The name under which a setting is stored.
 fn field_of(name: SettingName) -> &'static str {
     match name {
         SettingName::Lease => "lease",
@@ -109,7 +110,7 @@ fn fields<'a>(settings: impl Iterator<Item = &'a Setting>) -> Fields {
     fields
 }
 
-/// Reads what is stored, as of now; `None` if it is in no form of ours.
+/// Reads the stored settings, as of now; `None` if they are in no form of ours.
 pub(super) fn read(stored: &Reply, now: Timestamp, defaults: &Settings) -> Option<OwnSettings> {
     let mut own = OwnSettings::default();
     let Some(bytes) = stored.bytes() else { return Some(own) };
@@ -149,7 +150,7 @@ pub(super) fn read(stored: &Reply, now: Timestamp, defaults: &Settings) -> Optio
     Some(own)
 }
 
-/// How scripts know what becomes of what expires.
+/// The stored number for what happens to expired messages.
 fn expiry_number(what: OnExpiry) -> u64 {
     match what {
         OnExpiry::Dead => 0,
@@ -157,7 +158,7 @@ fn expiry_number(what: OnExpiry) -> u64 {
     }
 }
 
-/// From how many attempts spent on a message waits after a lapse; 0 for never.
+/// The number of spent attempts from which on a message waits after a lapse; 0 for never.
 fn lapse_number(from: LapseBackoff) -> u64 {
     match from {
         LapseBackoff::Never => 0,

@@ -1,4 +1,4 @@
-//! How leases end by their consumers, and by nobody having been there.
+//! Ending leases: settlements by consumers, and messages given back for callers who had gone.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::partition::{foreign_item, out_of_range, spreading, unreadable};
 use super::scripts::Script;
 use super::wire::random;
 
-/// How many leases one script ends; of acks alone more.
+/// The maximum number of leases that one script ends; acks alone may be more.
 const CHUNK: usize = 40;
 const CHUNK_ACKS: usize = 128;
 
@@ -76,20 +76,20 @@ impl Inner {
         answers
     }
 
-    /// Puts messages back as if they had not been taken. Stale receipts are passed over; nobody waits for an answer.
+    /// Puts messages back as if they had not been taken. Stale receipts are skipped; no caller waits for an answer.
     pub(super) async fn give_back(&self, receipts: Vec<Receipt>) {
         let mut groups: BTreeMap<(QueueName, u16), Vec<Pack>> = BTreeMap::new();
         for receipt in receipts {
             let item = proof(&receipt).with("a", 5_u32).into();
             groups.entry((receipt.queue, receipt.id.shard())).or_default().push(item);
         }
-        // Side by side: one that does not answer keeps nobody from the others.
+        // Concurrently: a partition that does not answer does not delay the others.
         let given = groups.into_iter().map(|((queue, shard), items)| async move {
             let at = Partition::new(&queue, shard);
             for chunk in items.chunks(CHUNK) {
                 let arguments = Fields::new().with("items", chunk.to_vec());
                 let counts = self.lease_counts();
-                // What can not be given back comes back when its lease runs out.
+                // A message that cannot be given back comes back when its lease runs out.
                 if let Ok(answered) = self.ask(&at, Script::Settle, arguments).await {
                     let lost = answered.reply.get("items").items().iter();
                     let ended =
@@ -120,7 +120,7 @@ fn proof(receipt: &Receipt) -> Fields {
     Fields::new().with("i", &id_bytes(receipt.id)[..]).with("T", &receipt.token.0.to_be_bytes()[..])
 }
 
-/// What the script is told of acks: of each its id and token, and the field of its record.
+/// The script's arguments for acks: the id and token of each, and the field of its record.
 fn packed_acks(settles: &[&Settle]) -> Fields {
     let mut proofs = Vec::with_capacity(settles.len() * 32);
     let mut fields = Vec::with_capacity(settles.len() * 8);
@@ -179,7 +179,7 @@ fn answer(settle: &Settle, reply: &Reply, now: Timestamp) -> Option<Result<Settl
     })
 }
 
-/// Where a message stands whose lease was settled, or ended.
+/// The state of a message whose lease was settled, or ended.
 pub(super) fn settled(reply: &Reply) -> Option<Settled> {
     Some(match reply.at(0).text()? {
         "gone" => Settled::Gone,

@@ -1,19 +1,21 @@
-//! Changing over how many partitions a queue is spread. It can be broken off anywhere: whoever calls on the queue next carries
-//! it to its end, and processes may do so side by side.
+//! Changing over how many partitions a queue is spread. It can be interrupted anywhere: the next call on the queue
+//! completes it, and several processes may do so concurrently.
 //!
-//! The steps, each in one partition at a time. A step has the change's number, and a partition that has a later one passes
-//! it over; so what comes late changes nothing.
+//! The steps, each in one partition at a time. A step has the change's version, and a partition that has a later one
+//! skips it; so a step that arrives late changes nothing.
 //!
-//! 1. The first partition is closed, if it has no messages. What is to become of the queue is noted there (`j` of `m`). A partition
-//!    that is closed answers calls with nothing but that.
-//! 2. All others that there are, or will be, are closed, each if it has no messages.
-//! 3. The first partition notes what was decided: forward if all were closed, back if one had messages. The number is one
-//!    higher from here on.
-//! 4. All others get the settings that were decided on, and are open again; then the first one. Those that the queue has no more of
-//!    keep its spread alone, so that nobody who has not heard of the change puts anything there.
+//! 1. The first partition is closed, if it has no messages. The intended change is noted there (`j` of `m`). A
+//!    partition that is closed answers calls with nothing else.
+//! 2. All other partitions of the queue, present and future, are closed, each if it has no messages.
+//! 3. The first partition notes what was decided: forward if all were closed, back if one had messages. The version
+//!    is one higher from here on.
+//! 4. All others get the settings that were decided on, and are open again; then the first one. Partitions that the
+//!    queue no longer has keep only its spread, so that a process that has not learnt of the change puts nothing
+//!    there.
 //!
-//! What a failover takes from the first partition alone leaves the others with a later number than its own, which no change does:
-//! whoever believes in more partitions than it says looks at them, and gives it back what they have.
+//! A failover that loses writes of the first partition alone leaves the others with a later version than its own,
+//! which no change does: a process that has learnt of more partitions than the first one reports reads the others,
+//! and restores the first one from them.
 //!
 //! Tokens stay where the earlier spread has put them. The partitions note until when they matter: `lua/token.lua`.
 
@@ -32,19 +34,19 @@ use super::pack::{Fields, Pack, Reply};
 use super::partition::unreadable;
 use super::scripts::Script;
 
-/// A change that is under way.
+/// A change that is in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Moving {
     pub(super) from: u16,
     pub(super) to: u16,
-    /// The queue's own settings as they were, and as they are to be, packed.
+    /// The queue's own settings before and after the change, packed.
     pub(super) before: Option<Vec<u8>>,
     pub(super) after: Option<Vec<u8>>,
     decided: Option<bool>,
     past: Past,
 }
 
-/// Spreads that the queue had, each with the instant until when tokens that were remembered under it may be good.
+/// Earlier spreads of the queue, each with the instant until which tokens that were remembered under it may be valid.
 type Past = Vec<(u16, i64)>;
 
 impl Moving {
@@ -94,8 +96,8 @@ fn read_past(reply: &Reply) -> Option<Past> {
 }
 
 impl Inner {
-    /// Finds out how a queue is spread, since a partition has said that it is not as was believed. What keeps its partitions from
-    /// agreeing is put right.
+    /// Finds out how a queue is spread, after a partition has reported another spread than assumed. If its partitions
+    /// do not agree, they are made to.
     ///
     /// A boxed future, since the calls that it makes may come back to it.
     pub(super) fn learn_spread<'a>(
@@ -112,12 +114,12 @@ impl Inner {
         })
     }
 
-    /// Carries a change of a queue's spread to its end, if one is under way; answers with the spread.
+    /// Completes a change of a queue's spread, if one is in progress, and returns the spread.
     pub(super) async fn finish_change(&self, queue: &QueueName) -> Result<u16> {
         self.finish_change_from(queue, self.spread(queue)).await
     }
 
-    /// The same, by somebody who has heard that it is spread over so many.
+    /// The same, for a process that has learnt of `believed` partitions.
     pub(super) async fn finish_change_from(&self, queue: &QueueName, believed: u16) -> Result<u16> {
         let first = Partition::new(queue, 0);
         for _ in 0..64 {
@@ -141,15 +143,15 @@ impl Inner {
         Err(Error::Unavailable { reason: reason.into() })
     }
 
-    /// Looks whether the first partition, whose settings have the number `version`, has lost a change that the others know of; and
-    /// gives them back to it. Each change comes to all of them, so any one that answers tells.
+    /// Checks whether the first partition, whose settings have the given version, has lost a change that the others
+    /// have; and restores it. Each change reaches all of them, so any one that answers is enough.
     async fn restore_first(&self, queue: &QueueName, believed: u16, version: u64) -> Result<bool> {
         let mut failed_last = None;
         for at in (1..believed).map(|index| Partition::new(queue, index)) {
             let asked = self.ask_within(&at, Script::Stats, Fields::new(), Patience::Once).await;
             let reply = match asked {
                 Ok(answered) => answered.reply,
-                // Its node may be away; another one knows as well.
+                // Its node may be away; another partition has the change as well.
                 Err(fault) => {
                     failed_last = Some(failed(fault));
                     continue;
@@ -159,7 +161,8 @@ impl Inner {
             let own = reply.get("own").bytes();
             let has_spread = own.and_then(Reply::decode).is_some_and(|own| own.get("spread").is_set());
             let Some(own) = own.filter(|_| has_spread && known > version) else { return Ok(false) };
-            // One that is closed is in a change that the first partition has lost: it goes on as if it had not begun.
+            // A closed partition is in a change that the first one has lost: the queue continues as if that had not
+            // begun.
             let step = Fields::new().with("version", version).with("next", known + 1).with("own", &own[..]);
             self.ask(&Partition::new(queue, 0), Script::Configure, step).await.map_err(failed)?;
             return Ok(true);
@@ -167,7 +170,7 @@ impl Inner {
         failed_last.map_or(Ok(false), Err)
     }
 
-    /// Steps 2 and 3. What the first partition has of tokens it has said in `first`.
+    /// Steps 2 and 3. `first` is what the first partition has replied about its tokens.
     async fn close(&self, queue: &QueueName, number: u64, moving: Moving, first: &Reply) -> Result<()> {
         let (mut past, mut until) = (Past::new(), None);
         let mut note = |reply: &Reply| {
@@ -182,7 +185,7 @@ impl Inner {
             let reply = self.ask(&at, Script::Configure, step.flag("fixed", true)).await;
             let reply = reply.map_err(failed)?.reply;
             if reply.get("changed").is_set() {
-                // Somebody has carried it on.
+                // Another process has completed it.
                 return Ok(());
             }
             if reply.get("fixed").is_set() {
@@ -192,7 +195,7 @@ impl Inner {
             note(&reply).ok_or_else(|| unreadable(queue))?;
         }
         past.extend(until.map(|until| (moving.from, until)));
-        // Of each spread the latest; what lies by the new one is found there.
+        // The latest instant of each spread; tokens under the new spread are found without an entry.
         past.sort_unstable_by_key(|(spread, until)| (*spread, std::cmp::Reverse(*until)));
         past.dedup_by_key(|(spread, _)| *spread);
         past.retain(|(spread, _)| forward && *spread != moving.to);
@@ -231,7 +234,7 @@ impl Inner {
         }
         let last = step(own).with("version", number);
         self.ask(&Partition::new(queue, 0), Script::Configure, last).await.map_err(failed)?;
-        // Nothing is left of what the queue has no more of, where nothing needs to be known.
+        // A partition that the queue no longer has keeps nothing, unless something needs to be remembered there.
         for at in moving.others(queue) {
             if at.index >= spread {
                 let _ = self.ask(&at, Script::Retire, Fields::new()).await;
@@ -240,8 +243,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives all partitions the settings of the first one, where a change was broken off, or something was written that
-    /// follows no change.
+    /// Copies the settings of the first partition to all others, where a change was interrupted, or data was written
+    /// that belongs to no change.
     pub(super) async fn mend_settings(&self, queue: &QueueName) -> Result<()> {
         let spread = self.finish_change(queue).await?;
         let mut copies = Vec::new();
@@ -271,7 +274,7 @@ impl Inner {
     }
 }
 
-/// How a partition says that its queue is spread.
+/// The spread of the queue, as a partition reports it.
 fn spread_of(stats: &Reply) -> Option<u16> {
     stats.get("spread_here").uint()?.try_into().ok()
 }

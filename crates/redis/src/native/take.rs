@@ -1,8 +1,8 @@
 //! Handing messages out: due ones in their order, or one by its id.
 //!
-//! A take from one partition is one script. Over several, all are asked what comes first there; then each hands out
-//! its share of the first of all. Between the two others may have been served: then the order across partitions is
-//! that of a moment ago.
+//! A take from one partition is one script. For several, all are asked for their first messages; then each hands out
+//! its share of the first ones overall. Between the two, other takes may have been served: then the order across
+//! partitions is that of a moment ago.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
@@ -21,73 +21,74 @@ use super::partition::{Answered, Fault, share, spreading, unreadable};
 use super::scripts::Script;
 use super::wire::locked;
 
-/// How many messages one script hands out.
+/// The maximum number of messages that one script hands out.
 const CHUNK: usize = 128;
 
-/// What a header costs in memory beside its text, about.
+/// The approximate memory of a header in addition to its text, in bytes.
 const HEADER: usize = 80;
 
-/// How often a take learns of a queue's spread, or of room for more leases, at least.
+/// The minimum number of times that a take may learn of a queue's spread, or of room for more leases, before it gives
+/// up.
 const LEARNT: usize = 16;
 
-/// How long is counted, at most; the queues that have not answered by then are counted again later.
+/// The time limit of a count of leases, in ms; queues that have not answered by then are counted again later.
 const COUNT_MS: u64 = 2_000;
 const COUNT_AGAIN_MS: u64 = 10_000;
 
-/// Where all leases are granted, so many queues are counted at each take, and more of them again after a millisecond of
-/// each: whatever number of takes is refused, counting costs Redis the same.
+/// When all leases are granted, up to this many queues are counted at each take. A count of more queues is repeated
+/// no sooner than as many ms later: whatever number of takes is refused, counting costs Redis the same.
 const FEW_QUEUES: u64 = 16;
 
-/// What a queue had counts for so long while it does not answer.
+/// How long the last count of a queue that does not answer is used, in ms.
 const LAST_COUNT_MS: u64 = 5 * 60 * 1_000;
 
-/// A take that waits for a lease to end is told of those that this process ends, and mostly of those of its queue. For the
-/// others it asks again after so long.
+/// How long, in ms, until a take that waits for a lease to end asks again. It is notified of leases that this process
+/// ends, and mostly of those of its queue; this is for the others.
 const ROOM_AGAIN_MS: i64 = 1_000;
 
-/// How many messages are leased in the whole store, as far as this process knows.
+/// The number of leased messages in the whole store, as far as this process knows.
 #[derive(Debug, Default)]
 pub(super) struct Leased {
-    /// Counted at some time, and what this process has done since; `None` before the first count.
+    /// The last count, plus what this process has done since; `None` before the first count.
     known: Option<i64>,
-    /// What takes under way may come to hold.
+    /// Leases that takes under way may be granted.
     reserved: i64,
     /// When to count again, if some queues were not counted.
     again_ms: Option<u64>,
-    /// When to count again at the earliest.
+    /// The earliest time of the next count.
     good_until_ms: u64,
-    /// What was counted of queues that had any, and when.
+    /// The last count of each queue that had leases, and when it was made.
     of_each: HashMap<QueueName, (u64, u64)>,
-    /// How many this process was granted since it began.
+    /// The number of leases that this process was granted since it began.
     granted: u64,
 }
 
-/// How many leases there are, as far as queues have told.
+/// The number of leases, as far as queues have answered.
 struct Counted {
     of_each: HashMap<QueueName, (u64, u64)>,
     queues: u64,
-    /// All of them have.
+    /// All queues have answered.
     is_whole: bool,
 }
 
-/// What a take brought.
+/// The outcome of a take.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     pub(super) deliveries: Vec<Delivery>,
-    /// When there may be more, if nothing happens before; and the server's clock when it said so.
+    /// When there may be more, if nothing happens before; and the server's clock at the reply.
     pub(super) next: Option<(Timestamp, Timestamp)>,
-    /// Something is due, and no lease may be granted: the cap, the store's or that of a queue.
+    /// A message is due, and no lease may be granted: the cap, of the store or of a queue.
     pub(super) cap: Option<usize>,
-    /// A script has done what one call may, and there may be more to hand out.
+    /// A script has reached the limit of one call, and there may be more to hand out.
     on: bool,
 }
 
-/// Queues that have something for takes that wait here, and may grant no lease, in the order of their coming.
+/// Queues that have messages for takes that wait here but may grant no lease, in order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct HeldUp {
     order: VecDeque<QueueName>,
     names: HashSet<QueueName>,
-    /// How often leases have ended here.
+    /// How many times leases have ended here.
     pub(super) ended: u64,
 }
 
@@ -106,12 +107,12 @@ struct Head {
     id: MessageId,
     len: usize,
     partition: usize,
-    /// How many of its partition come before it.
+    /// Its index in its partition's order.
     rank: usize,
 }
 
-/// How many queues one take may name: each of them is asked by itself, and one that is waited on has a subscription and is
-/// asked every so often.
+/// The maximum number of queues per take: each of them is asked separately, and one that is waited on has a
+/// subscription and is asked at intervals.
 const QUEUES: usize = 1_024;
 
 fn header_bytes(delivery: &Delivery) -> usize {
@@ -124,14 +125,15 @@ pub(super) fn check_lease(lease_ms: Option<u64>) -> Result<()> {
 }
 
 impl Inner {
-    /// What is refused before anything is asked.
+    /// Checks that are made before any call to Redis.
     pub(super) fn check_take(&self, take: &Take) -> Result<()> {
         check_lease(take.lease_ms)?;
         let (len, limit) = (take.queues.len(), self.limits.batch.min(QUEUES));
         if len <= limit { Ok(()) } else { Err(Invalid::BatchTooLarge { len, limit }.into()) }
     }
 
-    /// Hands out what is due now. `waits` if the take would wait for more. One that may wait is not refused for want of leases.
+    /// Hands out what is due now. `waits` says that the take would wait for more; such a take is not refused for lack
+    /// of leases.
     pub(super) async fn take(&self, take: &Take, waits: bool) -> Result<Taken> {
         let ended = locked(&self.held_up).ended;
         let mut taken = self.take_some(take, waits).await?;
@@ -155,9 +157,9 @@ impl Inner {
         }
         let mut taken = Taken::default();
         let mut bytes_left = take.max_bytes;
-        // What scripts do not count, so a round may pass the bound by its headers: no other one comes after it then.
+        // Scripts do not count headers, so a round may exceed the limit by them: no other round follows then.
         let mut headers: usize = 0;
-        // What is learnt on the way is no round: the least batch brings what is due all the same.
+        // Learning a spread is not a round: the smallest batch still returns what is due.
         let (mut rounds, mut learnt) = (0, 0);
         while rounds < self.limits.batch && learnt < LEARNT.max(self.limits.batch) {
             let wanted = CHUNK.min(max - taken.deliveries.len());
@@ -173,11 +175,12 @@ impl Inner {
                     learnt += 1;
                     continue;
                 }
-                // What was handed out is in good hands.
+                // What was handed out is returned.
                 Err(Fault::Failed(_)) if !taken.deliveries.is_empty() => break,
                 Err(Fault::Failed(error)) => return Err(error),
             };
-            // A call that was made again and had found nothing may only say that there is something by now.
+            // A repeated call returns its first answer: if that had found nothing, it may only report that there is
+            // something by now.
             let is_learnt = round.on && round.deliveries.is_empty();
             (rounds, learnt) = (rounds + usize::from(!is_learnt), learnt + usize::from(is_learnt));
             if let Some(left) = &mut bytes_left {
@@ -230,7 +233,7 @@ impl Inner {
             Partition::all(queue, spread).into_iter().map(move |at| (at, spread))
         });
         let places: Vec<_> = places.collect();
-        // Until it is known what was handed out, these are not forgotten.
+        // Until the outcome is known, the directory keeps the entries of these.
         let _binding = match take.bound {
             true => Some(self.enter_bound(places.iter().map(|(at, _)| at)).await?),
             false => None,
@@ -248,7 +251,8 @@ impl Inner {
             }
             return Ok(Taken { deliveries, next, cap, on });
         }
-        // Of several queues, one that is out of order keeps nobody from the others: it is waited for where they have nothing.
+        // With several queues, one that is out of order does not hold up the others: it is waited for only where they
+        // have nothing.
         let mut peeks: Vec<Option<Answered>> = places.iter().map(|_| None).collect();
         let mut failed = None;
         let several = [Patience::Once, Patience::Usual];
@@ -261,7 +265,7 @@ impl Inner {
                 let asked = async move {
                     let asked = self.on_within(at, *spread, Script::Take, arguments, *patience);
                     match patience {
-                        // A node that does not answer keeps nobody from what the others have.
+                        // A node that does not answer does not hold up the messages of the others.
                         Patience::Once => tokio::time::timeout(QUEUE, asked)
                             .await
                             .unwrap_or_else(|_| Err(late(at.queue.as_str()).into())),
@@ -285,7 +289,7 @@ impl Inner {
             }
         }
         if room < wanted && peeks.iter().flatten().any(|peek| peek.lapsed > 0) {
-            // There is more room than there was: from the beginning.
+            // There is more room than before: start again.
             return Err(Fault::Spread);
         }
         let mut heads = Vec::new();
@@ -316,14 +320,15 @@ impl Inner {
             return Ok(Taken { next: soonest, cap, ..Taken::default() });
         }
         if queues.len() == 1 {
-            // Of what is due at one instant all partitions give alike, and each take begins with another.
+            // Partitions take turns for messages that are due at the same instant, and each take begins with another
+            // one.
             let turn = self.takes.load(Ordering::Relaxed) as usize;
             let place = |head: &Head| head.partition.wrapping_add(turn) % places.len();
             heads.sort_by_key(|head| (head.priority, head.due, head.rank, place(head)));
         } else {
             heads.sort_by_key(|head| (head.priority, head.due, head.id));
         }
-        // Of each partition how many, and how many bytes these have.
+        // For each partition, the number of its messages and their bytes.
         let mut shares = vec![(0_usize, 0_usize); places.len()];
         let mut total: usize = 0;
         for (index, head) in heads.iter().take(room).enumerate() {
@@ -334,8 +339,8 @@ impl Inner {
             let (count, length) = &mut shares[head.partition];
             (*count, *length) = (*count + 1, length.saturating_add(head.len));
         }
-        // The one that comes first is handed out whatever its size. Others may have taken it since, or any of these: what comes
-        // behind them then is held to the same bytes.
+        // The first message is handed out whatever its size. Other takes may have taken it since, or any of these:
+        // the messages behind them are held to the same number of bytes then.
         let first = heads.first().map(|head| head.partition);
         let shares = shares.into_iter().enumerate().filter(|(_, (count, _))| *count > 0);
         let shares: Vec<_> =
@@ -359,7 +364,7 @@ impl Inner {
                 Err(fault) => failed = Some(fault),
             }
         }
-        // What one partition has handed out is not lost because another did not answer.
+        // What one partition has handed out is not lost because another one did not answer.
         if let (true, Some(fault)) = (all.is_empty(), failed) {
             return Err(fault);
         }
@@ -370,7 +375,7 @@ impl Inner {
         Ok(Taken { deliveries: all, next: soonest, cap, on })
     }
 
-    /// When there may be more, by what a script says, and its clock.
+    /// When there may be more, by a script's reply, and its clock.
     pub(super) fn next(&self, answered: &Answered) -> Option<(Timestamp, Timestamp)> {
         let now = answered.now;
         let next = instant(answered.reply.get("next"))?;
@@ -384,7 +389,7 @@ impl Inner {
     fn asked(&self, take: &Take, at: &Partition, spread: u16, waits: bool) -> Fields {
         let waiting = if waits { self.waiters.count(&at.queue) } else { 0 };
         let mut token = self.wire.process.to_vec();
-        // 48 bits of takes, and 16 of messages in each: no process lives that long.
+        // 48 bits of takes, and 16 of messages in each: no process lives long enough to exhaust them.
         token.extend_from_slice(&self.takes.fetch_add(1, Ordering::Relaxed).to_be_bytes()[2..]);
         Fields::new()
             .with("token", &token[..])
@@ -448,7 +453,8 @@ impl Inner {
         taken
     }
 
-    /// How many of so many leases may be granted. They count until [`Inner::leases_granted`] says what came of it.
+    /// Reserves up to `wanted` leases, and returns how many may be granted. They count until
+    /// [`Inner::leases_granted`] reports the outcome.
     async fn reserve(&self, wanted: usize) -> usize {
         let limit = i64::try_from(self.limits.leased).unwrap_or(i64::MAX);
         let wanted_leases = i64::try_from(wanted).unwrap_or(i64::MAX);
@@ -458,8 +464,8 @@ impl Inner {
         if let Some(known) = &mut leased.known {
             *known = known.saturating_sub_unsigned(ended).max(0);
         }
-        // Leases run out, and others settle: only a count tells. Where some queues have not answered, and there is room by what
-        // is known, nobody waits for those: they are counted again at a beat.
+        // Leases run out, and other processes settle: only a count shows that. Where some queues have not answered,
+        // and there is room by what is known, no take waits for them: they are counted again at a beat.
         if free(&leased) < wanted_leases && leased.good_until_ms <= self.wire.mono_ms() {
             let counted = self.count(std::mem::take(&mut leased.of_each)).await;
             self.note_counted(&mut leased, counted, 0);
@@ -469,7 +475,7 @@ impl Inner {
         usize::try_from(room).unwrap_or(0)
     }
 
-    /// Counts again, where some queues have not answered when it was their turn.
+    /// Counts again, where some queues have not answered in time.
     pub(super) async fn count_again(&self) {
         let (before, granted) = {
             let leased = self.leased.lock().await;
@@ -480,14 +486,15 @@ impl Inner {
         };
         let counted = self.count(before).await;
         let mut leased = self.leased.lock().await;
-        // Some of those that were granted meanwhile were counted as well: the cap is not passed for that.
+        // Some of the leases that were granted meanwhile were counted as well: the cap is not exceeded by that.
         let meanwhile = leased.granted - granted;
         self.note_counted(&mut leased, counted, meanwhile);
     }
 
-    /// Asks all queues how many of their messages are leased. One that does not answer has as many as it had, for some
-    /// minutes; one under whose keys lies what is not ours has none: what is wrong with it must not keep messages of the others
-    /// back.
+    /// Asks all queues for the number of their leased messages.
+    ///
+    /// One that does not answer keeps its last count for some minutes. One with foreign data under its keys counts as
+    /// having none: its error must not hold up the messages of the others.
     async fn count(&self, before: HashMap<QueueName, (u64, u64)>) -> Counted {
         let began_ms = self.wire.mono_ms();
         let (mut of_each, mut queues, mut is_whole, mut after) = (HashMap::new(), 0_u64, true, None);
@@ -521,7 +528,7 @@ impl Inner {
     }
 
     fn note_counted(&self, leased: &mut Leased, counted: Counted, meanwhile: u64) {
-        // Those that ended meanwhile were counted or not: if not, the next count shows it.
+        // Leases that ended meanwhile were counted or not: if not, the next count corrects it.
         {
             let _held_up = locked(&self.held_up);
             self.lease_counts.fetch_add(1, Ordering::SeqCst);
@@ -545,13 +552,15 @@ impl Inner {
         leased.granted += granted as u64;
     }
 
-    /// How often leases were counted: for [`Inner::leases_ended`], before a call that may end some.
+    /// How many times leases were counted: for [`Inner::leases_ended`], before a call that may end some.
     pub(super) fn lease_counts(&self) -> u64 {
         self.lease_counts.load(Ordering::SeqCst)
     }
 
-    /// Leases of a queue have ended: there is room for as many others, and those are told who wait for it here. If they were
-    /// counted after `counts`, it is not known whether these were among them; then the next count shows it.
+    /// Leases of a queue have ended: there is room for as many others, and takes that wait for it here are notified.
+    ///
+    /// If leases were counted after `counts`, it is unknown whether these were included; then the next count corrects
+    /// it.
     pub(super) fn leases_ended(&self, queue: &QueueName, ended: u64, counts: u64) {
         let told: Vec<QueueName> = {
             let mut held_up = locked(&self.held_up);
@@ -571,11 +580,11 @@ impl Inner {
         told.iter().for_each(|queue| self.waiters.hint(queue));
     }
 
-    /// Takes wait for leases to end: on these queues, asked after `ended` had ended here.
+    /// Takes wait for leases to end on these queues, which were asked after `ended` leases had ended here.
     pub(super) fn hold_up(&self, queues: &[QueueName], ended: u64) {
         let mut held_up = locked(&self.held_up);
         if held_up.ended != ended {
-            // Meanwhile some did, and these were not told.
+            // Some ended meanwhile, and these queues were not notified.
             drop(held_up);
             return queues.iter().for_each(|queue| self.waiters.hint(queue));
         }
@@ -607,7 +616,8 @@ fn deliveries(queue: &QueueName, answered: &Answered) -> Result<Vec<Delivery>> {
             Err(error) => unread = Some(error),
         }
     }
-    // One that can not be read is held until its lease runs out, and dies of it in the end; the others are in good hands.
+    // A message that cannot be read stays leased until its lease runs out, and is dead in the end; the others are
+    // returned.
     match unread {
         Some(error) if deliveries.is_empty() => Err(error),
         _ => Ok(deliveries),

@@ -1,4 +1,4 @@
-//! The thread that wakes what sleeps on the store's clock. One for a store, whatever the number of sleepers.
+//! The thread that wakes sleepers on the store's clock. There is one per store, whatever the number of sleepers.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::wire::locked;
 
-/// Moments on the monotonic clock, and who sleeps until them.
+/// Instants on the monotonic clock, and the sleepers that wait for them.
 pub(super) struct Timer {
     sleepers: Arc<Mutex<Sleepers>>,
     notifier: Arc<dyn Notifier>,
@@ -38,12 +38,12 @@ impl Timer {
         Ok(Timer { sleepers, notifier })
     }
 
-    /// Ends when the monotonic clock reads `mono_ms`, or the store is dropped.
+    /// Completes when the monotonic clock reads `mono_ms`, or the store is dropped.
     pub(super) fn sleep_until(&self, mono_ms: u64) -> Sleep {
         let (sender, woken) = oneshot::channel();
         let mut sleepers = locked(&self.sleepers);
         let place = (mono_ms, sleepers.next);
-        // A sender that is dropped here means that the store is: it ends at once.
+        // A sender that is dropped here means that the store was dropped: the sleep ends at once.
         if !sleepers.stopped {
             sleepers.next += 1;
             sleepers.by_moment.insert(place, sender);
@@ -54,7 +54,7 @@ impl Timer {
         Sleep { sleepers: Arc::clone(&self.sleepers), place, woken }
     }
 
-    /// How many sleep now.
+    /// The number of current sleepers.
     pub(super) fn sleepers(&self) -> usize {
         locked(&self.sleepers).by_moment.len()
     }
@@ -67,8 +67,8 @@ impl Timer {
     }
 }
 
-/// A sleep on the store's clock. Whoever drops it sleeps no more, and nothing is left of it: most sleeps are for when
-/// nothing comes, and something does.
+/// A sleep on the store's clock. Dropping it ends the sleep and leaves nothing behind: most sleeps are timeouts that
+/// do not expire.
 pub(super) struct Sleep {
     sleepers: Arc<Mutex<Sleepers>>,
     place: (u64, u64),
@@ -79,7 +79,7 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // A sender that is gone means that the store is.
+        // A dropped sender means that the store was dropped.
         Pin::new(&mut self.woken).poll(context).map(drop)
     }
 }

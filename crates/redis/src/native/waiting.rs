@@ -1,23 +1,26 @@
 //! Takes that wait, and takes whose callers have gone.
 //!
 //! For each queue that takes of this process wait on, one asker asks Redis, whatever their number: with the take that
-//! has waited longest. It asks when a message may have become due, when a hint comes, and in any case every so often.
+//! has waited longest. It asks when a message may have become due, when a hint arrives, and in any case at each
+//! sweep.
 //!
-//! A take over several queues is waited for by the asker of each, and each asks for its own queue alone: only when one has
-//! something all of them are asked, so that what comes first of all is handed out. So a take over n queues costs n
-//! scripts a sweep while nothing happens. Askers are futures of a few tasks, whatever the number of queues: `askers`.
+//! A take over several queues is waited for by the asker of each, and each asks for its own queue alone: only when
+//! one has something are all of them asked, so that the first messages overall are handed out. So a take over n
+//! queues costs n scripts a sweep while nothing happens. Askers are futures of a few tasks, whatever the number of
+//! queues: `askers`.
 //!
-//! A take that may wait is listed from its first poll on, and asks once by itself; so those that find something at
-//! once are served side by side. It holds back until one that came before it has found something: where there was nothing
-//! for that one, it waits behind it.
+//! A take that may wait is listed from its first poll on, and asks once by itself; so takes that find something at
+//! once are served concurrently. It holds back until one that came before it has found something: where there was
+//! nothing for that one, it waits behind it.
 //!
 //! Ground rules:
 //! 1. A take is served by one task at a time: its ticket is busy then.
-//! 2. Whoever ends the serving of a ticket looks whether its caller has gone, under the ticket's lock, and gives
-//!    back what was brought. A caller that goes says so under the same lock.
+//! 2. The task that ends the serving of a ticket checks whether its caller has gone, under the ticket's lock, and
+//!    gives back what was brought. A caller that goes marks the ticket under the same lock.
 //! 3. Locks are taken in this order: ticket, waiters, look, returns.
-//! 4. Every take is answered, also where the runtime has ended or a task has panicked: `abandoned` has the guards that see to it.
-//!    They take locks when they are dropped, and a task that is spawned may be dropped at once: none is spawned under a lock.
+//! 4. Every take is answered, also where the runtime has ended or a task has panicked: `abandoned` has the guards
+//!    that ensure it. They take locks when they are dropped, and a task that is spawned may be dropped at once: none
+//!    is spawned under a lock.
 
 mod abandoned;
 mod askers;
@@ -50,25 +53,26 @@ use askers::Askers;
 
 pub(super) use abandoned::{AskGuard, runtime_gone};
 
-/// How many takes may wait in one process.
+/// The maximum number of waiting takes per process.
 const LIMIT: usize = 1_000_000;
 
-/// A lost hint costs at most so long.
+/// The interval at which each queue is asked in any case, in ms: a lost hint delays a message by at most this.
 const SWEEP_MS: u64 = 10_000;
 
-/// So long a queue is not asked for while its hints are subscribed to. It is asked then without, and once more when they come.
+/// How long the first question to a queue waits for the subscription to its hints. It is then asked without, and once
+/// more when they arrive.
 const HINTS: Duration = Duration::from_secs(1);
 
-/// So long an asker lets others have what they took before it.
+/// How long an asker pauses after other takes got what it had found.
 const OTHERS: Duration = Duration::from_millis(5);
 
-/// So long a take waits behind one that came before it and is being served: a node that does not answer that one keeps nobody
-/// longer.
+/// How long a take waits behind an earlier one that is being served: a node that does not answer that one delays the
+/// others no longer.
 const BEHIND: Duration = Duration::from_secs(2);
 
 type Answer = Result<Vec<Delivery>>;
 
-/// All takes of this process that wait.
+/// All waiting takes of this process.
 #[derive(Default)]
 pub(super) struct Waiters(Mutex<Waits>);
 
@@ -94,15 +98,15 @@ struct Watched {
     turns: BTreeSet<u64>,
     notify: Arc<Notify>,
     look: Arc<Mutex<Look>>,
-    /// Whether somebody asks for it.
+    /// Whether an asker asks for it.
     asked: bool,
     /// A take has found something when it asked by itself, and none has found nothing since.
     flows: bool,
-    /// Heard of by takes that hold back: a take has left this queue, or one of the two above has changed.
+    /// Notifies takes that hold back: a take has left this queue, or one of the two fields above has changed.
     moved: Arc<Notify>,
 }
 
-/// Whether a take that has just come asks by itself.
+/// Whether a take that has just arrived asks by itself.
 enum Place {
     Asks,
     /// Others wait before it.
@@ -111,39 +115,40 @@ enum Place {
     Behind(OwnedNotified),
 }
 
-/// Its asker asks whether there is something, without any take.
+/// The state of an asker that checks whether there is something, without any take.
 #[derive(Default)]
 struct Look {
     under_way: bool,
-    /// The last take that waited here has gone meanwhile: Redis may be told of it yet, and must be told otherwise after.
+    /// The last take that waited here has gone meanwhile: the look may still leave a note in Redis, which must be
+    /// removed afterwards.
     is_owed: bool,
 }
 
-/// A take under way, shared by its caller and by whoever serves it.
+/// A take under way, shared by its caller and by the task that serves it.
 struct Ticket {
     state: Mutex<Serving>,
     freed: Notify,
 }
 
 struct Serving {
-    /// Somebody serves it now, or is about to.
+    /// A task serves it now, or is about to.
     busy: bool,
-    /// Since when, on the clock of patience.
+    /// Since when, on the clock for timeouts.
     busy_since_ms: u64,
-    /// Somebody has begun to: what that brings is not known yet.
+    /// The serving has begun: its outcome is not known yet.
     begun: bool,
     /// Its caller has gone.
     gone: bool,
     /// Its time is over.
     over: bool,
-    /// What served it has panicked.
+    /// The task that served it has panicked.
     has_panicked: bool,
     turn: Option<u64>,
     answer: Option<oneshot::Sender<Answer>>,
 }
 
 impl Waiters {
-    /// How many takes of this process wait on a queue.
+    /// The number of takes of this process that wait on a queue.
     pub(super) fn count(&self, queue: &QueueName) -> u64 {
         locked(&self.0).queues.get(queue).map_or(0, |watched| watched.turns.len() as u64)
     }
@@ -153,7 +158,7 @@ impl Waiters {
         locked(&self.0).queues.get(queue)?.turns.first().copied()
     }
 
-    /// The queues that takes of this process wait on, those of them that are asked for.
+    /// The queues that takes of this process wait on and for which `is_asked_for` holds.
     pub(super) fn names(&self, is_asked_for: impl Fn(&QueueName) -> bool) -> BTreeSet<QueueName> {
         let waits = locked(&self.0);
         let waited_on =
@@ -161,7 +166,7 @@ impl Waiters {
         waited_on.map(|(name, _)| name.clone()).collect()
     }
 
-    /// On how many queues takes of this process wait, or a few more: some may just have been left.
+    /// An upper bound of the number of queues that takes of this process wait on: some may just have been left.
     pub(super) fn names_at_most(&self) -> usize {
         locked(&self.0).queues.len()
     }
@@ -173,7 +178,7 @@ impl Waiters {
         }
     }
 
-    /// Answers all with nothing. What is just being handed to one of them goes back.
+    /// Answers all takes with nothing. Messages that are just being handed to one of them are given back.
     pub(super) fn close(&self, returns: &Returns) {
         let takes = {
             let mut waits = locked(&self.0);
@@ -193,7 +198,7 @@ impl Waiters {
         }
     }
 
-    /// Takes it off the list, and leaves the queues on which nobody waits any more.
+    /// Removes a take from the list, and leaves the queues on which no take waits any more.
     fn unlist(&self, turn: u64, returns: &Returns) {
         let mut waits = locked(&self.0);
         let mut left = Vec::new();
@@ -203,7 +208,7 @@ impl Waiters {
                 watched.turns.remove(&turn);
                 watched.moved.notify_waiters();
                 if watched.turns.is_empty() {
-                    // Its asker sees that there is nobody left.
+                    // Its asker sees that no take is left.
                     watched.notify.notify_one();
                     let mut look = locked(&watched.look);
                     if look.under_way {
@@ -254,7 +259,7 @@ pub(super) async fn take_id(
     taken.await?.pop().ok_or(Error::Closed)
 }
 
-/// Runs a take that does not wait to its end. What it brings is the answer, or goes back.
+/// Runs a take that does not wait to its end. Its messages are the answer, or are given back.
 async fn serve(
     inner: &Arc<Inner>,
     runtime: &Handle,
@@ -274,7 +279,7 @@ async fn serve(
     Taking::new(inner, runtime, ticket, answer).await
 }
 
-/// The first time that a waiting take asks. Where others wait already, it does not go before them.
+/// Asks for a waiting take for the first time. Where others wait already, it does not go before them.
 async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waiting, guard: ServeGuard) {
     inner.await_returns().await;
     let asks = inner.waiters.may_ask(turn, &waiting).await;
@@ -301,7 +306,7 @@ async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waitin
     }
 }
 
-/// Ends the serving of a waiting take; true if it goes on waiting.
+/// Ends the serving of a waiting take; true if it continues to wait.
 fn leave_waiting(inner: &Arc<Inner>, runtime: &Handle, turn: u64, waiting: &Waiting, answer: Answer) -> bool {
     if answer.as_ref().is_ok_and(Vec::is_empty) {
         let mut state = locked(&waiting.ticket.state);
@@ -319,7 +324,7 @@ fn leave_waiting(inner: &Arc<Inner>, runtime: &Handle, turn: u64, waiting: &Wait
 }
 
 impl Serving {
-    /// Its caller goes: what it is being served with goes back, and the next call waits for that.
+    /// Its caller goes: what it is being served with is given back, and the next call waits for that.
     fn go(&mut self, returns: &Returns) {
         if !std::mem::replace(&mut self.gone, true) && self.begun {
             returns.owe();
@@ -328,7 +333,7 @@ impl Serving {
 }
 
 impl Ticket {
-    /// A take that somebody is about to serve, and where its answer comes.
+    /// A take that is about to be served, and the receiver of its answer.
     fn new(now_ms: u64) -> (Arc<Ticket>, oneshot::Receiver<Answer>) {
         let (sender, answer) = oneshot::channel();
         let state = Serving {
@@ -351,7 +356,7 @@ impl Ticket {
         state.begun
     }
 
-    /// Whether whoever serves it has been at it for so long that others do not wait behind it.
+    /// Whether its serving has taken so long that others do not wait behind it.
     fn is_held_up(&self, now_ms: u64) -> bool {
         let state = locked(&self.state);
         state.busy && now_ms.saturating_sub(state.busy_since_ms) >= BEHIND.as_millis() as u64
@@ -401,8 +406,8 @@ impl Waiters {
         Ok((turn, waiting))
     }
 
-    /// The take that waits longest on a queue, but for those that are held up while there are others. Where nobody waits any more
-    /// the queue is not watched from here on.
+    /// The take that waits longest on a queue, except for those that are held up while there are others. If no take
+    /// waits any more, the queue is not watched from here on.
     fn next_take(&self, queue: &QueueName, now_ms: u64) -> Option<(u64, Waiting)> {
         let (mut from, mut first) = (0, None);
         loop {
@@ -417,7 +422,7 @@ impl Waiters {
                 let next = turns.and_then(|turns| turns.range(from..).next().copied());
                 next.and_then(|turn| Some((turn, takes.get(&turn)?.clone())))
             };
-            // A ticket is not looked at under the lock of the waiters.
+            // A ticket is not locked while the waiters are.
             match next {
                 Some((turn, waiting)) if waiting.ticket.is_held_up(now_ms) => {
                     from = turn + 1;
@@ -442,8 +447,8 @@ impl Waiters {
         place
     }
 
-    /// Whether a take that has just come asks by itself, when that is known. Where its time is over, or its caller has gone, it
-    /// does not.
+    /// Returns whether a take that has just arrived asks by itself, once that is known. If its time is over, or its
+    /// caller has gone, it does not.
     async fn may_ask(&self, turn: u64, waiting: &Waiting) -> bool {
         let known = async {
             loop {
@@ -464,7 +469,7 @@ impl Waiters {
         tokio::time::timeout(BEHIND, known).await.unwrap_or(true)
     }
 
-    /// A take has found these when it asked by itself: those behind it ask side by side.
+    /// A take has found these when it asked by itself: the takes behind it ask concurrently.
     fn note_found(&self, deliveries: &[Delivery]) {
         let mut waits = locked(&self.0);
         for delivery in deliveries {
@@ -477,8 +482,8 @@ impl Waiters {
         }
     }
 
-    /// Sees to it that the queues of a take are asked for: those that nobody asks for yet from now on, the others once more. False
-    /// if the runtime has ended.
+    /// Makes sure that the queues of a take are asked for: those without an asker get one, the others are asked once
+    /// more. False if the runtime has ended.
     fn begin_asking(&self, inner: &Arc<Inner>, runtime: &Handle, waiting: &Waiting) -> bool {
         let mut waits = locked(&self.0);
         let Waits { queues, askers, .. } = &mut *waits;
@@ -499,7 +504,7 @@ impl Waiters {
     }
 }
 
-/// Ends the serving of a ticket with an answer, which goes to its caller, or back.
+/// Ends the serving of a ticket with an answer, which goes to its caller, or is given back.
 fn finish(inner: &Arc<Inner>, runtime: &Handle, ticket: &Ticket, answer: Answer) {
     let mut state = locked(&ticket.state);
     let has_begun = std::mem::take(&mut state.begun);
@@ -549,7 +554,7 @@ pub(super) async fn ask_for(mut asking: AskGuard) {
         let mut is_due = false;
         if waiting.queues.len() > 1 {
             locked(&look).under_way = true;
-            // What is large of an asker is there while it asks, and not while it sleeps.
+            // The large part of an asker exists while it asks, and not while it sleeps.
             let looked = Box::pin(inner.look(&queue)).await;
             end_look(&inner, &runtime, &queue, &look);
             match looked {
@@ -558,7 +563,7 @@ pub(super) async fn ask_for(mut asking: AskGuard) {
                     continue;
                 }
                 Ok(_) => is_due = true,
-                // The others are asked as well: what is wrong with this one is said where they have nothing.
+                // The others are asked as well: the error of this one is reported where they have nothing.
                 Err(_) => {}
             }
         }
@@ -586,7 +591,7 @@ pub(super) async fn ask_for(mut asking: AskGuard) {
                 continue;
             }
             (false, false) => {
-                // Whoever ended it is about to take it off the list.
+                // The task that ended it is about to take it off the list.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -603,7 +608,7 @@ pub(super) async fn ask_for(mut asking: AskGuard) {
             continue;
         }
         if is_due && !is_held_up {
-            // Others were quicker.
+            // Other takes were served first.
             tokio::time::sleep(OTHERS).await;
             continue;
         }
@@ -613,7 +618,8 @@ pub(super) async fn ask_for(mut asking: AskGuard) {
     channels.into_iter().for_each(|channel| inner.wire.link.leave(channel, Arc::clone(&notify)));
 }
 
-/// Ends a look at a queue, if one is under way. If the last take has left the queue meanwhile, says so to Redis.
+/// Ends a look at a queue, if one is under way. If the last take has left the queue meanwhile, has the note in Redis
+/// removed.
 fn end_look(inner: &Arc<Inner>, runtime: &Handle, queue: &QueueName, look: &Mutex<Look>) {
     let is_owed = {
         let mut look = locked(look);
@@ -627,7 +633,8 @@ fn end_look(inner: &Arc<Inner>, runtime: &Handle, queue: &QueueName, look: &Mute
     }
 }
 
-/// Listens for hints about the partitions that a queue has by now. A connection that hangs keeps nobody from asking.
+/// Subscribes to hints about the partitions that a queue has by now. A connection that hangs does not keep the queue
+/// from being asked.
 async fn hear(inner: &Inner, queue: &QueueName, notify: &Arc<Notify>, channels: &mut BTreeSet<String>) {
     let link = &inner.wire.link;
     let channel = |at: Partition| format!("{}w", at.keys(link.address().prefix()));
@@ -635,13 +642,13 @@ async fn hear(inner: &Inner, queue: &QueueName, notify: &Arc<Notify>, channels: 
     let new: Vec<String> = all.filter(|channel| !channels.contains(channel)).collect();
     if !new.is_empty() {
         let listening = new.iter().map(|channel| link.listen(channel.clone(), Arc::clone(notify)));
-        // Without hints it is asked every so often.
+        // Without hints it is asked at each sweep.
         let _ = tokio::time::timeout(HINTS, Box::pin(join_all(listening.collect::<Vec<_>>()))).await;
         channels.extend(new);
     }
 }
 
-/// Sleeps until there may be something, by what was said when it was asked, or somebody hints at it.
+/// Sleeps until there may be something, by the last reply, or a hint arrives.
 async fn sleep(inner: &Inner, notify: &Notify, asked_ms: u64, next: Option<(Timestamp, Timestamp)>) {
     let in_ms = next.map_or(SWEEP_MS, |(next, now)| next.ms_since(now).clamp(1, SWEEP_MS));
     tokio::select! {
@@ -650,10 +657,10 @@ async fn sleep(inner: &Inner, notify: &Notify, asked_ms: u64, next: Option<(Time
     }
 }
 
-/// What a queue has for those who wait.
+/// What a queue has for waiting takes.
 struct Looked {
     is_due: bool,
-    /// When there may be more, and the server's clock when it said so.
+    /// When there may be more, and the server's clock at the reply.
     next: Option<(Timestamp, Timestamp)>,
 }
 
@@ -694,13 +701,13 @@ impl Inner {
     }
 }
 
-/// A take seen from its caller: a future that, dropped unread, gives its messages back.
+/// A take as its caller sees it: a future that, dropped unread, gives its messages back.
 struct Taking {
     inner: Arc<Inner>,
     runtime: Handle,
     ticket: Arc<Ticket>,
     answer: oneshot::Receiver<Answer>,
-    /// When its time is over, of one that waits, and its turn.
+    /// When the time of a take that waits is over, and its turn.
     end: Option<(u64, Sleep)>,
     read: bool,
 }
@@ -716,7 +723,7 @@ impl Taking {
         Taking { inner, runtime, ticket, answer, end: None, read: false }
     }
 
-    /// Its time is over: it is answered with nothing, unless somebody serves it, who sees that it is over.
+    /// Its time is over: it is answered with nothing, unless a task serves it, which sees that it is over.
     fn end_now(&self, turn: u64) {
         {
             let mut state = locked(&self.ticket.state);
@@ -747,15 +754,15 @@ impl Future for Taking {
         let answer = std::task::ready!(Pin::new(&mut self.answer).poll(context));
         self.read = true;
         let has_panicked = answer.is_err() && locked(&self.ticket.state).has_panicked;
-        // Why was said where it panicked.
+        // The reason was printed where it panicked.
         assert!(!has_panicked, "the task that served a take has panicked");
         Poll::Ready(answer.unwrap_or(Err(Error::Closed)))
     }
 }
 
 impl Drop for Taking {
-    /// 1. Nobody serves it: it is forgotten. 2. Somebody does: what that brings goes back, and the next call waits for
-    ///    it. 3. The answer was sent and not read: it is still here, and its messages go back.
+    /// 1. No task serves it: it is forgotten. 2. A task does: what that brings is given back, and the next call waits
+    ///    for it. 3. The answer was sent and not read: it is still here, and its messages are given back.
     fn drop(&mut self) {
         if self.read {
             return;

@@ -1,13 +1,13 @@
 //! Walks through the leased messages of a queue, by (due, id).
 //!
-//! Leases lie by their deadlines, and nothing in Redis lies by (due, id): another index would cost each take and each ack. So the
-//! first page of a walk looks at all that are leased, in short scripts, and this process remembers where they stand: each page
-//! behind it costs what it holds. Messages are read anew for their page, and those that are not leased any more, or that stand
-//! elsewhere by now, are passed over.
+//! Leases are ordered by their deadlines, and no key in Redis orders them by (due, id): another index would cost each
+//! take and each ack. So the first page of a walk reads all leases, in short scripts, and this process remembers
+//! their places: each later page costs what it holds. Messages are read again for their page, and those that are not
+//! leased any more, or have another place by now, are skipped.
 //!
-//! Who goes on from where a page of this process ended goes on by what is remembered, once and within ten seconds; everybody else
-//! makes all be looked at. So what does not change during a walk is seen, once, and what is leased since the walk began may be
-//! missing.
+//! A caller who continues from where a page of this process ended uses the remembered places, once and within ten
+//! seconds; every other call reads all leases again. So a message that does not change during a walk is seen once,
+//! and one that was leased after the walk began may be missing.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,50 +24,50 @@ use super::partition::{Fault, unreadable};
 use super::scripts::Script;
 use super::wire::locked;
 
-/// How many leases one call looks at; fewer where their records have to be read.
+/// The maximum number of leases that one call reads; fewer where their records have to be read.
 const LEASES: usize = 256;
-/// Where none of those is leased any more that a page would hold, so many are looked at in one step; after so many steps the page is
-/// empty, and the next one goes on.
+/// If none of a page's messages is leased any more, this many are read per step; after `STEPS` steps the page is
+/// empty, and the next one continues.
 const GONE: usize = 64;
 const STEPS: usize = 16;
-/// For so long somebody may take to come for the next page.
+/// How long a caller may take to ask for the next page, in ms.
 const KEPT_MS: u64 = 10_000;
-/// How many messages are remembered, in all walks together.
+/// The maximum number of remembered messages, over all walks.
 const REMEMBERED: usize = 1_000_000;
-/// In how many places walks through one queue may have paused.
+/// The maximum number of places at which walks through one queue may have paused.
 const PAUSED: usize = 1_000;
 
-/// Where a leased message stands, and how long its body is.
+/// The place of a leased message, and the length of its body.
 type Place = (Cursor, u32);
 
-/// The walks that callers of this process may go on with.
+/// The walks that callers of this process may continue.
 #[derive(Debug, Default)]
 pub(super) struct Walks(HashMap<QueueName, Walk>);
 
-/// What is leased in a queue, as of when somebody began a walk.
+/// The leased messages of a queue, as of the begin of a walk.
 #[derive(Debug)]
 struct Walk {
-    /// In their order.
+    /// In order.
     places: Arc<[Place]>,
-    /// Where pages have ended that nobody has come for since.
+    /// The ends of pages whose next page was not asked for yet.
     paused: BTreeSet<Cursor>,
-    /// When it was begun to look.
+    /// When the reading began.
     began_ms: u64,
     used_ms: u64,
 }
 
 impl Walks {
-    /// What is remembered for somebody who comes from where a page ended.
+    /// The remembered places for a caller who continues from where a page ended.
     fn go_on(&mut self, queue: &QueueName, after: &Cursor, now_ms: u64) -> Option<Arc<[Place]>> {
         self.forget(now_ms);
         let walk = self.0.get_mut(queue)?;
         walk.used_ms = now_ms;
-        // Another one that comes from there may have begun later than what is remembered.
+        // Another caller that continues from there may have begun later than what is remembered.
         walk.paused.remove(after).then(|| Arc::clone(&walk.places))
     }
 
-    /// What was looked at just now is as good for those who began before; and what somebody else has begun to look at since, for
-    /// these.
+    /// What was just read is also valid for walks that began before; and what another walk has begun to read since,
+    /// for this one.
     fn begin(&mut self, queue: &QueueName, places: Arc<[Place]>, began_ms: u64, now_ms: u64) {
         self.forget(now_ms);
         if self.0.get(queue).is_some_and(|walk| walk.began_ms > began_ms) {
@@ -91,14 +91,14 @@ impl Walks {
         }
     }
 
-    /// Forgets those that nobody has gone on with for long.
+    /// Drops the walks that were not continued for long.
     fn forget(&mut self, now_ms: u64) {
         self.0.retain(|_, walk| now_ms.saturating_sub(walk.used_ms) < KEPT_MS);
     }
 }
 
 impl Inner {
-    /// A page of the leased messages of a queue, and whether it has nothing.
+    /// A page of the leased messages of a queue, and whether the queue is empty.
     pub(super) async fn list_leased(
         &self,
         queue: &QueueName,
@@ -119,7 +119,7 @@ impl Inner {
         let begin = places.partition_point(|(place, _)| Some(*place) <= after);
         let (mut left, mut page) =
             (&places[begin..], Page { messages: Vec::new(), unread: Vec::new(), next: None });
-        // Those that are leased no more leave a page empty, and whoever reads it would come again for nothing.
+        // Messages that are no longer leased leave a page empty, and its reader would come again for nothing.
         let mut steps = 0;
         while page.messages.is_empty()
             && page.unread.is_empty()
@@ -156,7 +156,7 @@ impl Inner {
         Ok((page, bare))
     }
 
-    /// Where all leased messages of a queue stand, and whether it has nothing.
+    /// The places of all leased messages of a queue, and whether the queue is empty.
     async fn places_of_leased(
         &self,
         queue: &QueueName,
@@ -186,12 +186,12 @@ impl Inner {
             }
         }
         places.sort_unstable();
-        // One whose lease was extended meanwhile was met twice.
+        // A message whose lease was extended meanwhile was met twice.
         places.dedup_by_key(|(place, _)| *place);
         Ok((places.into(), bare))
     }
 
-    /// Forgets walks that nobody goes on with.
+    /// Drops the walks that were not continued for long.
     pub(super) fn forget_walks(&self) {
         locked(&self.walks).forget(self.wire.mono_ms());
     }
@@ -223,9 +223,9 @@ mod tests {
         walks.pause(&queue, place(4));
         assert_eq!(walks.go_on(&queue, &place(2), 5).unwrap().len(), 8);
         assert!(walks.go_on(&queue, &place(2), 5).is_none(), "it may be another walk that came as far");
-        // Somebody else begins, and the one who paused before sees no less than there was.
+        // Another walk begins, and the one that paused before sees no less than there was.
         walks.begin(&queue, places(1..20), 6, 6);
-        // Who began before that and has looked for longer does not know better.
+        // A walk that began before that and has read for longer does not replace it.
         walks.begin(&queue, places(1..3), 5, 7);
         assert_eq!(walks.go_on(&queue, &place(4), 7).unwrap().len(), 19);
         walks.pause(&queue, place(6));

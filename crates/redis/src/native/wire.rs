@@ -1,8 +1,8 @@
-//! Calling a script: by its hash, again while Redis is away, and what its failure means.
+//! Calling a script: by its hash, retries while Redis is away, and the meaning of its failures.
 //!
-//! Ground rule: a call that changes something carries the number of its lane and of itself, and the script answers a
-//! number that it has answered before with the same answer. So a call whose answer was lost may be made again, and nothing
-//! happens twice. What remains unknown is a call that nobody answers until patience ends.
+//! Ground rule: a call that changes something carries the number of its lane and its own, and a script answers a
+//! number that it has answered before with the same answer. So a call whose answer was lost may be repeated, and
+//! nothing happens twice. The outcome remains unknown only for a call that is not answered before its timeout.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,48 +23,48 @@ use crate::address::Confirm;
 use crate::said::Said;
 use crate::{Kind, Link};
 
-/// For so long the server keeps the answer to a call at least: `KEPT_MS` of `begin.lua`.
+/// How long the server keeps the answer to a call at least, in ms: `KEPT_MS` of `begin.lua`.
 const KEPT_MS: u64 = 60_000;
 
-/// For so long a call is tried again that others do not wait for.
+/// How long a brief call is retried, in ms: one that others do not wait for.
 const BRIEF_MS: u64 = 500;
 
-/// Of so many partitions it is remembered that their keys are ours, and of as many again for a while.
+/// The number of partitions whose keys are remembered as checked; up to twice as many for a while.
 const CHECKED: usize = 32_768;
 
 /// Scripts on one Redis.
 pub(super) struct Wire {
     pub(super) link: Link,
     pub(super) scripts: Scripts,
-    /// What tests put in place of the server's clock.
+    /// A test's clock, which replaces the server's.
     pub(super) test_clock: Option<std::sync::Arc<dyn Clock>>,
-    /// Of this process, never used before.
+    /// Unique to this process, never used before.
     pub(super) process: [u8; 8],
     lanes: Mutex<Lanes>,
     next_call: AtomicU64,
     /// Connections for calls that are confirmed.
     confirming: Confirming,
-    /// Partitions whose keys were looked at: they are ours. One that is forgotten is looked at once more.
+    /// Partitions whose keys were checked: they are ours. One that was dropped is checked once more.
     checked: Mutex<Recent<Partition>>,
     patience: SystemClock,
 }
 
-/// Lanes that no call is in now, and how many there are.
+/// Lanes that no call uses now, and how many there are.
 #[derive(Default)]
 struct Lanes {
     free: Vec<u32>,
     made: u32,
 }
 
-/// How a try ended that brought no reply.
+/// The result of a try that brought no reply.
 enum Failure {
-    /// Nothing was done, and trying again may help.
+    /// Nothing was done, and a retry may help.
     NotNow(String),
     /// It may have been done.
     Unknown(String),
-    /// Trying again does not help.
+    /// A retry does not help.
     Refused(Error),
-    /// The server has forgotten the script.
+    /// The server does not have the script.
     NoScript,
 }
 
@@ -87,7 +87,7 @@ impl Wire {
         }
     }
 
-    /// The clock that patience goes by: never a test's.
+    /// The clock for timeouts: never a test's.
     pub(super) fn mono_ms(&self) -> u64 {
         self.patience.now().mono_ms
     }
@@ -97,7 +97,7 @@ impl Wire {
         script.is_recorded().then(|| Lane::enter(self))
     }
 
-    /// Calls a script on a partition, by a lane if it is called under numbers.
+    /// Calls a script on a partition, on a lane if it is called under numbers.
     pub(super) async fn call(
         &self,
         at: &Partition,
@@ -139,7 +139,7 @@ impl Wire {
         self.named(called, &keys, &DIRECTORY, patience).await
     }
 
-    /// Redis does not say which key has another type than a command needs: it is looked for, to be named.
+    /// Redis does not say which key has another type than a command needs: looks for it, to name it in the error.
     async fn named(
         &self,
         called: Result<Reply, Error>,
@@ -153,7 +153,7 @@ impl Wire {
         called
     }
 
-    /// Sees that nobody else's keys lie where ours would.
+    /// Checks that no foreign keys lie where ours would.
     async fn check(&self, keys: &str, types: &[(&str, &str)], patience: Patience) -> Result<(), Error> {
         let asked = types.iter().map(|(name, kind)| Pack::from(vec![Pack::from(*name), Pack::from(*kind)]));
         let asked = Fields::new().with("keys", asked.collect::<Vec<_>>());
@@ -196,7 +196,7 @@ impl Wire {
                     continue;
                 }
                 Err(Failure::NoScript) => "the server keeps no script".to_owned(),
-                // A try before this one may have done it.
+                // An earlier try may have done it.
                 Err(Failure::Refused(error)) if unknown => return Err(unknown_after(error)),
                 Err(Failure::Refused(error)) => return Err(error),
                 Err(Failure::NotNow(reason)) => reason,
@@ -250,7 +250,8 @@ impl Wire {
             }
             Ok(other) => Err(refused(format!("a script answered {other:?}"))),
             Err(error) => Err(match failure(&error) {
-                // The client of a cluster gives a call that was sent the error that another one met with: `Link::send`.
+                // For a cluster, the client library returns to a call that was sent the error of another one:
+                // `Link::send`.
                 Failure::NotNow(reason)
                     if self.link.address().kind() == Kind::Cluster && error.code().is_none() =>
                 {
@@ -261,10 +262,10 @@ impl Wire {
         }
     }
 
-    /// Sends a command on a connection of its own and waits until replicas have what it wrote.
+    /// Sends a command on its own connection and waits until replicas have what it wrote.
     ///
-    /// What was handed out is answered, confirmed or not: its messages would be held for nobody otherwise. A lease that a
-    /// failover loses is void, and its message is handed out again.
+    /// A reply that hands out messages is returned, confirmed or not: they would be leased without a holder
+    /// otherwise. A lease that a failover loses is void, and its message is handed out again.
     async fn send_confirmed(
         &self,
         script: Script,
@@ -313,7 +314,7 @@ impl Wire {
         }
     }
 
-    /// Whoever met with no error, or with the refusal of a server that takes calls, leaves the connection to others.
+    /// Keeps a connection for other calls if this one met no error, or was refused by a server that accepts calls.
     fn leave_confirmed(&self, connection: Confirmed<'_>, error: Option<&RedisError>) {
         let is_good = error.is_none_or(|error| {
             error.code().is_some() && matches!(failure(error), Failure::NoScript | Failure::Refused(_))
@@ -324,18 +325,18 @@ impl Wire {
         }
     }
 
-    /// How many partitions are remembered.
+    /// The number of remembered partitions.
     pub(super) fn places(&self) -> usize {
         locked(&self.checked).len()
     }
 
-    /// Closes connections that nobody has used for long.
+    /// Closes connections that have been idle for long.
     pub(super) fn tidy(&self) {
         self.confirming.tidy(self.mono_ms());
     }
 }
 
-/// An answer whose `items` are not packed with the rest of it, but come behind.
+/// A reply whose `items` are not packed with the rest of it, but follow it.
 fn with_items(parts: Vec<Value>) -> Option<Reply> {
     let mut parts = parts.into_iter().map(|part| match part {
         Value::BulkString(bytes) => Some(Bytes::from(bytes)),
@@ -348,7 +349,7 @@ fn with_items(parts: Vec<Value>) -> Option<Reply> {
     Some(Reply::Map(fields))
 }
 
-/// Whether a script has only said what it needs to know first, and what it was called for is not done yet.
+/// Whether a script has only returned what it needs to know first, without doing its work.
 fn asks_for_more(reply: &Value) -> bool {
     let Value::BulkString(bytes) = reply else { return false };
     let reply = Reply::decode(&Bytes::copy_from_slice(bytes));
@@ -367,7 +368,7 @@ fn has_handed_out(reply: &Value) -> bool {
     }
 }
 
-/// What `WAIT` or `WAITAOF` has counted, if it is enough; else how it was not.
+/// Compares the counts of `WAIT` or `WAITAOF` with the required ones; returns what is missing, if anything.
 fn missing(reply: &Value, confirm: Confirm) -> Option<String> {
     let count = |value: &Value| match value {
         Value::Int(count) => u32::try_from(*count).unwrap_or(0),
@@ -384,7 +385,7 @@ fn missing(reply: &Value, confirm: Confirm) -> Option<String> {
     })
 }
 
-/// Says that what lies there is not ours.
+/// The error for data that is not ours.
 pub(super) fn foreign(what: &str) -> Error {
     let reason = format!(
         "{what}: somebody else writes under this prefix; remove what is not dwell's, or choose another prefix"
@@ -392,7 +393,8 @@ pub(super) fn foreign(what: &str) -> Error {
     Error::ForeignData { reason: reason.into() }
 }
 
-/// What ended a call of which something may have been done before: the error alone would say that nothing was.
+/// The error of a call that may have been partly done before: the original error alone would say that nothing was
+/// done.
 pub(super) fn unknown_after(error: Error) -> Error {
     match error {
         Error::OutcomeUnknown { .. } => error,
@@ -403,8 +405,10 @@ pub(super) fn unknown_after(error: Error) -> Error {
     }
 }
 
-/// Until when a call may be sent again that was first sent at `first_ms` and may have been done: whoever has forgotten the answer
-/// would do it again. The client of a cluster may take twice the time of a call to send it.
+/// Until when a call that was first sent at `first_ms`, and may have been done, may be sent again: a server that has
+/// dropped the answer would do it again.
+///
+/// The client library for clusters may take twice the timeout of a call to send it.
 fn last_sent_ms(first_ms: u64, timeout_ms: u64) -> u64 {
     (first_ms + KEPT_MS).saturating_sub(2 * timeout_ms + 1_000)
 }
@@ -445,22 +449,22 @@ fn failure(error: &RedisError) -> Failure {
     }
 }
 
-/// What MessagePack and `struct` inside Redis say of what nobody has packed: they have no codes.
+/// MessagePack and `struct` inside Redis fail with these texts on data that was not packed: they have no codes.
 fn is_unread(text: &str) -> bool {
     text.starts_with("Missing bytes in input")
         || text.starts_with("Bad data format in input")
         || (text.starts_with("bad argument #") && text.ends_with("(data string too short)"))
 }
 
-/// A lane that one call at a time has to itself: of what comes late all is refused that is not the latest one. Whoever has to
-/// call several times for one thing keeps to one.
+/// A lane, which one call at a time uses exclusively: of calls that arrive late, all but the latest are refused. A
+/// caller who has to call several times for one thing keeps to one lane.
 pub(super) struct Lane<'a> {
     wire: &'a Wire,
     number: u32,
 }
 
 impl<'a> Lane<'a> {
-    /// 10 bytes, or 12 where there are more calls at a time than two bytes count: the server keeps a name for each.
+    /// 10 bytes, or 12 if there are more concurrent calls than two bytes count: the server keeps a name for each.
     fn name(&self) -> Vec<u8> {
         let process = &self.wire.process[..];
         match u16::try_from(self.number) {
@@ -485,7 +489,7 @@ impl Drop for Lane<'_> {
     }
 }
 
-/// Nothing foreign runs under our locks, so a panic elsewhere leaves what they guard whole.
+/// No foreign code runs under our locks, so a panic elsewhere leaves what they guard intact.
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -500,7 +504,7 @@ pub(super) fn random() -> u64 {
 mod tests {
     use super::*;
 
-    /// What a call on a store under the prefix `ROOM` met with, as the server has said it.
+    /// The failure of a call on a store under the prefix `ROOM`, from the server's error line.
     fn met_with(line: &str) -> Failure {
         let answered = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         failure(&answered.extract_error().unwrap_err())
@@ -534,7 +538,7 @@ mod tests {
         }
     }
 
-    /// Two calls by one lane would refuse each other.
+    /// Two calls on one lane would refuse each other.
     #[tokio::test]
     async fn more_calls_than_two_bytes_count_have_a_lane_each() {
         let server = dwell_testkit::redis::Server::start();
@@ -544,7 +548,7 @@ mod tests {
         assert_eq!(names.len(), lanes.len());
     }
 
-    /// Each is asked once for, as by a consumer of ever other queues.
+    /// Each is asked for once, as by a consumer of ever other queues.
     #[tokio::test]
     async fn partitions_that_were_asked_for_once_are_not_kept_for_ever() {
         let server = dwell_testkit::redis::Server::start();
@@ -554,14 +558,14 @@ mod tests {
             told.split(['=', ',']).nth(1).map_or(0, |calls| calls.parse().unwrap())
         };
         let name = |n: usize| dwell_model::QueueName::new(&format!("q{n}")).unwrap();
-        // How many scripts a look at a partition is.
+        // The number of scripts that a check of a partition takes.
         let look = async |n: usize| {
             let (at, before) = (Partition::new(&name(n), 0), scripts());
             let process = Fields::new().with("process", &wire.process[..]);
             wire.call(&at, Script::Holds, process, Patience::Usual, None).await.unwrap();
             scripts() - before
         };
-        // The server comes to know both scripts.
+        // The server has both scripts from here on.
         look(0).await;
         assert_eq!((look(1).await, look(1).await, wire.places()), (2, 1, 2), "it is checked, and then known");
         for n in 2..3 * CHECKED {

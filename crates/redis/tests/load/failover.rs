@@ -1,4 +1,4 @@
-//! A primary dies under load and Sentinels promote its replica: what is lost, and what becomes of receipts.
+//! A primary dies under load and Sentinels promote its replica: what is lost, and what happens to receipts.
 
 use std::collections::HashSet;
 
@@ -11,12 +11,12 @@ use super::{ack, held, hold, open, put, until, within};
 
 const PATIENT: &str = "?retry_ms=60000";
 
-/// The primary's position in what it has written, or the replica's in what it has received.
+/// The primary's offset in what it has written, or the replica's in what it has received.
 fn position(server: &Server, field: &str) -> i64 {
     server.info(field).and_then(|text| text.parse().ok()).unwrap_or(-1)
 }
 
-/// Waits until the replica has all that was written before.
+/// Waits until the replica has all earlier writes.
 async fn catch_up(sentinels: &mut Sentinels) {
     let [primary, replica] = sentinels.servers() else { panic!("two servers") };
     let written = position(primary, "master_repl_offset");
@@ -36,7 +36,7 @@ async fn a_failover_loses_what_the_replica_had_not_received_and_no_more() {
     let known = load.go_on(100).await;
     let kept = hold(&store, "kept", 120_000).await;
     catch_up(&mut sentinels).await;
-    // From here on the replica receives nothing, and does not know that it does not.
+    // From here on the replica receives nothing, without noticing it.
     let primary = &sentinels.servers()[0];
     primary.command(&["ACL", "SETUSER", "default", "-psync", "-sync"]);
     primary.command(&["CLIENT", "KILL", "TYPE", "replica"]);
@@ -64,7 +64,7 @@ async fn a_failover_loses_what_the_replica_had_not_received_and_no_more() {
             told.acked.len()
         ),
     );
-    // What was held before is held by whoever held it, once.
+    // Messages that were leased before are still leased by their holders, once.
     let torn = store.get(held(), vec![Target::Id(torn.id)], false).await.pop().unwrap();
     assert!(matches!(torn, Err(Error::MessageNotFound { .. })), "{torn:?}");
     assert_eq!(ack(&store, &kept.receipt).await, Ok(Settled::Gone));
@@ -101,7 +101,7 @@ async fn a_failover_loses_nothing_that_a_replica_has_confirmed() {
     load.go_on(200).await;
     sentinels.servers()[0].kill();
     within("a put through the failover", put(&store, Put::new(held(), "after"))).await.unwrap();
-    // There is no replica any more that could confirm: whoever asks for it is told that the outcome is unknown.
+    // There is no replica left to confirm: a call that asks for it reports that the outcome is unknown.
     let told = load.end(&store).await;
     report(
         "failover-by-sentinel-with-wait",

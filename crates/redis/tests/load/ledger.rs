@@ -1,5 +1,5 @@
-//! Producers and consumers that go on whatever happens, and the account of what they were told: what was answered to be
-//! there, what was delivered, what was answered to be gone, and what nobody knows.
+//! Producers and consumers that go on whatever happens, and the record of their answers: what was put, what was
+//! delivered, what was acked, and what is unknown.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::{ack, put, queue, until, within};
 
-/// What producers and consumers were told.
+/// The answers that producers and consumers received.
 #[derive(Default)]
 pub(super) struct Told {
     /// Put, and answered.
@@ -26,27 +26,27 @@ pub(super) struct Told {
     /// All receipts of each message.
     receipts: HashMap<MessageId, Vec<Receipt>>,
     tokens: HashSet<u128>,
-    /// Deliveries of what had been answered to be gone.
+    /// Messages that were delivered after their ack was answered.
     pub(super) came_back: HashSet<MessageId>,
     /// Calls that failed, each with a retryable error.
     pub(super) failures: usize,
 }
 
 impl Told {
-    /// What was answered to be there, and is not, although nobody was told or may think that it is done with. Delivered it
-    /// may have been: what was lost with its lease never comes again.
+    /// Messages whose put was answered and that are gone, although no ack was answered or may have been done. They
+    /// may have been delivered: a message that was lost with its lease never comes again.
     pub(super) fn lost(&self) -> HashSet<MessageId> {
         let is_done = |id: &&MessageId| self.acked.contains(id) || self.maybe_acked.contains(id);
         self.answered.iter().filter(|id| !is_done(id)).copied().collect()
     }
 
-    /// What nobody was told to be there.
+    /// The number of messages whose put was not answered.
     fn besides(&self) -> usize {
         self.receipts.keys().filter(|id| !self.answered.contains(id)).count()
     }
 }
 
-/// A load on some stores: of each a producer and a consumer.
+/// A load on some stores: a producer and a consumer for each.
 pub(super) struct Load {
     told: Arc<Mutex<Told>>,
     over: Arc<AtomicBool>,
@@ -72,7 +72,7 @@ impl Load {
         self.told.lock().unwrap()
     }
 
-    /// Waits until so many more were put and so many more were acked, and says which were put by then.
+    /// Waits until `more` messages were put and as many were acked, and returns those put by then.
     pub(super) async fn go_on(&self, more: usize) -> HashSet<MessageId> {
         let counts = || {
             let told = self.told();
@@ -90,7 +90,7 @@ impl Load {
         self.told().answered.clone()
     }
 
-    /// Ends it: what is under way is waited for. What is left is taken and acked through another store.
+    /// Ends it: calls under way are awaited. The remaining messages are taken and acked through another store.
     pub(super) async fn end(self, store: &RedisStore) -> Told {
         self.over.store(true, Ordering::Relaxed);
         for task in self.producers.into_iter().chain(self.consumers) {
@@ -124,7 +124,7 @@ async fn is_empty(store: &RedisStore) -> bool {
     }
 }
 
-/// Puts in each form that is stored in a way of its own; what has a token is repeated until it is answered.
+/// Puts in each stored form; what has a token is repeated until it is answered.
 async fn produce(number: usize, store: Arc<RedisStore>, told: Arc<Mutex<Told>>, over: Arc<AtomicBool>) {
     for turn in 0_u64.. {
         if over.load(Ordering::Relaxed) {
@@ -169,7 +169,7 @@ async fn consume(store: Arc<RedisStore>, told: Arc<Mutex<Told>>, over: Arc<Atomi
     }
 }
 
-/// Takes some and acks them, but for some that come for the first time: their leases run out.
+/// Takes some and acks them, except for some that come for the first time: their leases run out.
 async fn step(store: &RedisStore, told: &Mutex<Told>) {
     let taken = match store.take(Take::from(queue()).max(8).wait_ms(100).lease_ms(LEASE_MS)).await {
         Ok(taken) => taken,

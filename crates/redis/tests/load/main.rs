@@ -1,8 +1,8 @@
-//! Redis dies, fails over, forgets its scripts and drops its connections under a real load; and what was answered is
-//! compared with what was delivered. `docs/redis.md` has the table.
+//! Redis dies, fails over, drops its scripts and its connections under a real load; and what was answered is compared
+//! with what was delivered. `docs/redis.md` has the table.
 //!
-//! - `ledger`: producers and consumers, and the account of what they were told
-//! - `storm`: connections killed and scripts forgotten, over and over
+//! - `ledger`: producers and consumers, and the record of their answers
+//! - `storm`: connections killed and scripts flushed, over and over
 //! - `restart`: `kill -9` of a Redis whose file is always synced
 //! - `failover`: a primary dies under Sentinels, with `WAIT` and without
 
@@ -23,7 +23,7 @@ fn queue() -> QueueName {
     QueueName::new("orders").unwrap()
 }
 
-/// The queue of what a test holds by itself.
+/// The queue of the messages that a test itself holds.
 fn held() -> QueueName {
     QueueName::new("held").unwrap()
 }
@@ -42,7 +42,7 @@ async fn put(store: &RedisStore, put: Put) -> Result<PutAnswer, Error> {
     store.put(vec![put]).await.pop().unwrap()
 }
 
-/// Puts a message into the queue of the test's own and takes it at once.
+/// Puts a message into the test's own queue and takes it at once.
 async fn hold(store: &RedisStore, body: &str, lease_ms: u64) -> Delivery {
     put(store, Put::new(held(), body.to_owned())).await.unwrap();
     store.take(Take::from(held()).lease_ms(lease_ms)).await.unwrap().pop().unwrap()

@@ -67,7 +67,7 @@ async fn a_lease_outlives_kill_9_and_a_stale_receipt_does_not() {
     assert!(
         matches!(other.settle(longer).await[..], [Ok(Settled::Leased(until))] if until > extended.lease_until)
     );
-    // The short one comes when its lease is over, by the clock that granted it, and not before.
+    // The short one comes when its lease has run out, by the clock that granted it, and not before.
     let take = Take::from(held()).wait_ms(20_000);
     let taken = within("the short one", other.take(take)).await.unwrap().pop().unwrap();
     assert_eq!(taken.message.id, short.message.id);
@@ -77,12 +77,12 @@ async fn a_lease_outlives_kill_9_and_a_stale_receipt_does_not() {
     assert_eq!(ack(&store, &extended.receipt).await, Ok(Settled::Gone), "through the process that took it");
 }
 
-/// More than a few scripts discard by the way.
+/// More than a few scripts discard along the way.
 const DEAD: usize = 1_200;
 const KEPT: usize = 5;
 const HELD: usize = 250;
 
-/// Puts so many and takes them, in the order of the puts.
+/// Puts `count` messages and takes them, in the order of the puts.
 async fn taken(store: &RedisStore, name: &QueueName, count: usize) -> Vec<Delivery> {
     let puts = (0..count).map(|n| Put::new(name.clone(), n.to_string())).collect();
     assert!(store.put(puts).await.iter().all(Result::is_ok));
@@ -97,7 +97,7 @@ async fn taken(store: &RedisStore, name: &QueueName, count: usize) -> Vec<Delive
     all
 }
 
-/// Puts, takes and buries so many, in the order of the puts.
+/// Puts, takes and buries [`DEAD`] messages, in the order of the puts.
 async fn buried(store: &RedisStore, name: &QueueName) -> Vec<MessageId> {
     let held = taken(store, name, DEAD).await;
     for part in held.chunks(100) {
@@ -112,7 +112,7 @@ async fn buried(store: &RedisStore, name: &QueueName) -> Vec<MessageId> {
 async fn retention_goes_on_and_ended_leases_stay_ended_through_kill_9_between_them() {
     let server = Arc::new(Mutex::new(Server::durable()));
     let url = server.lock().unwrap().url();
-    // The call that the kill meets is given up soon.
+    // The call that meets the kill gives up soon.
     let store = Arc::new(open(&format!("{url}?retry_ms=1000")).await);
     let [dead, leased] = ["dead", "leased"].map(|name| QueueName::new(name).unwrap());
     let buried = buried(&store, &dead).await;
@@ -130,7 +130,7 @@ async fn retention_goes_on_and_ended_leases_stay_ended_through_kill_9_between_th
                         return number;
                     }
                 }
-                // Nobody listens once the kill is under way.
+                // The receiver is gone once the kill is under way.
                 let _ = ended.send(number + 1);
             }
             held.len()

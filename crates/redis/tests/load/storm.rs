@@ -1,4 +1,4 @@
-//! All connections are killed and all scripts forgotten, over and over, while four tasks put, take and ack.
+//! All connections are killed and all scripts flushed, over and over, while four tasks put, take and ack.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn storms_over(partitions: u16) {
     let kills = async {
         loop {
             for command in [&["CLIENT", "KILL", "TYPE", "normal"][..], &["SCRIPT", "FLUSH"]] {
-                // It may meet the connection of this very command.
+                // It may hit the connection of this very command.
                 let _ = server.try_command(command);
             }
             storms += 1;

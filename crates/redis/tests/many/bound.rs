@@ -1,4 +1,4 @@
-//! Processes that bind leases: who is gone and who is not, whatever Redis and its clock do.
+//! Processes that bind leases: which of them are dead and which are not, whatever Redis and its clock do.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{put, queue};
 const LEASE_MS: u64 = 12 * 3_600_000;
 const BEAT_MS: u64 = 5_000;
 
-/// Beats within which one that has died must be found out: silent for 15 seconds, and the beat after.
+/// The number of beats within which a dead process must be found: 15 seconds of silence, and the beat after.
 const FOUND_OUT: usize = 4;
 
 struct Bed {
@@ -39,14 +39,14 @@ impl Bed {
         }
     }
 
-    /// Processes that are heard of, for as long as it takes to judge others.
+    /// These processes send heartbeats, for as long as it takes to find dead ones.
     async fn live(&self, processes: &[&RedisStore]) {
         for _ in 0..FOUND_OUT {
             self.step(processes).await;
         }
     }
 
-    /// A message that a process holds.
+    /// Puts a message and takes it with a bound lease.
     async fn hold(&self, process: &RedisStore) -> Delivery {
         let id = put(process, Put::new(queue("jobs"), "m")).await.unwrap().id;
         let held = take(process).await.unwrap();
@@ -69,7 +69,7 @@ async fn ack(process: &RedisStore, held: Delivery) {
     assert_eq!(process.settle(vec![acked]).await.pop().unwrap(), Ok(Settled::Gone));
 }
 
-/// What the scores of the processes tell after an outage is what they tell after a step of the clock.
+/// After an outage the scores of the processes look as after a step of the clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_or_a_step_of_the_clock_frees_nothing_of_those_who_live() {
     let bed = Bed::new();
@@ -105,7 +105,7 @@ async fn one_that_died_in_an_outage_is_found_out_once_it_is_over() {
         assert_eq!(leased(&one).await, 2, "nobody can know yet");
         bed.live(&[&one]).await;
         assert_eq!(leased(&one).await, 1, "after a step of {step_ms} ms");
-        // It is due again by the clock that it was put by.
+        // It is due again by the clock of its put.
         bed.clock.advance(3_600_000);
         let again = take(&one).await.unwrap();
         assert_eq!(again.message.id, lost);
@@ -119,14 +119,14 @@ async fn one_that_was_forgotten_and_lives_binds_leases_as_before() {
     let bed = Bed::new();
     let (one, other) = (bed.process().await, bed.process().await);
     let lost = bed.hold(&other).await.message.id;
-    // It says nothing for so long; if it does by itself, on a slow machine, it begins again.
+    // It is silent for this long; if a beat comes by itself, on a slow machine, the test starts again.
     for _ in 0..100 {
         bed.step(&[&one]).await;
         if leased(&one).await == 0 {
             break;
         }
     }
-    // It knows nothing of that yet, and holds it once more.
+    // It does not know of that yet, and takes it once more.
     let again = take(&other).await.expect("it was freed");
     assert_eq!(again.message.id, lost);
     other.beat_for_test().await.unwrap();
@@ -137,7 +137,7 @@ async fn one_that_was_forgotten_and_lives_binds_leases_as_before() {
     assert_eq!(take(&one).await.expect("it was freed").message.id, lost);
 }
 
-/// The partitions in which processes are known to bind leases.
+/// The partitions in which processes are registered to bind leases.
 fn known(bed: &Bed) -> Vec<String> {
     let processes = bed.server.command(&["KEYS", "{dwell}:p:*"]);
     let processes: Vec<Vec<u8>> = redis::from_redis_value(processes).unwrap();
@@ -164,7 +164,7 @@ async fn names_that_were_asked_for_once_are_not_kept_for_ever() {
     }
     assert_eq!(known(&bed).len(), NAMES + 1);
     let (_, before) = process.kept_for_test();
-    // For as long as a consumer may come back soon they are kept.
+    // They are kept as long as the consumer may come back soon.
     bed.step(&[&process]).await;
     assert_eq!(known(&bed).len(), NAMES + 1);
     for _ in 0..12 {
@@ -173,7 +173,7 @@ async fn names_that_were_asked_for_once_are_not_kept_for_ever() {
     assert_eq!(known(&bed), ["0/jobs"], "where it holds something");
     let (_, after) = process.kept_for_test();
     assert!(after + NAMES <= before, "{before} places have become {after}");
-    // Somebody who comes back is known again, and what it held all the while is bound to it yet.
+    // A process that comes back is registered again, and its earlier lease there is still bound to it.
     let id = put(&process, Put::new(queue("q7"), "m")).await.unwrap().id;
     let again = process.take(Take::from(queue("q7")).lease_ms(LEASE_MS).bound()).await.unwrap();
     assert_eq!(again[0].message.id, id);
@@ -187,7 +187,7 @@ async fn names_that_were_asked_for_once_are_not_kept_for_ever() {
     assert_eq!(freed[0].message.id, id);
 }
 
-/// The longest argument that a command had since the log of slow ones was cleared, which has all.
+/// The longest argument of a command since the slow log, which has all commands, was cleared.
 fn longest_argument(bed: &Bed) -> usize {
     let entries: Vec<redis::Value> =
         redis::from_redis_value(bed.server.command(&["SLOWLOG", "GET", "100000"])).unwrap();
@@ -196,7 +196,7 @@ fn longest_argument(bed: &Bed) -> usize {
         redis::from_redis_value::<Vec<Vec<u8>>>(parts.swap_remove(3)).unwrap()
     });
     let len = |argument: Vec<u8>| {
-        // One that is longer than 128 bytes ends with how many more there were.
+        // An argument longer than 128 bytes ends with the number of further ones.
         let text = String::from_utf8_lossy(&argument);
         let more = text.rsplit_once("... (").and_then(|(_, more)| more.strip_suffix(" more bytes)"));
         more.map_or(argument.len(), |more| 128 + more.parse::<usize>().unwrap())
@@ -204,7 +204,7 @@ fn longest_argument(bed: &Bed) -> usize {
     arguments.map(len).max().unwrap()
 }
 
-/// The directory has lost where a process binds leases, in more partitions than one script says.
+/// The directory has lost where a process binds leases, in more partitions than one script registers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_forgotten_of_a_process_is_said_again_by_and_by() {
     const NAMES: usize = 1_300;

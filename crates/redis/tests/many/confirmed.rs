@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 use super::{open, put, queue, within};
 
-/// `wait=0` waits for nobody, and on connections of its own.
+/// `wait=0` waits for no replica, but uses separate connections.
 const CONFIRMED: &str = "?wait=0&retry_ms=2000";
 
 fn message() -> Put {
@@ -47,6 +47,6 @@ async fn calls_at_once_share_as_many_connections_as_there_may_be() {
     let store = Arc::new(open(url.parse().unwrap()).await);
     put_at_once(&store, 200).await;
     let clients: usize = server.info("connected_clients").unwrap().parse().unwrap();
-    // Sixteen whose calls are confirmed, one for the others, one that asks here.
+    // Sixteen for confirmed calls, one for the others, one that asks here.
     assert!(clients <= 16 + 1 + 1 + 2, "{clients} connections");
 }

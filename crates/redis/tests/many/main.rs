@@ -1,4 +1,4 @@
-//! Many calls, processes and queues at once: what they cost a Redis, and that none of them stands in another's way.
+//! Many concurrent calls, processes and queues: what they cost a Redis, and that none of them holds up another.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 

@@ -1,4 +1,4 @@
-//! Takes that wait: what wakes them, and what they ask of a Redis.
+//! Takes that wait: what wakes them, and the commands that they send.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Bed {
         Bed { server, clock, store: Arc::new(store) }
     }
 
-    /// A take that waits, and that Redis knows of on so many partitions.
+    /// A take that waits, and that Redis has noted in this number of partitions.
     async fn wait(&self, take: Take, partitions: usize) -> JoinHandle<Vec<Delivery>> {
         let store = Arc::clone(&self.store);
         let waiting = tokio::spawn(async move { store.take(take.wait_ms(3_600_000)).await.unwrap() });
@@ -80,7 +80,7 @@ async fn a_take_over_many_queues_asks_each_of_them_once_a_sweep() {
     };
     let name = |n: usize| queue(&format!("q{n}"));
     let waiting = bed.wait(Take::from_all((0..QUEUES).map(name)), QUEUES).await;
-    // Until nothing more is asked for a while.
+    // Waits until no command is sent for a while.
     let rest = async || {
         within("the asking", async {
             let mut before = usize::MAX;
@@ -116,7 +116,7 @@ fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
-/// An hour is what a consumer that names none asks for.
+/// An hour is the default wait of a consumer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn takes_that_are_answered_leave_no_task_and_no_timer_until_their_time_would_be_over() {
     const TAKES: usize = 2_000;
@@ -133,7 +133,7 @@ async fn takes_that_are_answered_leave_no_task_and_no_timer_until_their_time_wou
             assert_eq!(take().await.unwrap().len(), 1);
         }
     }
-    // Those that wait before there is something, and those that are given up.
+    // Takes that wait before there is something, and takes that are dropped.
     for _ in 0..20 {
         let waiting = bed.wait(Take::from(jobs.clone()), 1).await;
         some(1).await;
@@ -150,14 +150,14 @@ async fn takes_that_are_answered_leave_no_task_and_no_timer_until_their_time_wou
     assert!(is_over, "{before} tasks and {sleepers} timers have become {after} and {kept}");
 }
 
-/// What this process has in memory now.
+/// The resident memory of this process, in KiB.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Each of them waits for an hour, and is answered while it waits. `DWELL_TAKES` says how many.
+/// Each of them waits for an hour, and is answered while it waits. `DWELL_TAKES` is their number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes, and a process of its own; ./scripts/test --long runs it"]
 async fn a_million_takes_that_are_answered_leave_tasks_timers_and_memory_as_they_were() {
@@ -188,7 +188,7 @@ async fn a_million_takes_that_are_answered_leave_tasks_timers_and_memory_as_they
         }
         assert!(store.settle(acks).await.iter().all(Result::is_ok));
     };
-    // What is made once is made: connections, threads, what the allocator keeps.
+    // Warms up what is made once: connections, threads, what the allocator keeps.
     for _ in 0..100 {
         round().await;
     }
@@ -252,7 +252,7 @@ async fn channels_of_many_queues_are_subscribed_to_together() {
     let told = bed.server.info("cmdstat_subscribe").unwrap();
     let calls: usize = told.split(['=', ',']).nth(1).unwrap().parse().unwrap();
     assert!(calls <= QUEUES / 8, "{QUEUES} channels were subscribed to by {calls} commands");
-    // Each of them is heard: a sweep, which comes every ten seconds, waits for the clock.
+    // Each hint arrives: a sweep, which comes every ten seconds, waits for the clock.
     let id = put(&bed.store, Put::new(name(311), "m")).await.unwrap().id;
     let taken = within("the take", waiting).await.unwrap();
     assert_eq!(taken.iter().map(|delivery| delivery.message.id).collect::<Vec<_>>(), [id]);
@@ -268,7 +268,7 @@ async fn a_first_put_costs_the_same_however_many_names_are_waited_on() {
     let name = |n: usize| queue(&format!("a-name-of-forty-characters-or-so-{n:06}"));
     put(&bed.store, Put::new(queue("first"), "m")).await.unwrap();
     let _waiting = bed.wait(Take::from_all((0..NAMES).map(name)), NAMES).await;
-    // Scripts are known to the server by now, and nothing is asked for a while.
+    // The server has the scripts by now, and no command is sent for a while.
     put(&bed.store, Put::new(queue("second"), "m")).await.unwrap();
     within("the asking", async {
         let mut before = 0;

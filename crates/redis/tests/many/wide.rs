@@ -1,4 +1,4 @@
-//! Many queues with many partitions each: how many scripts one call sends side by side.
+//! Many queues with many partitions each: the number of scripts that one call sends concurrently.
 
 use dwell_model::{Setting, SettingChange};
 use dwell_store::{Put, Store as _, Take};
@@ -10,7 +10,7 @@ use super::{open, queue, within};
 const QUEUES: usize = 16;
 const SPREAD: u16 = 64;
 
-/// What beats and hints send beside them.
+/// Commands of beats and hints in the same time.
 const BESIDES: i64 = 16;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

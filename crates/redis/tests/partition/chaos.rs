@@ -1,5 +1,5 @@
-//! Faults at random on the link of one process, which puts and consumes all the while: whatever happens, nothing that
-//! was answered is lost or comes early, nothing is put twice, and at most one receipt of a message is good.
+//! Random faults on the link of one process, which puts and consumes all the while: whatever happens, nothing that
+//! was answered is lost or comes early, nothing is put twice, and at most one receipt of a message is valid.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ async fn run(seed: u64) {
 }
 
 /// Puts each message until it is answered: one in two under a token, so that it is put once; the others are stored in
-/// another form, and may be put again for each answer that is unknown. How many these were.
+/// another form, and may be put again for each answer that is unknown. Also returns the number of those.
 async fn produce(store: Arc<RedisStore>, mut random: Random) -> (Vec<MessageId>, usize) {
     let (mut ids, mut unknown) = (Vec::new(), 0);
     for number in 0..MESSAGES {
@@ -151,8 +151,8 @@ impl Consumer {
         }
     }
 
-    /// Settles until it is known what came of it; `None` if the lease was over by then, or was settled by a try whose
-    /// answer was lost.
+    /// Settles until the outcome is known; `None` if the lease was over by then, or was settled by a try whose answer
+    /// was lost.
     async fn settle(&mut self, receipt: Receipt, action: Action) -> Option<Settled> {
         loop {
             match settle(&self.store, receipt.clone(), action.clone()).await {
@@ -165,7 +165,7 @@ impl Consumer {
     }
 }
 
-/// Breaks the link and makes it whole again until it is over; how often.
+/// Breaks the link and restores it until `over` is set; returns how many times.
 async fn break_the_link(proxy: Arc<Proxy>, mut random: Random, over: Arc<AtomicBool>) -> usize {
     let mut broken = 0;
     while !over.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! A cluster that changes under the calls: a slot moves to another node key by key, a node dies with and without a
+//! A cluster that changes during calls: a slot moves to another node key by key, a node dies with and without a
 //! replica.
 
 use std::collections::HashSet;
@@ -17,10 +17,10 @@ use super::{is_unavailable, is_unknown, message, open, put, queue, settle, withi
 
 const PATIENT: &str = "?retry_ms=30000&timeout_ms=2000";
 const BRIEF: &str = "?retry_ms=300&timeout_ms=2000";
-/// After each of so many keys that moved it is looked what a call meets.
+/// The number of moved keys after each of which a call is made.
 const LOOKED_AT: usize = 4;
 
-/// Puts two and takes and acks one, until it is told to stop; what was put and what was acked.
+/// Puts two messages and takes and acks one, until `stop` is set; returns what was put and what was acked.
 async fn work(store: Arc<RedisStore>, stop: Arc<AtomicBool>) -> (Vec<MessageId>, HashSet<MessageId>) {
     let (mut ids, mut acked) = (Vec::new(), HashSet::new());
     while !stop.load(Ordering::Relaxed) {
@@ -51,7 +51,7 @@ async fn drain(store: &RedisStore) -> HashSet<MessageId> {
     }
 }
 
-/// The slot in which the messages lie, and which node has it.
+/// The slot of the messages, and its node.
 fn place(cluster: &mut Cluster) -> (u16, usize) {
     let key = tagged(cluster);
     cluster.place(&key)
@@ -100,7 +100,7 @@ async fn a_slot_moves_of_a_queue_over(partitions: u16) {
     let nodes = cluster.nodes();
     nodes[to].command(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &from_id]);
     nodes[from].command(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &to_id]);
-    // Half here, half there: put off, and nothing is begun anew over there.
+    // Half of the keys on each node: calls are put off, and nothing is created on the new node.
     let mut moved = 0_usize;
     loop {
         let keys: Vec<String> =
@@ -109,13 +109,13 @@ async fn a_slot_moves_of_a_queue_over(partitions: u16) {
         let Some(key) = keys.first() else { break };
         nodes[from].command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
         moved += 1;
-        // Each of these waits for as long as a brief client tries; the patient one has to outlast them all.
+        // Each of these waits for as long as an impatient client retries; the patient one has to outlast them all.
         if moved > LOOKED_AT {
             continue;
         }
         for _ in 0..partitions {
             let put_off = put(&brief, message("while it moves")).await;
-            // The other partitions take what comes to them.
+            // The other partitions accept their messages.
             let elsewhere = partitions > 1 && put_off.is_ok();
             besides += usize::from(elsewhere);
             assert!(elsewhere || is_unavailable(&put_off), "after {moved} keys: {put_off:?}");
@@ -134,12 +134,12 @@ async fn a_slot_moves_of_a_queue_over(partitions: u16) {
     let lost = ids.iter().filter(|id| !acked.contains(id) && !left.contains(id)).count();
     assert_eq!(lost, 0, "of {}", ids.len());
     assert_eq!(acked.intersection(&left).count(), 0, "what was acked came again");
-    // The first one and some others were not of the worker's putting.
+    // The first one and some others were not put by the worker.
     assert_eq!(acked.union(&left).count(), ids.len() + 1 + besides, "what was refused is there, or more");
     assert_eq!(besides > 0, partitions > 1);
 }
 
-/// Nobody below the store repeats a call by itself, and what may have happened is not called undone.
+/// No layer below the store repeats a call by itself, and what may have happened is not reported as not done.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_reply_of_a_cluster_is_unknown_or_fetched_again_and_nothing_happens_twice() {
     let mut cluster = Cluster::start();
@@ -164,7 +164,8 @@ async fn a_lost_reply_of_a_cluster_is_unknown_or_fetched_again_and_nothing_happe
         put(&again, message("m").after_ms(600_000)).await.unwrap();
         assert_eq!(there(), before + 2, "round {round}: it was made again, and put once");
     }
-    // The node answers no more, and then it can not be reached: the call was sent before, over a connection that was whole.
+    // The node stops answering, and then it cannot be reached: the call was sent before, over a connection that was
+    // whole.
     put(&once, message("m").after_ms(600_000)).await.unwrap();
     let before = there();
     proxy.set(Link::Mute);
@@ -187,7 +188,7 @@ async fn a_lost_reply_of_a_cluster_is_unknown_or_fetched_again_and_nothing_happe
     within("a put", async { while put(&once, message("m")).await.is_err() {} }).await;
 }
 
-/// A call that times out leaves the connection that all share. Until there is another one, the others go on with it.
+/// A call that times out drops the connection that all share. Until there is another one, the others continue on it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_is_made_anew_for_a_node_that_does_not_answer_holds_up_nobody_elsewhere() {
     let mut cluster = Cluster::start();
@@ -232,7 +233,7 @@ async fn a_connection_that_is_made_anew_for_a_node_that_does_not_answer_holds_up
     within("the node's return", async { while store.stats(gone.clone()).await.is_err() {} }).await;
     stop.store(true, Ordering::Relaxed);
     let longest = within("the others", others).await.unwrap();
-    // Those on the node that does not answer wait for 6 seconds.
+    // Calls on the node that does not answer wait for 6 seconds.
     assert!(longest < 1_000, "a call on another node took {longest} ms");
 }
 
@@ -279,7 +280,7 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
     assert_eq!(gone.take(bound(&away.1)).await.unwrap().len(), 1);
     drop(gone);
     cluster.nodes()[away.0].kill();
-    // It has to count what is leased, in all queues, before it hands out the first one.
+    // It has to count the leases in all queues before it hands out the first message.
     let taken = within("a take", store.take(Take::from(there.1.clone()).max(1))).await.unwrap();
     assert_eq!(taken.len(), 1, "of {}", there.1);
     let receipt = taken.into_iter().next().unwrap().receipt;
@@ -290,8 +291,8 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
     let both = Take::from_all([away.1, there.1.clone()]).max(1);
     let taken = tokio::time::timeout(Duration::from_secs(30), store.take(both)).await;
     assert_eq!(taken.expect("it waits for the node that is away").unwrap().len(), 1);
-    // What a process that is gone had bound can not be freed over there. Those who try are heard of all the same: what is
-    // bound to them goes on.
+    // What a dead process had bound cannot be freed there. The processes that try still send their heartbeats: what
+    // is bound to them stays bound.
     let held = store.take(bound(&there.1)).await.unwrap().pop().unwrap().receipt;
     for _ in 0..3 {
         clock.advance(10_000);
@@ -311,7 +312,7 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
     assert_eq!(settle(&store, held, Action::Ack).await, Ok(Settled::Gone));
 }
 
-/// Queues on all nodes, of which one goes: one with queues alone, or the one that has the directory too.
+/// Queues on all nodes, of which one dies: one with queues alone, or the one that has the directory too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_away_is_no_matter_to_lists_of_the_others_queues_and_to_readiness() {
     for (directory_goes, full_coverage) in [(false, false), (true, false), (false, true)] {
@@ -335,11 +336,11 @@ async fn a_node_that_is_away_is_no_matter_to_lists_of_the_others_queues_and_to_r
         assert!((1..24).contains(&there), "{what}: {there} queues are elsewhere");
         cluster.nodes()[away].kill();
         if full_coverage {
-            // None of its queues is served any more, as soon as it says so.
+            // None of its queues is served any more, once it reports that.
             comes_true(async || store.ready().await.is_err()).await;
             continue;
         }
-        // The others have to agree that it is gone before they say that all is well.
+        // The others have to agree that it is down before they report that all is well.
         comes_true(async || store.ready().await.is_ok()).await;
         for _ in 0..3 {
             assert_eq!(within("readiness", store.ready()).await, Ok(()), "{what}");
@@ -367,8 +368,8 @@ async fn a_node_that_is_away_is_no_matter_to_lists_of_the_others_queues_and_to_r
     }
 }
 
-/// A process begins while a node is away, one with queues alone or the one that has the directory too: it is cut off, or does
-/// not answer.
+/// A process begins while a node is away, one with queues alone or the one that has the directory too: it is cut off,
+/// or does not answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_begins_while_a_node_is_away_serves_the_queues_of_the_others() {
     let mut cluster = Cluster::start();
@@ -403,7 +404,7 @@ async fn a_process_that_begins_while_a_node_is_away_serves_the_queues_of_the_oth
             limits.defaults.spread = 2;
             limits
         };
-        // The default spread is another: only the directory can tell.
+        // The default spread differs: only the directory can show that.
         let other = match directory_goes {
             true => Some(within("opening", RedisStore::open(url.parse().unwrap(), limits)).await.unwrap()),
             false => None,
@@ -431,7 +432,7 @@ async fn a_process_that_begins_while_a_node_is_away_serves_the_queues_of_the_oth
         }
         assert_eq!(within("readiness", store.ready()).await, Ok(()), "{what}");
         proxies[away].set(Link::Whole);
-        // It is made known to the directory as soon as that is back, and then it is like any other.
+        // It is registered as soon as the directory is back, and then it is like any other.
         for name in queues.values() {
             comes_true(async || put(&store, name).await.is_ok()).await;
             let bound = Take::from(name.clone()).max(100).bound();
@@ -485,7 +486,7 @@ async fn a_node_that_dies_is_replaced_by_its_replica_or_its_queues_are_refused()
     count(env!("CARGO_TARGET_TMPDIR"), "failover-in-an-idle-cluster", &line);
     assert!(lost < ids.len(), "the last one is there");
 
-    // Nobody stands behind the replica: the queue is refused, with a word, until somebody does something.
+    // There is no further replica: the queue is refused, with a reason, until an operator acts.
     put(&store, message("last")).await.unwrap();
     let brief = open(&(cluster.url() + BRIEF)).await;
     cluster.nodes()[3].kill();
@@ -496,13 +497,13 @@ async fn a_node_that_dies_is_replaced_by_its_replica_or_its_queues_are_refused()
     assert!(is_unavailable(&read), "{read:?}");
 }
 
-/// All nodes that the URL names are replaced, one after the other. Then all connections are cut: only what the process remembers
-/// leads to the cluster.
+/// All nodes that the URL names are replaced, one after the other. Then all connections are cut: only the nodes that
+/// the process remembers lead to the cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_outlives_all_the_nodes_that_its_url_names() {
     let mut cluster = Cluster::start();
     let store = Arc::new(open(&(cluster.url() + PATIENT)).await);
-    // A queue on each node, so that a call meets with each that is gone.
+    // A queue on each node, so that a call meets each one that is replaced.
     let mut queues: Vec<QueueName> = Vec::new();
     for n in 0.. {
         let had: Vec<usize> = (0..3).map(|node| partitions(&mut cluster, node)).collect();
@@ -529,7 +530,7 @@ async fn a_process_outlives_all_the_nodes_that_its_url_names() {
     cluster.cut();
     put_all("connections were cut").await;
 
-    // Hints too: whoever waits subscribes again.
+    // Hints too: a take that waits subscribes again.
     let waiting = {
         let store = Arc::clone(&store);
         tokio::spawn(async move { store.take(Take::from(queue()).wait_ms(60_000)).await })
@@ -542,7 +543,7 @@ async fn a_process_outlives_all_the_nodes_that_its_url_names() {
     assert_eq!(within("the take", waiting).await.unwrap().unwrap().len(), 1);
 }
 
-/// How many partitions a node has.
+/// The number of partitions on a node.
 pub(super) fn partitions(cluster: &mut Cluster, node: usize) -> usize {
     let keys: Vec<String> =
         redis::from_redis_value(cluster.nodes()[node].command(&["KEYS", "dwell:{*}:m"])).unwrap();
@@ -555,7 +556,7 @@ async fn comes(holds: impl Fn() -> bool) {
     }
 }
 
-/// A node is away, and there is much to tidy up over there. A process dies that had bound a lease elsewhere.
+/// A node is away, and there is much background work for it. A process dies that had bound a lease elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_bound_to_a_process_that_is_gone_is_freed_though_a_node_is_away() {
     let mut cluster = Cluster::start();
@@ -588,14 +589,14 @@ async fn what_is_bound_to_a_process_that_is_gone_is_freed_though_a_node_is_away(
         }
     }
     let here = here.unwrap();
-    // Its blocks of numbers are looked at, one partition after the other.
+    // Its blocks of numbers are checked, one partition after the other.
     cluster.nodes()[away].kill();
     clock.advance(2 * 3_600_000);
     tokio::time::sleep(Duration::from_secs(7)).await;
     let bound = Take::from(here.clone()).max(1).lease_ms(3_600_000).bound();
     assert_eq!(within("a take", gone.take(bound)).await.unwrap().len(), 1);
     drop(gone);
-    // The other one is heard of, and this one is not.
+    // The other one sends heartbeats, and this one does not.
     for _ in 0..4 {
         clock.advance(7_000);
         let now = clock.now().wall.as_ms().to_string();

@@ -1,4 +1,5 @@
-//! Somebody is away: who waits for that, and for how long. Nobody waits for what others wait for, one after the other.
+//! A node is away: which calls wait for it, and for how long. No call waits for what others wait for, one after the
+//! other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ fn since(began_ms: u64) -> Duration {
     Duration::from_millis(now_ms() - began_ms)
 }
 
-/// Waits until so many messages are scheduled.
+/// Waits until `count` messages are scheduled.
 async fn until_there_are(store: &RedisStore, count: u64) {
     let counted = async {
         while store.stats(queue()).await.unwrap().counts.scheduled < count {
@@ -32,7 +33,7 @@ async fn until_there_are(store: &RedisStore, count: u64) {
     tokio::time::timeout(Duration::from_secs(60), counted).await.unwrap();
 }
 
-/// Sixty callers whose answers are lost, over a link that is half open for 66 seconds, with the options that there are by default.
+/// Sixty callers whose answers are lost, over a link that is half open for 66 seconds, with the default options.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_wait_for_a_connection_end_in_time_and_happen_once() {
     let server = Server::start();
@@ -65,7 +66,7 @@ async fn calls_that_wait_for_a_connection_end_in_time_and_happen_once() {
     assert!(longest < Duration::from_secs(25), "a call took {longest:?}");
 }
 
-/// `retry_ms` at its most: the last try begins within the minute and is sent after it.
+/// `retry_ms` at its maximum: the last try begins within the minute and is sent after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_last_try_that_is_sent_after_a_minute_happens_once() {
     let server = Server::start();
@@ -119,7 +120,7 @@ async fn hints_come_though_the_first_sentinel_does_not_answer() {
     assert!(most < 11_000, "{most} ms late");
 }
 
-/// Nothing that comes on a connection with subscriptions arrives, and calls may take a minute.
+/// Messages on connections with subscriptions do not arrive, and calls may take a minute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subscription_that_hangs_keeps_nobody_from_asking() {
     let server = Server::start();
@@ -153,14 +154,14 @@ async fn a_subscription_that_hangs_keeps_nobody_from_asking() {
     for n in 0..waiting.len() {
         plain.put(vec![Put::new(name(n), "m")]).await.pop().unwrap().unwrap();
     }
-    // What a lost hint costs at most.
+    // The maximum delay of a lost hint.
     clock.advance(10_000);
     for take in waiting {
         assert_eq!(within("a take", take).await.unwrap().unwrap().len(), 1);
     }
 }
 
-/// Twelve callers who need numbers while Redis is away.
+/// Twelve callers that need numbers while Redis is away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_who_need_numbers_do_not_wait_for_each_other() {
     let mut server = Server::start();
@@ -215,13 +216,13 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// It does not answer any more, and its connections are there.
+/// Stops a server: it does not answer any more, and its connections stay open.
 fn stop(server: &Server) {
     let pid = server.pid().to_string();
     assert!(std::process::Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
 }
 
-/// Callers of takes on a queue whose node is away go, one after the other: nobody else waits for that.
+/// Callers of takes on a queue whose node is away leave, one after the other: no other call waits for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn takes_that_are_given_up_on_a_node_that_is_away_keep_nobody() {
     let mut cluster = cluster();
@@ -247,15 +248,15 @@ async fn takes_that_are_given_up_on_a_node_that_is_away_keep_nobody() {
     assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
-/// A take on a queue whose node is away is given up, and so is one that was handed a message of another queue: that one goes back at
-/// once.
+/// A take on a queue whose node is away is dropped, and so is one that was handed a message of another queue: that
+/// one is given back at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_goes_back_to_one_node_does_not_wait_for_another_that_is_away() {
     let mut cluster = cluster();
     let store = Arc::new(open(&(cluster.url() + "?timeout_ms=2000&retry_ms=40000")).await);
     let plain = open(&(cluster.url() + "?timeout_ms=2000")).await;
     let (node, away, there) = two_queues(&mut cluster, &store).await;
-    // One is held over there, and somebody waits there.
+    // One message there is leased, and a take waits there.
     assert_eq!(store.take(Take::from(away.clone())).await.unwrap().len(), 1);
     let waiting = {
         let (store, away) = (Arc::clone(&store), away.clone());
@@ -279,7 +280,7 @@ async fn what_goes_back_to_one_node_does_not_wait_for_another_that_is_away() {
     cluster.nodes()[node].kill();
     waiting.abort();
     let _ = waiting.await;
-    // Redis is being told that nobody waits over there.
+    // The note that a take waits there is being removed from Redis.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     drop(unread);
     let back = tokio::time::timeout(Duration::from_secs(15), async {
@@ -296,7 +297,8 @@ async fn what_goes_back_to_one_node_does_not_wait_for_another_that_is_away() {
     assert_eq!(back.message.standing.attempt(), 1);
 }
 
-/// A take that hangs on a node that is away is given up; calls on other queues end, and so does all that they have begun.
+/// A take that hangs on a node that is away is dropped; calls on other queues end, and so do all tasks that they have
+/// started.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_leave_no_task_behind_while_a_take_that_was_given_up_hangs() {
     let mut cluster = cluster();
@@ -321,7 +323,7 @@ async fn calls_leave_no_task_behind_while_a_take_that_was_given_up_hangs() {
     assert!(left < CALLS / 10, "{CALLS} calls left {left} tasks behind");
 }
 
-/// A take waits on a queue whose node goes, and on another one; behind it one waits on that one alone.
+/// A take waits on a queue whose node dies, and on another one; behind it one waits on that one alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_take_that_is_held_up_by_one_of_its_queues_keeps_nobody_from_another() {
     let mut cluster = cluster();
@@ -341,7 +343,7 @@ async fn a_take_that_is_held_up_by_one_of_its_queues_keeps_nobody_from_another()
         let taken = store.take(Take::from(queue.clone())).await.unwrap().pop().unwrap();
         super::settle(&store, taken.receipt, dwell_store::Action::Ack).await.unwrap();
     }
-    // Its asker asks again when the first one is due. The other queue has something too, so that it is known.
+    // Its asker asks again when the first one is due. The other queue has a message too, so that it is known.
     plain.put(vec![Put::new(away.clone(), "m").after_ms(3_000)]).await.pop().unwrap().unwrap();
     plain.put(vec![Put::new(there.clone(), "later").after_ms(3_600_000)]).await.pop().unwrap().unwrap();
     let both = waits(vec![away.clone(), there.clone()]);
@@ -367,9 +369,9 @@ async fn takes_do_not_wait_again_and_again_for_queues_that_can_not_be_counted() 
     let mut cluster = cluster();
     let plain = open(&cluster.url()).await;
     let (node, _, there) = two_queues(&mut cluster, &plain).await;
-    // No call gives up, and no connection is made anew for that.
+    // No call times out, and no connection is made again because of that.
     let store = open(&(cluster.url() + "?timeout_ms=60000")).await;
-    // The others take a stopped node for failed after some seconds, and then it is not waited for.
+    // Otherwise the other nodes consider a stopped one failed after some seconds, and then it is not waited for.
     for node in cluster.nodes() {
         node.command(&["CONFIG", "SET", "cluster-node-timeout", "120000"]);
     }
@@ -385,7 +387,8 @@ async fn takes_do_not_wait_again_and_again_for_queues_that_can_not_be_counted() 
     assert!(longest < Duration::from_millis(1_000), "a take took {longest:?}");
 }
 
-/// Of the partitions that use a block of numbers a third does not answer: they are not waited for one after the other.
+/// Of the partitions that use a block of numbers a third does not answer: they are not waited for one after the
+/// other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_number_that_nobody_has_is_not_looked_for_without_end() {
     let mut cluster = cluster();
@@ -409,7 +412,8 @@ async fn a_number_that_nobody_has_is_not_looked_for_without_end() {
     assert!(since(began) < Duration::from_secs(5), "{:?}", since(began));
 }
 
-/// A node of a cluster that does not have the directory, which goes on taking it for alive though it does not answer.
+/// Stops a node of a cluster that does not have the directory; the others consider it alive though it does not
+/// answer.
 fn stop_one(cluster: &mut Cluster) {
     let directory = cluster.place("{dwell}:m").1;
     for node in cluster.nodes() {
@@ -418,12 +422,13 @@ fn stop_one(cluster: &mut Cluster) {
     stop(&cluster.nodes()[(directory + 1) % 3]);
 }
 
-/// A third of the queues is on a node that does not answer: they are not waited for one after the other, and the others are counted.
+/// A third of the queues is on a node that does not answer: they are not waited for one after the other, and the
+/// others are counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forecast_of_all_queues_does_not_wait_for_each_that_does_not_answer() {
     const QUEUES: usize = 240;
     let mut cluster = cluster();
-    // No call gives up.
+    // No call times out.
     let store = open(&(cluster.url() + "?timeout_ms=60000")).await;
     for n in 0..QUEUES {
         let put = Put::new(QueueName::new(&format!("q{n}")).unwrap(), "m").after_ms(3_600_000);
@@ -463,11 +468,12 @@ async fn leases_that_an_operator_ends_do_not_wait_for_each_others_partitions() {
     assert!(since(began) < Duration::from_secs(10), "{:?}", since(began));
 }
 
-/// A third of the queues that were purged is on a node that does not answer: the others are cleared away without waiting for each.
+/// A third of the queues that were purged is on a node that does not answer: the others are freed without waiting for
+/// each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_purged_is_cleared_away_though_a_node_does_not_answer() {
     const QUEUES: usize = 24;
-    // More than a purge clears away itself.
+    // More than a purge frees itself.
     const MESSAGES: usize = 200;
     let mut cluster = cluster();
     let store = Arc::new(open(&(cluster.url() + "?timeout_ms=1000&retry_ms=10000")).await);

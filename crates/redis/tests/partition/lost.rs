@@ -1,4 +1,4 @@
-//! A directory that has forgotten what it was told: the queues are there, and whoever uses them makes it know them again.
+//! A directory that has lost its entries: the queues are there, and the processes that use them register them again.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -28,7 +28,7 @@ async fn listed(store: &RedisStore) -> Vec<String> {
     listed.iter().map(|stats| stats.name.as_str().to_owned()).collect()
 }
 
-/// Removes keys of the directory, as if they had never come to the server that has it now.
+/// Removes keys of the directory, as if they had never reached the server that has it now.
 fn forget(server: &Server, names: &str) {
     let keys: Vec<String> =
         redis::from_redis_value(server.command(&["KEYS", &format!("{{dwell}}:{names}")])).unwrap();
@@ -53,12 +53,12 @@ async fn a_queue_that_the_directory_has_lost_comes_back_when_it_is_used() {
     let uses: [(&str, &[usize]); 3] = [("puts", &[0, 4]), ("takes", &[1]), ("asks", &[2])];
     let mut expected = Vec::new();
     for (how, used) in uses {
-        // Another process each time, which has not been there before.
+        // Another process each time, which was not there before.
         let store = open(&server.url()).await;
         for index in used {
             match how {
                 "puts" => drop(put(&store, &queues[*index]).await),
-                // Nothing is due: it hears when there will be.
+                // Nothing is due: it learns when something will be.
                 "takes" => drop(store.take(Take::from(queues[*index].clone())).await.unwrap()),
                 _ => drop(store.stats(queues[*index].clone()).await.unwrap()),
             }
@@ -68,7 +68,7 @@ async fn a_queue_that_the_directory_has_lost_comes_back_when_it_is_used() {
         expected.sort();
         assert_eq!(listed(&store).await, expected, "it {how}");
     }
-    // What has come back is let go of as ever.
+    // A queue that was registered again is unregistered as usual.
     let store = open(&server.url()).await;
     for queue in &queues[..4] {
         store.purge(queue.clone()).await.unwrap();
@@ -109,7 +109,8 @@ async fn queues_that_a_take_waits_on_come_back_and_those_with_nothing_do_not() {
     waiting.abort();
 }
 
-/// All of it is gone, counters included: numbers stay unique, and are found again where a process lives that has used them.
+/// The directory is lost as a whole, counters included: numbers stay unique, and are found again where a process
+/// lives that has used them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_that_is_gone_whole_is_made_anew_and_gives_no_number_twice() {
     let server = Server::start();
@@ -143,14 +144,14 @@ async fn a_directory_that_is_gone_whole_is_made_anew_and_gives_no_number_twice()
             assert_eq!(found.unwrap().map(|(_, id)| id), Some(answer.id), "number {}", answer.number);
         }
     }
-    // The default spread of those who were there before holds again.
+    // The default spread of the earlier processes holds again.
     let mut limits = Limits::default();
     limits.defaults.spread = 2;
     let refused = RedisStore::open(server.address(), limits).await;
     assert!(refused.is_err_and(|error| error.code() == "setting_fixed"));
 }
 
-/// Nobody lives who knows how far the numbers had come but the partition.
+/// No living process knows how far the numbers had come; only the partition does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_process_over_a_directory_that_is_gone_puts_beside_what_is_there() {
     let server = Server::start();
@@ -180,7 +181,7 @@ async fn a_new_process_over_a_directory_that_is_gone_puts_beside_what_is_there()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_was_let_go_of_before_the_directory_was_lost_takes_puts() {
     let server = Server::start();
-    // Near the limit of queues whoever empties one lets go of it at once.
+    // Near the limit of queues a process that empties one unregisters it at once.
     let limits = Limits { queues: 2, ..Limits::default() };
     let open_it = async || RedisStore::open(server.address(), limits.clone()).await.unwrap();
     let store = open_it().await;
@@ -203,7 +204,7 @@ async fn a_queue_that_was_let_go_of_before_the_directory_was_lost_takes_puts() {
     assert_eq!(listed(&store).await, ["orders"]);
 }
 
-/// Registered and not replicated: the replica that takes over has never heard of the queue, whose messages are elsewhere.
+/// Registered and not replicated: the replica that takes over does not know the queue, whose messages are elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_whose_registration_a_failover_has_lost_is_listed_again() {
     let mut cluster = Cluster::start();
@@ -280,8 +281,8 @@ async fn a_queue_whose_registration_a_failover_has_lost_is_listed_again() {
     assert_eq!(all.len(), known + 300, "a number was given twice");
 }
 
-/// Makes a queue that is spread over three, with as many messages, of which the first partition forgets the spread: as after a
-/// failover of its node.
+/// Makes a queue that is spread over three partitions, with `puts` messages, of which the first partition loses the
+/// spread: as after a failover of its node.
 async fn spread_and_lost(server: &Server, store: &RedisStore, queue: &QueueName, puts: usize) {
     let puts = vec![Put::new(queue.clone(), "m"); puts];
     // The first partition is the only one for now.
@@ -308,7 +309,7 @@ async fn a_spread_that_the_first_partition_has_lost_is_given_back_by_the_others(
     assert_eq!(taken.len(), PUTS);
     let stats = within("a change", store.configure(queue.clone(), over_three())).await.unwrap();
     assert_eq!((stats.settings.spread, stats.counts.leased), (3, PUTS as u64));
-    // One that was made narrower is believed.
+    // A queue whose spread was lowered is believed.
     store.delete_queue(queue.clone()).await.unwrap();
     let held = taken.into_iter().map(|delivery| (delivery.receipt, Action::Ack));
     let acks = held.map(|(receipt, action)| Settle { receipt, action }).collect();
@@ -320,7 +321,7 @@ async fn a_spread_that_the_first_partition_has_lost_is_given_back_by_the_others(
     assert_eq!(store.stats(queue).await.unwrap().settings.spread, 1);
 }
 
-/// The same, where nobody is there any more who has used the queue before: the directory has been told.
+/// The same, where no process that has used the queue before is left: the directory has the spread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_begins_after_a_spread_was_lost_hears_of_it_from_the_directory() {
     const PUTS: usize = 30;
@@ -338,6 +339,6 @@ async fn a_process_that_begins_after_a_spread_was_lost_hears_of_it_from_the_dire
     assert_eq!(taken, PUTS);
     let stats = within("stats", other.stats(queue.clone())).await.unwrap();
     assert_eq!((stats.settings.spread, stats.counts.leased), (3, PUTS as u64));
-    // One that is made narrower is so, whatever the directory was told before.
+    // A lowered spread stays, whatever was reported to the directory before.
     other.delete_queue(queue.clone()).await.unwrap();
 }

@@ -1,13 +1,14 @@
-//! A Redis that is cut off, held up or half heard, in ways that a proxy makes; and what callers see of it.
-//! `docs/redis.md` has the table.
+//! A Redis that is cut off, slow or half reachable, by means of a proxy; and what callers see of it. `docs/redis.md`
+//! has the table.
 //!
 //! - `one`: one fault at a time, each with its outcome
-//! - `chaos`: faults at random, and what must hold whatever happens
+//! - `chaos`: random faults, and what must hold whatever happens
 //! - `cluster`: slots that move and nodes that die
-//! - `held_up`: one that does not answer, and callers who would wait for it in a row
-//! - `lost`: a directory that has forgotten what it was told
-//! - `queues`: changes of a queue that are broken off, and processes that let go of a queue while others come to it
-//! - `server`: a server that loads, is a replica, or is held up by somebody's script
+//! - `held_up`: a node that does not answer, and callers that would wait for it one after the other
+//! - `lost`: a directory that has lost its entries
+//! - `queues`: changes of a queue that are interrupted, and processes that unregister a queue while others start to
+//!   use it
+//! - `server`: a server that loads, is a replica, or is blocked by a foreign script
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
@@ -61,7 +62,7 @@ fn is_unavailable<T>(answer: &Result<T, Error>) -> bool {
     matches!(answer, Err(error @ Error::Unavailable { .. }) if error.is_retryable())
 }
 
-/// Every test that the table of faults names is there.
+/// Every test that the table of faults names exists.
 #[test]
 fn the_table_of_faults_names_tests_that_there_are() {
     let crate_folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -73,8 +74,8 @@ fn the_table_of_faults_names_tests_that_there_are() {
         let tests = line.trim_end_matches('|').rsplit('|').next().unwrap();
         let mut file = "";
         for name in tests.split('`').skip(1).step_by(2) {
-            // `program test` or `program module::test`; what follows in the same cell is of the same program. `redisson` is
-            // the one of dwell-redisson that needs no Java.
+            // `program test` or `program module::test`; what follows in the same cell is of the same program.
+            // `redisson` is the one of dwell-redisson that needs no Java.
             let (program, test) = name.split_once(' ').unwrap_or((file, name));
             file = program;
             let (module, test) = test.split_once("::").unwrap_or(("", test));

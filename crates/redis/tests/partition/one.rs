@@ -12,9 +12,9 @@ use dwell_testkit::redis::proxy::{Link, Proxy};
 
 use super::{is_unavailable, is_unknown, message, open, put, queue, settle, take, token, within};
 
-/// Nothing is made again by the store itself.
+/// The store itself repeats nothing.
 const ONCE: &str = "connections=1&timeout_ms=400&retry_ms=0";
-/// The store makes again what failed, for as long as it takes.
+/// The store repeats what failed, for as long as it takes.
 const AGAIN: &str = "connections=1&timeout_ms=400&retry_ms=20000";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -23,7 +23,7 @@ async fn a_lost_reply_is_unknown_and_what_is_repeated_is_harmless() {
     let proxy = Proxy::to(server.port()).await;
     let (store, plain) = (open(&proxy.url(ONCE)).await, open(&server.url()).await);
     let counts = async || plain.stats(queue()).await.unwrap().counts;
-    // Registered, counted and its scripts known to the server, so that each call is one script.
+    // The queue is registered, leases are counted and the server has the scripts, so that each call is one script.
     put(&store, message("first")).await.unwrap();
     let first = take(&store, 0, 60_000).await.unwrap().unwrap();
     let release = Action::Release { after_ms: None, priority: None };
@@ -81,7 +81,7 @@ async fn a_lost_reply_is_fetched_again_and_nothing_happens_twice() {
     for round in 1..=20 {
         let connections = proxy.connections();
         proxy.lose_next_reply();
-        // Without a token: the number of the call is what makes it one.
+        // Without a token: the number of the call makes it happen once.
         let answer = put(&store, message("more")).await.unwrap();
         proxy.lose_next_reply();
         let delivery = take(&store, 0, 60_000).await.unwrap().unwrap();
@@ -99,7 +99,7 @@ async fn a_lost_reply_is_fetched_again_and_nothing_happens_twice() {
     }
 }
 
-/// A take whose answer is lost is made again when more leases have run out than one script brings back.
+/// A take whose answer is lost is repeated when more leases have run out than one script brings back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_take_that_is_made_again_gets_what_it_was_handed_out_whatever_time_has_brought_about() {
     let server = Server::start();
@@ -119,7 +119,7 @@ async fn a_take_that_is_made_again_gets_what_it_was_handed_out_whatever_time_has
     proxy.set(Link::Mute);
     let lost = tokio::spawn(async move { take(&store, 0, 600_000).await });
     let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:l"])).unwrap();
-    // It has been handed out, and the others' leases have run out: nobody has looked at them meanwhile.
+    // It has been handed out, and the other leases have run out: no call has processed them meanwhile.
     let leased = || -> i64 { redis::from_redis_value(server.command(&["ZCARD", &keys[0]])).unwrap() };
     within("the take", async {
         while leased() < 202 {
@@ -206,7 +206,7 @@ async fn takes_that_wait_on_a_half_open_link_end_in_time_and_go_on_behind_it() {
     let (store, plain) = (open(&proxy.url(ONCE)).await, open(&server.url()).await);
     for link in [Link::Deaf, Link::Mute, Link::Stalled] {
         proxy.set(link);
-        // Short: what is stalled may be served after all, for nobody.
+        // A short lease: a stalled take may be served after all, without a caller.
         let waited = within("a take", take(&store, 1_000, 500)).await;
         assert!(waited.is_err() || waited == Ok(None), "{link:?}: {waited:?}");
         proxy.set(Link::Whole);
@@ -229,7 +229,7 @@ async fn hints_that_are_lost_cost_at_most_a_sweep() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let (store, plain) = (open(&proxy.url("")).await, open(&server.url()).await);
-    // Others tell who waits on a queue that has something.
+    // The stats of other processes report the waiting takes of a queue that is not empty.
     put(&plain, message("later").after_ms(600_000)).await.unwrap();
     let waiting = tokio::spawn(async move { take(&store, 30_000, 60_000).await });
     within("the take waits", async {
@@ -246,8 +246,8 @@ async fn hints_that_are_lost_cost_at_most_a_sweep() {
     assert!(late_ms < 20_000, "{late_ms} ms late");
 }
 
-/// Calls of one lane that arrive in another order than they were made: the proxy holds the first one up while the
-/// second, over a new connection, goes through.
+/// Calls of one lane that arrive out of order: the proxy holds up the first one while the second, over a new
+/// connection, passes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_was_made_again_is_not_done_twice_when_the_first_comes_late() {
     let server = Server::start();
@@ -257,7 +257,7 @@ async fn a_call_that_was_made_again_is_not_done_twice_when_the_first_comes_late(
     let mut ids = HashSet::new();
     for round in 1..=5 {
         slow.hold_connections();
-        // The first try hangs, is given up, and is made again over a new connection.
+        // The first try hangs, is given up, and is repeated over a new connection.
         for body in ["second", "third"] {
             assert!(ids.insert(put(&store, message(body)).await.unwrap().id));
         }
@@ -269,13 +269,14 @@ async fn a_call_that_was_made_again_is_not_done_twice_when_the_first_comes_late(
     }
 }
 
-/// A take that hung, was made again and found nothing: what comes of the first try hands nothing out, for nobody hears of it.
+/// A take that hung, was repeated and found nothing: its first try hands nothing out when it arrives, for its caller
+/// is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_take_that_found_nothing_and_comes_late_leases_nothing() {
     let server = Server::start();
     let (slow, plain) = (Proxy::to(server.port()).await, open(&server.url()).await);
     let store = open(&slow.url(AGAIN)).await;
-    // The scripts are known, and leases were counted: a take is one script.
+    // The server has the scripts, and leases were counted: a take is one script.
     put(&store, message("before")).await.unwrap();
     let before = take(&store, 0, 60_000).await.unwrap().unwrap();
     settle(&store, before.receipt, Action::Ack).await.unwrap();
@@ -317,21 +318,21 @@ async fn a_take_that_is_made_again_after_it_found_nothing_has_what_came_meanwhil
     assert_eq!(settle(&store, taken.receipt, Action::Ack).await, Ok(Settled::Gone));
 }
 
-/// How often the server has carried out a command.
+/// How many times the server has carried out a command.
 fn calls_of(server: &Server, command: &str) -> u64 {
     let said = server.info(&format!("cmdstat_{command}")).unwrap_or_default();
     let calls = said.strip_prefix("calls=").and_then(|said| said.split(',').next());
     calls.map_or(0, |calls| calls.parse().unwrap())
 }
 
-/// What the second take of a store finds is for the first one, which came before it and whose question is on its way.
+/// What the second take of a store finds is for the first one, which came before it and whose call is on its way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_take_that_comes_while_another_one_asks_for_the_first_time_is_served_after_it() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let store = Arc::new(open(&proxy.url("connections=2&timeout_ms=20000")).await);
     let plain = open(&server.url()).await;
-    // The scripts are known, and leases were counted: a take is one script.
+    // The server has the scripts, and leases were counted: a take is one script.
     for _ in 0..2 {
         put(&store, message("before")).await.unwrap();
         let before = take(&store, 0, 60_000).await.unwrap().unwrap();
@@ -355,7 +356,7 @@ async fn a_take_that_comes_while_another_one_asks_for_the_first_time_is_served_a
     assert_eq!(&body(within("the second take", second).await.unwrap())[..], b"second");
 }
 
-/// A call that was made again is refused by a server that has done it before.
+/// A repeated call is refused by a server that has done it before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_was_done_and_is_refused_when_it_is_made_again_is_unknown() {
     let server = Server::start();
@@ -386,7 +387,7 @@ async fn a_call_that_was_done_and_is_refused_when_it_is_made_again_is_unknown() 
         set(allow);
         assert_eq!(ready().await, before + 1, "{refuse:?}");
     }
-    // One that is patient gets its answer, as soon as the server takes calls.
+    // A patient one gets its answer as soon as the server accepts calls.
     let before = ready().await;
     proxy.set(Link::Mute);
     let lost = {
@@ -428,8 +429,8 @@ fn keyed_apart(count: usize) -> Vec<Put> {
     puts
 }
 
-/// A queue that is spread, with something in each partition, so that putting under a key and a token is three scripts: whether
-/// the token is known, the put, and what is remembered of it.
+/// A queue that is spread, with something in each partition, so that putting under a key and a token is three
+/// scripts: the lookup of the token, the put, and the storing of its answer.
 async fn spread_queue(store: &RedisStore) {
     let changes = vec![SettingChange::Set(Setting::Spread(SPREAD))];
     store.configure(queue(), changes).await.unwrap();
@@ -489,7 +490,8 @@ async fn what_a_batch_has_put_is_answered_though_it_is_refused_half_way() {
 async fn a_call_under_way_when_the_runtime_of_its_store_ends_may_have_happened() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
-    // On one thread, so that nothing of it goes on while it ends. Ended by hand below: dropped in a task, it would panic.
+    // One thread, so that none of its tasks goes on while it ends. Shut down explicitly below: dropped in a task, it
+    // would panic.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let address = proxy.url("connections=2&timeout_ms=20000").parse().unwrap();
     let store = runtime.spawn(RedisStore::open(address, Limits::default())).await.unwrap().unwrap();
@@ -507,7 +509,7 @@ async fn a_call_under_way_when_the_runtime_of_its_store_ends_may_have_happened()
     let answer = within("the answer", putting).await.unwrap();
     let Err(error @ Error::OutcomeUnknown { .. }) = answer else { panic!("{answer:?}") };
     assert!(error.needs_reopen() && !error.is_retryable(), "{error}");
-    // What begins after that has not happened.
+    // A call that begins after that has not happened.
     let refused = within("the second put", put(&store, message("late"))).await;
     assert_eq!(refused.unwrap_err(), Error::Closed);
     proxy.go_on();
@@ -544,7 +546,7 @@ async fn what_a_waiting_take_is_handed_while_its_process_leaves_goes_back() {
     assert_eq!((back.id, back.standing.attempt()), (id, 1));
 }
 
-/// A store with a thread of its own is dropped while a take whose caller has gone is being handed something.
+/// A store that owns its thread is dropped while a take whose caller has gone is being handed something.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_take_is_handed_while_its_store_is_dropped_goes_back() {
     let server = Server::start();
@@ -562,7 +564,7 @@ async fn what_a_take_is_handed_while_its_store_is_dropped_goes_back() {
     proxy.stop_request_after(0);
     let taking = tokio::spawn(async move { take(&store, 0, 3_600_000).await });
     within("the question", proxy.stopped()).await;
-    // Its task has the store alone.
+    // Its task has the only reference to the store.
     taking.abort();
     assert!(within("the end of the task", taking).await.unwrap_err().is_cancelled());
     // The take is carried out, and what it was handed is on its way back.
@@ -575,7 +577,8 @@ async fn what_a_take_is_handed_while_its_store_is_dropped_goes_back() {
     assert_eq!((back.id, back.standing.attempt()), (id, 1));
 }
 
-/// Between looking at what comes first and taking it, somebody else takes the small ones: what comes behind them is large.
+/// Between the look at the first messages and the take, another process takes the small ones: those behind them are
+/// large.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_take_over_several_queues_keeps_to_its_bytes_though_others_are_served_in_between() {
     let server = Server::start();
@@ -590,7 +593,7 @@ async fn a_take_over_several_queues_keeps_to_its_bytes_though_others_are_served_
             plain.put(vec![Put::new(queue.clone(), vec![0; 100_000])]).await.pop().unwrap().unwrap();
         }
     }
-    // So that the keys of both are known to be ours, and leases were counted.
+    // So that the keys of both have been checked, and leases were counted.
     let two = store.take(Take::from_all(queues.clone()).max(2)).await.unwrap();
     assert_eq!(two.len(), 2);
     // Two scripts look, and two take.

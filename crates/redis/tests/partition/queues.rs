@@ -1,4 +1,4 @@
-//! What concerns a queue as a whole and takes several scripts: changing its spread, registering it, letting go of it.
+//! Operations on a queue as a whole that take several scripts: changing its spread, registering it, unregistering it.
 
 use std::collections::HashSet;
 
@@ -44,8 +44,8 @@ async fn drain(store: &RedisStore, queue: &QueueName) -> HashSet<MessageId> {
     }
 }
 
-/// The change is broken off after each of its scripts in turn. Whoever comes next finds a queue that works: a process that has
-/// not heard of it and goes straight to a partition, or one that has just been opened.
+/// The change is interrupted after each of its scripts in turn. The next process finds a queue that works: one that
+/// has not learnt of the change and uses a partition directly, or one that has just been opened.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_of_the_spread_that_is_broken_off_anywhere_is_carried_on_by_whoever_comes_next() {
     let server = Server::start();
@@ -115,7 +115,7 @@ async fn a_change_of_the_spread_that_is_broken_off_anywhere_is_carried_on_by_who
     .await;
 }
 
-/// A process is about to close the partitions when another puts into one that is open yet: the change is undone.
+/// A process is about to close the partitions when another puts into one that is still open: the change is undone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_put_that_comes_before_its_partition_is_closed_undoes_the_change() {
     let server = Server::start();
@@ -131,7 +131,7 @@ async fn a_put_that_comes_before_its_partition_is_closed_undoes_the_change() {
         let changing = async { change(&slow, &asked, spread(1)).await };
         let (ids, changed) = {
             let meanwhile = async {
-                // Where it is over before, nothing is stopped.
+                // If it is over before, nothing is stopped.
                 let _ = tokio::time::timeout(std::time::Duration::from_millis(700), proxy.stopped()).await;
                 let ids = put_some(&knows, &queue, "meanwhile").await;
                 proxy.stop_request_after(-1);
@@ -154,12 +154,12 @@ async fn a_put_that_comes_before_its_partition_is_closed_undoes_the_change() {
     assert!(undone >= 2, "{undone} were undone");
 }
 
-/// A process registers a queue, and before it puts its first message another one lets go of the queue.
+/// A process registers a queue, and before it puts its first message another one unregisters the queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_others_let_go_of_before_its_first_put_arrives_is_listed_all_the_same() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
-    // Near the limit of queues whoever empties one lets go of it at once.
+    // Near the limit of queues a process that empties one unregisters it at once.
     let limits = Limits { queues: 4, ..Limits::default() };
     let open_at = async |url: String| RedisStore::open(url.parse().unwrap(), limits.clone()).await.unwrap();
     let slow = open_at(proxy.url("connections=1&timeout_ms=60000")).await;
@@ -168,7 +168,7 @@ async fn a_queue_that_others_let_go_of_before_its_first_put_arrives_is_listed_al
     let put = async |store: &RedisStore, queue: &QueueName| {
         store.put(vec![Put::new(queue.clone(), "m")]).await.pop().unwrap().map(|answer| answer.id)
     };
-    // All scripts are known to the server.
+    // The server has all scripts.
     put(&slow, &first).await.unwrap();
     let mut stopped_late = 0;
     for after in 0..5 {
@@ -182,7 +182,7 @@ async fn a_queue_that_others_let_go_of_before_its_first_put_arrives_is_listed_al
                 for _ in 0..2 {
                     put(&quick, &queue).await.unwrap();
                     drain(&quick, &queue).await;
-                    // Lists let go of what has nothing, too.
+                    // Lists unregister empty queues, too.
                     quick.queues(None, 10).await.unwrap();
                 }
                 proxy.stop_request_after(-1);
@@ -197,7 +197,7 @@ async fn a_queue_that_others_let_go_of_before_its_first_put_arrives_is_listed_al
             let listed = quick.queues(None, 10).await.unwrap();
             listed.iter().map(|stats| stats.name.as_str().to_owned()).collect::<Vec<_>>()
         };
-        // It went out with the others, or is there: then its queue is listed.
+        // It was handed out with the others, or is there: then its queue is listed.
         if quick.stats(queue.clone()).await.is_ok() {
             assert!(names().await.contains(&queue.to_string()), "after {after}: {:?}", names().await);
             assert_eq!(drain(&quick, &queue).await, HashSet::from([id]), "after {after}");

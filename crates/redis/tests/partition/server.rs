@@ -1,5 +1,5 @@
-//! A server that is there and does not serve: it loads, it is a replica, somebody's script holds it up, it is asked for
-//! scripts that it has forgotten.
+//! A server that is there and does not serve: it loads, it is a replica, it is blocked by a foreign script, it has
+//! dropped the scripts that are called.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ async fn a_server_that_loads_is_waited_for_or_said() {
     let mut server = Server::start_with(&uncompressed);
     let (brief, patient) = (open(&(server.url() + BRIEF)).await, open(&(server.url() + PATIENT)).await);
     put(&patient, message("first")).await.unwrap();
-    // A server that loads looks up from it now and then, by the bytes that it has read.
+    // A server that loads answers clients at intervals, after a number of bytes read.
     let kilobytes = "x".repeat(8_192);
     for n in 0..300 {
         server.command(&["SET", &format!("ballast{n}"), &kilobytes]);
     }
-    // The file becomes a snapshot, whose keys can be made to take their time.
+    // The file becomes a snapshot, whose keys can be made to load slowly.
     server.command(&["BGREWRITEAOF"]);
     until("the file is rewritten", || {
         server.info("aof_rewrite_in_progress").as_deref() == Some("0")
@@ -56,7 +56,7 @@ async fn a_server_that_became_a_replica_is_said_and_nothing_is_changed() {
     let (brief, patient) = (open(&(server.url() + BRIEF)).await, open(&(server.url() + PATIENT)).await);
     put(&brief, message("first")).await.unwrap();
     let held = take(&brief, 0, 60_000).await.unwrap().unwrap();
-    // Of a primary that nobody can reach, so that it keeps what it has.
+    // Of a primary that cannot be reached, so that it keeps its data.
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
     let refused = put(&brief, message("n")).await;
     assert!(is_unavailable(&refused), "{refused:?}");
@@ -97,8 +97,8 @@ async fn somebody_elses_script_that_does_not_end_is_waited_for_or_said() {
     assert_eq!(brief.stats(queue()).await.unwrap().counts.ready, 2, "the refused one is not there");
 }
 
-/// Calls of several scripts, each broken off after each of its scripts in turn by a server that takes no more writes: where
-/// something was done, nobody says that nothing was.
+/// Calls of several scripts, each interrupted after each of its scripts in turn by a server that takes no more
+/// writes: where something was done, no error says that nothing was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_is_broken_off_half_way_is_unknown() {
     let server = Server::start();
@@ -128,7 +128,7 @@ async fn a_call_that_is_broken_off_half_way_is_unknown() {
                 let puts = (0..DEAD).map(|_| Put::new(queue.clone(), "m")).collect();
                 assert!(plain.put(puts).await.iter().all(Result::is_ok));
             }
-            // Its keys were looked at.
+            // Its keys have been checked.
             let before = store.stats(queue.clone()).await.unwrap();
             proxy.stop_request_after(after);
             let calling = {

@@ -22,7 +22,7 @@ pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
         .expect("a runtime can be made")
 });
 
-/// A server that the tests of a program share; it stops when the last of them lets go.
+/// A server that the tests of a program share; it stops when the last of them drops it.
 pub(crate) struct Shared<T>(Mutex<Weak<T>>);
 
 impl<T> Shared<T> {
@@ -72,12 +72,12 @@ pub(crate) struct RedisHarness {
 }
 
 impl RedisHarness {
-    /// As the user that `docs/redis.md` tells to make, who has no right too many.
+    /// As the user with the minimum rights that `docs/redis.md` describes.
     pub(crate) fn on_one_server(limits: Limits) -> RedisHarness {
         RedisHarness::on_one_server_behind(limits, |port| port)
     }
 
-    /// The same, reached through whatever listens at the port that `lead` gives for the server's.
+    /// The same, connected to the port that `lead` returns for the server's, on which a proxy may listen.
     pub(crate) fn on_one_server_behind(limits: Limits, lead: impl FnOnce(u16) -> u16) -> RedisHarness {
         let server = SERVER.get(|| {
             let server = Server::start();

@@ -1,5 +1,5 @@
-//! Whatever a script does, it does once: the store keeps the contract though each of its scripts runs twice, with the same
-//! arguments, and only the second answer is heard. That is what a lost answer comes to.
+//! Every script has its effect once: the store keeps the contract though each of its scripts runs twice, with the
+//! same arguments, and only the second answer is returned. That is what a lost answer comes to.
 
 #[path = "../support/mod.rs"]
 mod support;

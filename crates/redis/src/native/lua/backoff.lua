@@ -1,4 +1,4 @@
--- The delay of a retry that names none; `Backoff::delay_ms` of `dwell-model` is the same.
+-- The delay of a retry that names none, as `Backoff::delay_ms` of `dwell-model` computes it.
 --
 -- b.base, b.cap in ms, b.factor and b.jitter in percent; random is 32 bits. It grows in whole nanoseconds, each step rounded
 -- down. Numbers are exact up to 2^53, and a cap is below 2^48 ms: so milliseconds and the nanoseconds beside them are
@@ -25,8 +25,9 @@ local function backoff(b, attempt, random)
   return delay - high * random - math.floor((middle * random + math.floor(low * random / 65536)) / 65536)
 end
 
--- Instead of a random number, after a lease of message `id` ran out as this attempt: Bob Jenkins's one-at-a-time hash over the id and
--- the attempt, as in `Backoff::lapse_delay_ms`. So whoever notices the lapse, and however late, comes to the same instant.
+-- The jitter after a lease of message `id` ran out as this attempt, in place of a random number: Bob Jenkins's
+-- one-at-a-time hash over the id and the attempt, as in `Backoff::lapse_delay_ms`. So every script that notices the
+-- lapse, however late, computes the same instant.
 local function lapse_jitter(id, attempt)
   local hash = 0
   for _, byte in ipairs({ string.byte(id .. struct.pack('>I4', math.min(attempt, 4294967295)), 1, 20) }) do

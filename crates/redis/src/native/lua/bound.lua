@@ -1,7 +1,7 @@
--- The partitions in which a process has bound leases; or forgets the process, when they are freed, or some of them.
+-- Returns the partitions in which a process has bound leases; or removes the process, when they are freed, or some of them.
 --
 -- Keys    h and p:PROCESS of the directory
--- A.process its id; A.forget; A.left partitions in which it has bound none any more, each as `index/queue`; A.silent if it is taken for gone since it was not heard of for so many ms
+-- A.process its id; A.forget; A.left partitions in which it has bound none any more, each as `index/queue`; A.silent if it is considered dead: the ms without a heartbeat
 -- Reply   `parts`: a list of `index/queue`; `heard` alone: it was heard of meanwhile, and is not forgotten
 -- Cost    O(partitions)
 know('set', 'p:' .. A.process)

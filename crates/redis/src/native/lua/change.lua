@@ -1,4 +1,4 @@
--- Cancels or reschedules messages that nobody holds.
+-- Cancels or reschedules messages that are not leased.
 --
 -- Keys    m S B H k s u o r d x w a; l y g h where time has brought something about
 -- A.items each: `i` id or `k` key; `w` `v` the new instant, or none: cancel

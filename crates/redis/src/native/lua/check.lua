@@ -1,4 +1,4 @@
--- Whether keys are ours: a key of another type is somebody else's.
+-- Checks whether keys are ours: a key of another type is foreign.
 --
 -- Keys    those that are named
 -- A.keys  {name, type} of each

@@ -1,12 +1,12 @@
--- One step of a change of a queue's settings, in one partition: `configure.rs` and `spread.rs` tell which there are.
+-- One step of a change of a queue's settings, in one partition: `configure.rs` and `spread.rs` list the steps.
 --
 -- Keys    m w a; f s u o r l g; t T
--- A.next  the change's number. A partition that has a later one is passed over; one that has this one has taken the step
--- A.version the number that the partition must have, where that decides: in the queue's first partition
--- A.keep  leave the settings as they are; else A.own they become, packed, or none
--- A.change closes the partition: what is going on, packed. Without it, the partition is open
+-- A.next  the change's version. A partition that has a later one is skipped; one that has this one has taken the step
+-- A.version the version that the partition must have, where that decides: in the queue's first partition
+-- A.keep  leave the settings as they are; else A.own are the new ones, packed, or none
+-- A.change closes the partition: the change in progress, packed. Without it, the partition is open
 -- A.fixed refuse if there are messages
--- A.past  spreads before, see `token.lua`; none: what is there stays
+-- A.past  earlier spreads, see `token.lua`; none: the stored ones stay
 -- A.reg   the queue's registration
 -- Reply   `done`, or `changed`: the partition has another number; or `fixed`; or `enter`: register the queue first. Of one that was
 --         closed `until`, when its last token ends, and `past`, its spreads before
@@ -55,7 +55,7 @@ if not is_taken then
   end
   if A.past then
     call('HSET', P .. 't', '', cmsgpack.pack(A.past))
-    -- As long as a token may be remembered.
+    -- For as long as a token may be remembered.
     call('PEXPIRE', P .. 't', 691200000)
   end
 end

@@ -1,7 +1,7 @@
--- Dead messages, oldest first; or revives or discards some of them.
+-- Lists dead messages, oldest first; or revives or discards some of them.
 --
 -- Keys    m S B H k g h K s u o x w a; l y where time has brought something about
--- A.list  so many, from the first one behind A.death and A.after on, if these are given: `refs`, {death, id} of each
+-- A.list  the number to list, from the first one after A.death and A.after on, if these are given: `refs`, {death, id} of each
 -- A.ids   these: revived if `w` `v` name an instant, else discarded
 -- Reply   `due`, the instant; `refs`; or `items` each: {'ok'}, {'missing'}, {'alive', id}, {'key', owner}; or `refused`, of the instant;
 --         `dead` how many there were; `bare` if the partition has nothing any more
@@ -10,7 +10,7 @@ write_though_full()
 if not touch() then
   return cmsgpack.pack(out)
 end
--- Those whose time is over are none of them.
+-- Messages past retention are not among them.
 local last = last_past_retention()
 local over = last and call('ZCOUNT', P .. 'g', '-inf', last) or 0
 out.dead = call('ZCARD', P .. 'g') - over
@@ -19,7 +19,7 @@ if A.w then
 end
 if A.list then
   out.refs = {}
-  -- By place and not by rank: whoever is at the same work moves the ranks.
+  -- By place and not by rank: a concurrent call on the same messages moves the ranks.
   local first = math.max(A.after and rank_after(P .. 'g', A.death, A.after) or 0, over)
   local members = A.list > 0 and call('ZRANGE', P .. 'g', first, first + A.list - 1, 'WITHSCORES') or {}
   for index = 1, #members, 2 do

@@ -1,4 +1,4 @@
--- How every script on the directory begins. All that the queues of a store have in common lies in one slot.
+-- The beginning of every script on the directory. All that the queues of a store share lies in one slot.
 --
 -- KEYS[1]  the directory's prefix, `{dwell}:`
 -- KEYS[2]  its key `m`: see `Scripts::command`
@@ -9,7 +9,7 @@ local call = redis.call
 local A = cmsgpack.unpack(ARGV[1])
 local out = { now = now }
 
--- As on a partition: a script that writes knows the keys before.
+-- As on a partition: a script checks the keys before it writes.
 local function know(expected, name)
   local found = call('TYPE', P .. name).ok
   if found ~= 'none' and found ~= expected then

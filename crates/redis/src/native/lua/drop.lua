@@ -1,5 +1,5 @@
 -- Removes all pending messages, all dead ones, or both with the settings; at once, at any size. What is removed is set
--- aside whole, and counts as gone from here on, since its epoch is over; `sweep` clears it away bit by bit.
+-- aside whole, and counts as gone from here on, since its epoch is over; `sweep` frees it in slices.
 --
 -- Keys    m, and s u o r d x or g, renamed to z and a number; Z names those; f N n h K, unlinked; w a
 -- A.pending, A.dead what is removed; A.own whether the settings go too, but for the spread: while another partition has
@@ -34,13 +34,13 @@ local function set_aside(name, counts)
   until call('EXISTS', P .. trash) == 0
   call('HSET', P .. 'm', 'z', string.format('%.0f', serial))
   call('RENAME', P .. name, P .. trash)
-  -- What each is made of tells how to read its members.
+  -- The key that each was made from says how to read its members.
   call('HSET', P .. 'Z', trash, name)
   out.trash = true
 end
 
 if A.pending then
-  -- Messages that lie in `f` lie nowhere else.
+  -- Messages in `f` are in no other key.
   out.done = call('ZCARD', P .. 'f')
   call('UNLINK', P .. 'f', P .. 'N', P .. 'n')
   local before = out.done
@@ -55,7 +55,7 @@ if A.pending then
 end
 if A.dead then
   local before = out.done
-  -- Those whose time is over are gone already.
+  -- Messages past retention count as gone already.
   local last = last_past_retention()
   local over = last and call('ZCOUNT', P .. 'g', '-inf', last) or 0
   set_aside('g', true)

@@ -1,4 +1,4 @@
--- Registers a queue, and where the numbers of a block are used; before the first put that needs it.
+-- Registers a queue, and the partition that uses the numbers of a block; before the first put that needs it.
 --
 -- Keys    m q r B and b:BLOCK, of the directory
 -- A.name  the queue, if it is to be registered; A.limit how many there may be; A.waited how many beside it takes of the

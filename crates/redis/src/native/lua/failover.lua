@@ -1,16 +1,16 @@
--- A server that took over, or that came back with what it had saved last, may have lost the latest steps of the directory:
--- the blocks and registrations that it would give out next may be in use. So where another server answers than the one
+-- A server that took over, or that restarted from its last save, may have lost the latest steps of the directory: the
+-- blocks and registrations that it would give out next may be in use. So where another server answers than the one
 -- before, both counters leap over more than can have been given out since.
 local LEAP = 65536
 
--- The server that runs this. Who may not ask is told nothing, and gets no leap.
+-- The server that runs this. A user who may not ask for it gets none, and no leap.
 local function running()
   local info = redis.pcall('INFO', 'server')
   return type(info) == 'string' and string.match(info, 'run_id:(%x+)')
 end
 
--- Somebody has seen blocks below `block` or the registration `reg`, and the counters have not come to that here: they were lost.
--- Others may have been given more than this one has seen.
+-- A client has seen blocks below `block` or the registration `reg`, and the counters here are lower: they were lost.
+-- Other clients may have been given more than this one has seen.
 local function leap_over(block, reg)
   for name, seen in pairs({ b = block, r = reg }) do
     if seen > (tonumber(call('HGET', P .. 'm', name) or 0) or 0) then

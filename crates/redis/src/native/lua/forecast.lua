@@ -1,4 +1,4 @@
--- How many scheduled messages of a partition are due by some instants.
+-- Counts the scheduled messages of a partition that are due by some instants.
 --
 -- Keys    m f s u o r l g x, and those that time acts on
 -- A.edges instants, in any order
@@ -14,7 +14,7 @@ for index = 1, #A.edges do
 end
 for _, name in ipairs({ 'f', 's', 'u', 'o' }) do
   local key = P .. name
-  -- What has come is ready, though it lies here still.
+  -- A message whose instant has come is ready, though it is still in this key.
   local ready = call('ZCOUNT', key, '-inf', now)
   local scheduled = call('ZCARD', key) - ready
   if scheduled > 0 then

@@ -1,14 +1,14 @@
--- The order in which due messages go out: (priority, due, id), over what lies in `f`, in `s` and in `r`.
+-- The order in which due messages are handed out: (priority, due, id), over `f`, `s` and `r`.
 --
--- At least so many of each side of the usual priority that are due lie in their order before anything goes out, if
--- there are as many; one call moves at most STEP of a side, and says that there is more to do.
+-- Of the due messages on each side of the default priority at least IN_ORDER, if there are as many, are in order
+-- before anything is handed out; one call moves at most STEP of a side, and replies that there is more to do.
 local IN_ORDER = 1000
 local STEP = 64
 
--- Whether there may be anything besides what lies in `f`: mostly there is not, and nothing else is asked.
+-- Whether there may be messages outside `f`: mostly there are none, and nothing else is read.
 local is_mixed = true
 
--- Messages of u and o that are due come into their order; false if it takes more calls.
+-- Moves the due messages of u and o into order; false if it takes more calls.
 local function ripen()
   is_mixed = call('EXISTS', P .. 's', P .. 'u', P .. 'o', P .. 'r') > 0
   if not is_mixed then
@@ -43,7 +43,7 @@ local function ripen()
   return is_done
 end
 
--- The first `max` that may go out, in their order: of those in `f` what lies there, of the others their ids.
+-- The first `max` messages that may be handed out, in order: the members of those in `f`, the ids of the others.
 local function heads(max)
   local young = call('ZRANGEBYSCORE', P .. 'f', '-inf', now, 'LIMIT', 0, max)
   if not is_mixed then
@@ -56,7 +56,7 @@ local function heads(max)
   end
   local all, f, s, r = {}, 1, 1, 1
   while #all < max and (young[f] or plain[s] or ready[r]) do
-    -- What lies in r has another priority than what lies in f and s.
+    -- A message in r has another priority than those in f and s.
     if ready[r] and (tonumber(ready[r + 1]) < DEFAULT_PRIORITY or not (young[f] or plain[s])) then
       all[#all + 1] = string.sub(ready[r], 7)
       r = r + 2
@@ -84,7 +84,7 @@ local function is_paused()
   return pause == -1 or now < pause
 end
 
--- When there may be something to hand out, if nothing is called until then; nil if never.
+-- When there may be something to hand out, if no call comes until then; nil if never.
 local function next_instant()
   local pause = setting('pause')
   if pause == -1 then

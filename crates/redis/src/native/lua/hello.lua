@@ -1,29 +1,29 @@
--- A process says that it is there: at open, before it first binds a lease in a partition, and every few seconds.
+-- The heartbeat of a process: at open, before it first binds a lease in a partition, and every few seconds.
 --
 -- Keys    c h m q and p:PROCESS of the directory
--- A.process its id; A.client its name: the process of this name that came before is gone. `c` has the two last ones of a
---         name, so that a call that is made again gets the same answer; names of processes which are gone are forgotten there
--- A.bound partitions in which it binds leases from now on, each as `index/queue`; A.has if it believes that others are known
+-- A.process its id; A.client its name: the earlier process of this name is dead. `c` has the two last ones of a name,
+--         so that a repeated call gets the same answer; names of dead processes are removed there
+-- A.bound partitions in which it binds leases from now on, each as `index/queue`; A.has if it assumes that others are entered
 --         here
 -- A.spread over how many partitions it spreads queues that do not say: all processes must agree, as long as there are
 --         queues
--- A.silent who has not been heard of for so many ms is gone. Silence counts while there was a Redis to be heard by: from
---         the instant `w` of `m` on, since when somebody was heard each A.silent / 2 ms, `t` being the last time. After
+-- A.silent a process without a heartbeat for this many ms is dead. Silence counts while Redis could receive heartbeats:
+--         from the instant `w` of `m` on, since when one has arrived each A.silent / 2 ms, the last one at `t`. After
 --         an outage, or when the clock steps, all were silent, and it counts from then
 -- Reply   `spread` alone: the others spread theirs so; else `before`, the process that had the name; `gone`, those that
 --         are; `forgotten`: nothing is known of the process any more, and A.bound was not noted: it must say all of them anew
 -- Cost    O(log n) and a partition of A.bound
 know('zset', 'h')
 know('hash', 'c')
--- Forgets names whose processes were freed of all that was bound to them: they tell nobody anything. More of those that it looks
--- at are picked at random than come to be, so there are never many more than are in use.
+-- Removes names whose processes were freed of all that was bound to them: they are of no more use. It picks more at
+-- random than are added, so there are never many more than are in use.
 local FEW, SOME = 32, 8
 local function forget_clients()
   if call('HLEN', P .. 'c') <= FEW then
     return
   end
   local names = redis.pcall('HRANDFIELD', P .. 'c', -SOME)
-  -- A user that was made for an earlier version may not ask so; then they stay.
+  -- A user that was made for an earlier version may not run this command; then they stay.
   for _, name in ipairs(names.err and {} or names) do
     local process = string.sub(call('HGET', P .. 'c', name) or '', 1, #A.process)
     if name ~= A.client and not call('ZSCORE', P .. 'h', process) and call('EXISTS', P .. 'p:' .. process) == 0 then
@@ -66,7 +66,7 @@ local heard = call('HMGET', P .. 'm', 't', 'w')
 local last, since = tonumber(heard[1]), tonumber(heard[2])
 if not (last and since) or last > now or now - last > A.silent / 2 then
   since = now
-  -- After a step back they would be heard of for as long as the step was.
+  -- After a step back they would count as alive for as long as the step was.
   for _, ahead in ipairs(call('ZRANGEBYSCORE', P .. 'h', '(' .. string.format('%.0f', now), '+inf', 'LIMIT', 0, 1000)) do
     call('ZADD', P .. 'h', now, ahead)
   end

@@ -1,7 +1,7 @@
--- Whether leases are bound to a process here.
+-- Checks whether leases are bound to a process here.
 --
 -- Keys    y
--- A.process it
+-- A.process its id
 -- Reply   `holds` if there are any; one that has run out counts until somebody has looked
 -- Cost    O(log n)
 know_zset('y')

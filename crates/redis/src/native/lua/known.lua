@@ -1,9 +1,9 @@
--- What the directory does not know, or knows less of than a client does: a failover has lost it, or somebody has removed it.
+-- Finds what the directory does not know, or knows less of than a client does: a failover has lost it, or it was removed.
 --
 -- Keys    m q r of the directory
 -- A.names of queues that the client has found messages in, or has put into; A.floor the first block of numbers that it has
 --         not seen
--- A.spreads over how many partitions it believes each of them to be spread, if it has used them lately; A.spread over how many
+-- A.spreads over how many partitions it assumes each of them to be spread, if it has used them lately; A.spread over how many
 --         those are that do not say; A.sure if it has looked
 -- Reply   `unknown`: the places in A.names of those that are not registered; `wider`: place and spread of those that somebody
 --         has told to be wider, for their first partition may have lost that; `run`, the server that answers

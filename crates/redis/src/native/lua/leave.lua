@@ -1,7 +1,7 @@
--- Gives a queue's registration up, if it is still this one.
+-- Removes a queue's registration, if it is still this one.
 --
 -- Keys    q r of the directory
--- A.name  the queue; A.reg its registration, as it was before all of its partitions were seen to have nothing; none: leave it
+-- A.name  the queue; A.reg its registration, as it was before all of its partitions were seen to be empty; none: keep it
 -- Reply   `count` of queues registered; `reg` the registration that there is, and `age` in ms
 -- Cost    O(log n)
 know('zset', 'q')

@@ -1,7 +1,7 @@
--- Partitions use a block of numbers no more.
+-- Removes partitions that no longer use a block of numbers.
 --
 -- Keys    B and b:BLOCK of the directory
--- A.block it; A.parts them, as `index/queue`
+-- A.block its number; A.parts the partitions, as `index/queue`
 -- Reply   nothing
 -- Cost    O(partitions)
 know('zset', 'B')

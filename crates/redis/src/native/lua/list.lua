@@ -14,7 +14,7 @@ if not touch() then
   return cmsgpack.pack(out)
 end
 
--- Up to `count` of the members from `first` rank on, before rank `last`: {due, id, what lies in `f`}.
+-- Up to `count` of the members from rank `first` on, before rank `last`: {due, id, the member if it is in `f`}.
 local function part(key, first, last, count)
   local found = {}
   last = math.min(last, first + count) - 1
@@ -70,8 +70,8 @@ local function page(count)
   return merged(parts, count)
 end
 
--- Reads a message that lies here, and says how long its body is; nil, and what is wrong, if its record is not ours, or false if its
--- time is over. Other errors are not about one message.
+-- Reads a message of this list, and returns the length of its body; nil, and what is wrong, if its record is not
+-- ours, or false if it is past retention. Other errors are not about one message.
 local function try(entry)
   local is_read, r, length = pcall(function()
     local r = entry[3] and fresh(entry[3]) or lying(entry[2])
@@ -92,7 +92,7 @@ if A.state == 2 then
   out.refs = {}
   local key = P .. 'l'
   local first = A.after and rank_after(key, A.score, A.after) or 0
-  -- A record of form 4 has its body and so many bytes. Of the others, which are read, one call looks at so many.
+  -- A record of form 4 has its body and BESIDES bytes. Of the others, which are read, one call reads at most READ.
   local BESIDES, READ = 59, 64
   local members, read_now = call('ZRANGE', key, first, first + A.max - 1, 'WITHSCORES'), 0
   for index = 1, #members, 2 do

@@ -1,7 +1,7 @@
--- Blocks of numbers that nobody has looked at for long; whoever asks looks now, and nobody else does so soon.
+-- Returns blocks of numbers that were not checked for long, and marks them: the caller checks them, and no other process soon.
 --
 -- Keys    B and b:BLOCK of the directory
--- A.older for how many ms nobody has; A.max how many blocks
+-- A.older the least ms since the last check; A.max how many blocks
 -- Reply   `blocks`: of each, its number and the partitions that use it, as `index/queue`
 -- Cost    O(log n) a block, and its partitions, at most 256
 out.blocks = {}

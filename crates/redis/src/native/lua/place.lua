@@ -1,4 +1,4 @@
--- Where a message lies, by its state. Every index is kept here.
+-- The keys in which a message is stored, by its state. Every index is maintained here.
 --
 --   f  pending and fresh:            score due, member the message, see `record.lua`
 --   s  pending with priority 1024:   score due, member id
@@ -14,10 +14,10 @@
 --   k  keys of live messages:        key to id
 --   K  those of dead ones:           score 0, member length of the key (2), key, death (6) and id
 
--- The first instant at which something that was placed here is due, or its lease runs out.
+-- The first instant at which a message that was placed here is due, or its lease runs out.
 local earliest = nil
 
--- Whether a lease has ended, so that there is room for another. Who waits for that alone sleeps until FULL.
+-- Whether a lease has ended, so that there is room for another. A take that waits for that alone sleeps until FULL.
 local has_room = false
 local FULL = MAX_MS + 1
 
@@ -85,7 +85,7 @@ local function unplace_leased(r)
   has_room = true
 end
 
--- Where a dead message lies in `K`.
+-- The member of a dead message in `K`.
 local function dead_member(r)
   return dead_key(r.k) .. struct.pack('>I6', r.A) .. r.i
 end
@@ -103,8 +103,8 @@ local function unplace_dead(r)
   r.R, r.A = nil, nil
 end
 
--- Removes dead messages by their ids, and all that is known of them. A record that is foreign stays where it is, and nothing leads
--- there any more.
+-- Removes dead messages by their ids, with all their entries. A foreign record stays where it is, and nothing refers
+-- to it any more.
 local function discard(ids)
   local fields, gone, keys = {}, {}, {}
   for index, id in ipairs(ids) do
@@ -132,13 +132,14 @@ local function discard(ids)
   end
 end
 
--- Up to which death messages are past the queue's retention; nil if there is none.
+-- The latest death that is past the queue's retention; nil if there is none.
 local function last_past_retention()
   local ttl = setting('dead_ttl')
   return ttl and string.format('%.0f', now - ttl)
 end
 
--- Where this message's death leaves more than the queue keeps, the oldest goes: this one, if it was noticed late.
+-- If this message's death exceeds what the queue keeps, the oldest is removed: this one, if its death was noticed
+-- late.
 local function trim(r)
   local most = share('dead_max')
   if not most or call('ZCARD', P .. 'g') <= most then
@@ -155,7 +156,7 @@ local function trim(r)
   end
 end
 
--- Sets a live message aside; it lies nowhere. Its key is free. `cause` is where the death is counted.
+-- Makes a live message dead; it is in no key. Its key is free. `cause` is where the death is counted.
 local function die(r, reason, at, cause)
   if r.k and not r.K then
     call('HDEL', P .. 'k', r.k)
@@ -171,7 +172,7 @@ local function die(r, reason, at, cause)
   trim(r)
 end
 
--- Its expiry has come to a live message that lies nowhere.
+-- A live message that is in no key has expired.
 local function run_out(r)
   if setting('on_expiry') ~= 1 then
     return die(r, 3, r.x, 3)
@@ -183,7 +184,7 @@ local function run_out(r)
   count('discards', ON_EXPIRY, 1)
 end
 
--- Places a live message that nobody holds any more. An expiry that has come kills it first, or removes it.
+-- Places a live message that is no longer leased. If it has expired, it is dead, or removed.
 local function pend(r)
   if r.x and r.x <= now then
     run_out(r)
@@ -202,7 +203,7 @@ local function note_ready(r, since)
   end
 end
 
--- Removes a live message that nobody holds.
+-- Removes a live message that is not leased.
 local function remove_pending(r)
   unplace_pending(r)
   if r.k and not r.K then
@@ -215,7 +216,7 @@ local function is_bare()
   return next(own) == nil and call('EXISTS', P .. 'f', P .. 's', P .. 'u', P .. 'o', P .. 'r', P .. 'l', P .. 'g') == 0
 end
 
--- What those who wait sleep for; false if nobody does.
+-- The instant until which waiting takes sleep; false if there are none.
 local asleep
 local function sleeping()
   if asleep == nil then
@@ -225,7 +226,8 @@ local function sleeping()
   return asleep
 end
 
--- Tells those who wait, if what was placed is due, or may come again, before what they sleep for, or if they wait for room.
+-- Notifies waiting takes, if a message that was placed is due, or may come again, before that instant, or if they
+-- wait for room.
 local function hint()
   local at = (earliest or has_room) and sleeping()
   if at and ((earliest and earliest < at) or (has_room and at == FULL)) then

@@ -24,11 +24,12 @@
 --         that of a token which stands for another put
 -- Cost    O(log n) a message: about 2 µs of A.count, about 10 of A.items
 
--- What is put is written first: a Redis out of memory refuses it. If time brings something about, this goes before.
+-- The put's own data is written first: a Redis out of memory refuses it. If time has brought something about, this
+-- comes before.
 local function write_unless_full()
   call('ZADD', P .. 'f', 'XX', 0, '')
 end
--- A limit counts those that have expired and are not swept up yet.
+-- A limit counts messages that have expired and are still stored.
 if not touch(write_unless_full, not setting('pending')) then
   return cmsgpack.pack(out)
 end
@@ -42,7 +43,7 @@ if max_pending and not A.others and setting('spread') > 1 then
   return cmsgpack.pack(out)
 end
 
--- A token that was remembered before the spread was changed lies elsewhere maybe.
+-- A token that was remembered before the spread was changed may be in another partition.
 if A.items and not A.past then
   local has_token = false
   for _, item in ipairs(A.items) do
@@ -58,13 +59,13 @@ if A.items and not A.past then
   end
 end
 
--- No message here has a number above `h` of `m`, so those of a process that puts alone need not be looked up. A partition
--- that had messages before there was an `h` gets none.
+-- No message here has a number above `h` of `m`, so those of a process that puts alone need not be looked up. A
+-- partition that had messages before there was an `h` gets none.
 local highest = tonumber(M[6] or (call('EXISTS', P .. 'S', P .. 'f') == 0 and 0) or -1)
 local is_new = highest >= 0 and A.least and A.least > highest
 
--- Of each number, by the last 8 bytes of its id, whether it is another message's: a failover has lost the latest steps of
--- the counter then.
+-- For each number, by the last 8 bytes of its id, whether another message has it: then a failover has lost the latest
+-- steps of the counter.
 local function taken_of(fields)
   if is_new then
     return {}
@@ -87,7 +88,7 @@ local function taken_of(fields)
   return taken
 end
 
--- More than it adds, so that forgetting costs each put the same little.
+-- Removes more than a put adds, so that each put pays the same small cost.
 local function forget_tokens()
   for _, token in ipairs(call('ZRANGEBYSCORE', P .. 'T', '-inf', now, 'LIMIT', 0, 3)) do
     call('ZREM', P .. 'T', token)
@@ -101,7 +102,7 @@ local function remember(token, digest, reply)
   end
   call('HSET', P .. 't', token, cmsgpack.pack({ reply, now + token_ms, digest }))
   call('ZADD', P .. 'T', now + token_ms, token)
-  -- Nobody sweeps a queue that is used no more.
+  -- A queue that is no longer used gets no scripts that remove them.
   call('PEXPIRE', P .. 't', 691200000)
   call('PEXPIRE', P .. 'T', 691200000)
 end
@@ -192,7 +193,7 @@ local function put(item)
   return reply
 end
 
--- What `m` is to know of those that are put.
+-- Updates `m` for what was put.
 local function note_put()
   if A.reg and (not M[2] or tonumber(M[2]) < A.reg) then
     call('HSET', P .. 'm', 'v', 3, 'g', A.reg)
@@ -204,7 +205,8 @@ local function note_put()
   end
 end
 
--- Puts into `f`, and tells `N` when numbers are due: of each block its number, their places and dues, the latest of them.
+-- Puts into `f`, and enters into `N` when numbers are due: for each block its number, their places and dues, the
+-- latest of them.
 local function put_fresh(places, dues)
   if not places[1] then
     return note_put()
@@ -223,7 +225,7 @@ local function put_fresh(places, dues)
   end
 end
 
--- Puts those that have a body and an instant alone, where none of them can be refused: all at once.
+-- Puts messages with only a body and an instant, where none of them can be refused: all at once.
 local function put_all(count)
   local created, places = struct.pack('>I6', now), {}
   for at = 2, 2 * count, 2 do
@@ -234,7 +236,7 @@ local function put_all(count)
   out.all = count
 end
 
--- Puts those that have a body, and an instant or a delay, alone: each is looked at.
+-- Puts messages with only a body, and an instant or a delay: each is checked.
 local function put_each(count, is_full, room)
   local created, places, n = struct.pack('>I6', now), {}, 0
   local fields, dues, latest = {}, {}, {}
@@ -243,7 +245,7 @@ local function put_each(count, is_full, room)
     fields[index] = A.delays and A.delays[index] and string.sub(what, 1, 8) or string.sub(what, 9, 16)
   end
   local taken = taken_of(fields)
-  -- Of the delay that came last: its instant, that as text, the first bytes of the ids; or why there is none.
+  -- For the last delay: its instant, that as text, the first bytes of the ids; or why there is none.
   local delay, later, text, head, refusal
   for index = 1, count do
     local at, what, after, refused = ARGV[2 * index], ARGV[2 * index + 1], A.delays and A.delays[index], nil
@@ -299,7 +301,7 @@ if A.count then
   end
 else
   know_all()
-  -- Tokens are forgotten before anything is put.
+  -- Tokens are removed before anything is put.
   write_unless_full()
   each(A.items, put)
   if not is_refused then

@@ -1,7 +1,7 @@
--- What puts under some tokens were answered.
+-- Returns the answers of puts under some tokens.
 --
 -- Keys    t
--- A.tokens them; A.digests of each, that of its put
+-- A.tokens the tokens; A.digests for each, that of its put
 -- Reply   `known`: of each its answer, {'mismatch', id} if that was for another put, or false
 -- Cost    O(1) a token, about 2 µs
 out.known = {}

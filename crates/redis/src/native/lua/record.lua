@@ -1,13 +1,13 @@
--- A message's record: where it stands and what it was put with. Most messages never have more than an instant and a short
--- body; until such a one is handed out, it lies in the sorted set `f`, whole, and nowhere else:
+-- A message's record: its state and what it was put with. Most messages never have more than an instant and a short
+-- body; until such a message is handed out, it is stored whole in the sorted set `f`, and nowhere else:
 --
 --   fresh id (16 bytes), body, created (6). Its score is its due, the instant that its id begins with, so the order of `f`
 --         is that of (due, id).
 --
--- All others have a record in the hash `S` under the last 8 bytes of their id. Its first byte tells its form:
+-- All others have a record in the hash `S` under the last 8 bytes of their id. Its first byte is its form:
 --
---   4     one that was fresh, handed out for the first time and held:
---         lease's token (16), then what lay in `f`, deadline (6), length (6), process that it is bound to or zeros (8)
+--   4     one that was fresh, and is leased for the first time:
+--         lease's token (16), then its member of `f`, deadline (6), length (6), process that it is bound to or zeros (8)
 --   1     of layout 2, put like a fresh one: created (6), epoch (4), first 8 bytes of the id, body
 --   2     of layout 2, the same handed out: token (16), deadline (6), length (6), process (8); then form 1, whole
 --   else  whatever has happened to it: packed fields, and its body in the hash `B`
@@ -20,32 +20,32 @@
 --   a attempts spent      x expires        k key              K it gave its key up, and has none
 --   L its own lease       M its own limit of attempts, 0 none h it has headers
 --   t takes  l lapses  r releases  b buries  v revives        e last error
---   y last made ready by other than its instant
---   leased: T token, D deadline, w length, B process that it is bound to, o who holds it, if its take has said so
+--   y last made ready other than by its instant
+--   leased: T token, D deadline, w length, B process that it is bound to, o its holder, if its take has named one
 --   dead: R reason (1 attempts spent, 2 buried, 3 expired), A when
 --
 -- Pending is scheduled before `d` and ready from then on. What was read from another form than fields has its body with
 -- it, as `body`, and one that lies in `f` what lies there, as `fresh`; neither is ever packed. One that is to be removed and not
 -- saved has `gone`, and `dropped` if that is since it has expired.
 --
--- A number is in the last 8 bytes of an id. Where those of fresh messages are due is told by the hash `N`: block of 256
--- numbers → of each, its place in the block (1 byte) and its due (6). What it tells of messages that are not in `f` any
--- more does no harm, and goes when `n`, block → the latest due in it, shows that all of a block are gone.
+-- A number is in the last 8 bytes of an id. When those of fresh messages are due is in the hash `N`: block of 256
+-- numbers → of each, its place in the block (1 byte) and its due (6). Its entries for messages that are no longer in
+-- `f` are harmless, and are removed when `n`, block → the latest due in it, shows that all of a block have left `f`.
 local OLD_FRESH, OLD_HELD, HELD = 1, 2, 4
 local NOBODY = string.rep('\0', 8)
 local MAX_MS = 253402300799999
 local DEFAULT_PRIORITY = 1024
 
--- Nothing is written before this is known of all that is read.
+-- Nothing is written before this is checked for all that is read.
 local function check_fresh(member)
-  -- An id is a UUID of version 8: its 7th and 9th bytes say so.
+  -- An id is a UUID of version 8, which its 7th and 9th bytes show.
   local version, _, variant = string.byte(member, 7, 9)
   if #member < 22 or version < 128 or version > 143 or variant < 128 or variant > 191 then
     foreign(P .. 'f has a member that is no message')
   end
 end
 
--- A message as it lies in `f`, read.
+-- Reads a member of `f`.
 local function fresh(member)
   check_fresh(member)
   return {
@@ -61,7 +61,7 @@ local function hex(bytes)
   return (string.gsub(bytes, '.', function(byte) return string.format('%02x', string.byte(byte)) end))
 end
 
--- The most that a number of a record may be, the longest that a text may be, and what is true or false.
+-- The maximum of a number in a record, the maximum length of a text, and the fields that are true or false.
 local MOST = 9007199254740992
 local NUMBERS = {
   d = MAX_MS, c = MAX_MS, x = MAX_MS, y = MAX_MS, A = MAX_MS, D = MAX_MS, w = MOST, L = MOST, p = 4294967295, M = 4294967295,
@@ -70,7 +70,8 @@ local NUMBERS = {
 local TEXTS = { i = 16, T = 16, B = 8, k = 512, e = MOST, o = 128 }
 local SIGNS = { K = true, h = true }
 
--- Whether fields are those of a message's record: of the types that whoever hands it out and reads it goes by.
+-- Whether fields are those of a message's record: of the types on which the code that hands it out and reads it
+-- relies.
 local function is_record(r, field)
   for name, value in pairs(r) do
     local most, longest = NUMBERS[name], TEXTS[name]
@@ -153,7 +154,7 @@ local function unpacked(packed, field)
   return r
 end
 
--- Whether an id comes before another. Strings are compared as numbers: Lua would compare them by the server's language.
+-- Whether an id comes before another. Strings are compared as numbers: Lua would compare them by the server's locale.
 local function precedes(a, b)
   local a1, a2, a3, a4 = struct.unpack('>I4I4I4I4', a)
   local b1, b2, b3, b4 = struct.unpack('>I4I4I4I4', b)
@@ -163,7 +164,7 @@ local function precedes(a, b)
   return a4 < b4
 end
 
--- What a sorted set that lies by (due, id) has at a rank: its member, and the id that this begins with.
+-- The entry of a sorted set ordered by (due, id) at a rank: its member, and the id with which that begins.
 local function at_rank(key, rank)
   local member = call('ZRANGE', key, rank, rank)[1]
   return member, string.sub(member, 1, 16)
@@ -184,7 +185,7 @@ local function rank_after(key, due, id)
   return low
 end
 
--- What lies in `f` under this id, if anything does.
+-- The member of `f` with this id, if there is one.
 local function find_fresh(id)
   local key, due = P .. 'f', string.format('%.0f', (struct.unpack('>I6', id)))
   local found = call('ZRANGEBYSCORE', key, due, due, 'LIMIT', 0, 2)
@@ -202,13 +203,14 @@ local function find_fresh(id)
   end
 end
 
--- Whether a message is dead and its time is over: it counts as gone, though it may lie here for a while.
+-- Whether a message is dead and past retention: it counts as gone, though it may be stored for a while.
 local function is_past_retention(r)
   local ttl = r.s == 3 and setting('dead_ttl')
   return ttl and r.A + ttl <= now
 end
 
--- Brings a message up to now: where `touch` has left something undone, whoever looks at one message does it for that one.
+-- Applies time to one message: where `touch` has left something undone, a script does it for each message that it
+-- loads.
 local catch_up
 
 -- The message with an id; or nil, and whether time has removed it.
@@ -233,25 +235,25 @@ local function load(id)
   return member and fresh(member)
 end
 
--- A message that lies in order, and so must be there; nil if time has removed it.
+-- A message that is in an index, and so must exist; nil if time has removed it.
 local function lying(id)
   local r, is_gone = load(id)
   return r or (not is_gone and decoded(nil, string.sub(id, 9))) or nil
 end
 
--- The block that a number belongs to and its place in there, by the last 8 bytes of its id.
+-- The block of a number and its place there, by the last 8 bytes of its id.
 local function place_of(field)
   local high, low = struct.unpack('>I4I4', field)
   local number = (high - 2147483648) * 4294967296 + low - 1
   return string.format('%.0f', math.floor(number / 256)), number % 256
 end
 
--- The id of a message that `N` tells of, at a place in what it tells of a block. A.shard is the partition's number.
+-- The id of a message in `N`, at an index in its block's entry. A.shard is the partition's number.
 local function numbered(dues, at, field)
   return string.sub(dues, at + 1, at + 6) .. struct.pack('>I2', 32768 + A.shard) .. field
 end
 
--- The message with a number, by the last 8 bytes of its id. What `N` tells of its block is read once a script.
+-- The message with a number, by the last 8 bytes of its id. A block's entry in `N` is read once per script.
 local told = {}
 local function load_numbered(field)
   local packed = call('HGET', P .. 'S', field)
@@ -280,17 +282,18 @@ end
 local function find_key(key)
   local id = call('HGET', P .. 'k', key)
   local r = id and load(id)
-  -- One that has died just now has given its key up.
+  -- A message that has just died has given up its key.
   return r and r.s ~= 3 and r or nil
 end
 
--- A key as those of the dead lie in `K`: behind its length, so that none is the beginning of another.
+-- A key as it is in `K`: after its length, so that none is the prefix of another.
 local function dead_key(key)
   return struct.pack('>I2', #key) .. key
 end
 
--- The youngest of the dead that had this key. Where its time is over, so is that of the others. What leads to no dead message of this
--- key is passed over: its record was removed by hand, or an earlier version has revived it, which knows nothing of `K`.
+-- The youngest of the dead that had this key. If that is past retention, so are the others. An entry without a dead
+-- message of this key is skipped: its record was removed by hand, or an earlier version, which has no `K`, has
+-- revived it.
 local function find_dead_key(key)
   local from = dead_key(key)
   local last = '[' .. from .. string.rep('\255', 23)
@@ -317,7 +320,7 @@ local function find(target)
   return load(target.i)
 end
 
--- Removes what is known of a message that lies nowhere any more.
+-- Removes the record of a message that is in no index any more, with its body and headers.
 local function forget(r)
   local field = string.sub(r.i, 9)
   call('HDEL', P .. 'S', field)
@@ -346,7 +349,7 @@ local function body_length(r)
   return r.body and #r.body or call('HSTRLEN', P .. 'B', string.sub(r.i, 9))
 end
 
--- Headers are names and values, each behind its length in two bytes. Whoever hands a message out looks at them before.
+-- Headers are names and values, each after its length in two bytes. They are checked before a message is handed out.
 local function check_headers(r)
   local field = string.sub(r.i, 9)
   local packed = r.h and call('HGET', P .. 'H', field)

@@ -1,4 +1,4 @@
--- Discards dead messages past the queue's retention, the oldest first, where others have come upon more of them than they discard by
+-- Discards dead messages past the queue's retention, the oldest first, where other calls have found more of them than they discard along
 -- the way.
 --
 -- Keys    m S B H g h K; all where time has brought something about

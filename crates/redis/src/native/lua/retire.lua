@@ -1,7 +1,7 @@
--- Lets go of a partition that has nothing any more.
+-- Retires a partition that is empty.
 --
 -- Keys    m N n a; f s u o r l g Z
--- A.reg   the queue's registration, as the directory knew it before. It and all before it are given up: whoever has made one of them
+-- A.reg   the queue's registration, as the directory knew it before. It and all before it are given up: a process that has made one of them
 --         and comes with its first put later makes another one
 -- Reply   `bare`: it has nothing; `gone` if nothing keeps it: there is nothing to clear away, and no change going on
 -- Cost    O(1)

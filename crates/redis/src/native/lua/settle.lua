@@ -85,7 +85,7 @@ local function settle(item)
     local is_dead = is_last(r)
     r.a = (r.a or 0) + 1
     if is_dead then
-      -- It keeps the instant that it had.
+      -- It keeps its instant.
       die(r, 1, now, 1)
     else
       r.d = now + delay
@@ -110,8 +110,8 @@ local function settle(item)
   return standing(r)
 end
 
--- Acks those whose records are of form 4 all at once: what lies in `l` of them tells that they are held under their
--- tokens, and that there is nothing else to do, whatever their records say. The others are acked one after the other.
+-- Acks all messages with records of form 4 at once: their members in `l` prove that they are leased under their
+-- tokens, and that there is nothing else to do, whatever their records say. The others are acked one by one.
 local function ack(proofs, fields)
   local is_bound = call('EXISTS', P .. 'y') == 1
   know_hash('S')
@@ -156,7 +156,7 @@ local function ack(proofs, fields)
   each(others, settle, places)
   is_refused = is_refused and ended == 0 and not gone[1]
   if ended > #gone then
-    -- A lease whose message can not be read goes on; when it was to end has been removed with it.
+    -- A lease whose message cannot be read goes on; its deadline has been removed with it.
     for place, other in ipairs(others) do
       if out.items[places[place]][1] == 'foreign' then
         call('ZADD', P .. 'l', math.min(now + setting('lease'), MAX_MS), other.i .. other.T)
@@ -165,11 +165,11 @@ local function ack(proofs, fields)
   end
 end
 
--- Whether somebody waits for room is known before anything is written.
+-- Whether a take waits for room is read before anything is written.
 sleeping()
 out.items = {}
 if A.acks and catch_up then
-  -- What lies in `l` proves nothing now: it may have run out.
+  -- The members of `l` prove nothing now: a lease may have run out.
   local acks = {}
   for index, proof in ipairs(A.acks) do
     acks[index] = { a = 0, i = string.sub(proof, 1, 16), T = string.sub(proof, 17) }

@@ -1,4 +1,4 @@
--- A partition as it is now: counts that are kept, not scanned.
+-- Describes a partition as it is now: counts are kept, not scanned.
 --
 -- Keys    m f s u o r l g w t T Z
 -- Reply   `change`, `past` and `until` if the partition is closed, see `configure`; `bare`, `scheduled`, `ready`, `urgent`, `leased`, `dead`, `next` the earliest instant, `own` the queue's
@@ -23,7 +23,7 @@ for _, name in ipairs({ 'f', 's', 'u', 'o' }) do
 end
 out.urgent = call('ZCOUNT', P .. 'u', '-inf', now) + call('ZCOUNT', P .. 'r', '-inf', '(' .. DEFAULT_PRIORITY)
 out.leased = call('ZCARD', P .. 'l')
--- Those whose time is over are gone, though they may lie here.
+-- Messages past retention count as gone, though they may still be stored.
 out.dead = call('ZCARD', P .. 'g') - (past_retention())
 out.own = M[3]
 out.version = tonumber(M[7] or 0)

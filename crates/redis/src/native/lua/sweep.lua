@@ -1,4 +1,4 @@
--- Clears away messages that `drop` has set aside, at most A.max of them.
+-- Frees messages that `drop` has set aside, at most A.max of them.
 --
 -- Keys    m S B H k Z and those that Z names
 -- Reply   `left`: whether there is more
@@ -26,7 +26,7 @@ for index = 1, #aside, 2 do
   end
   local members = call('ZRANGE', P .. trash, 0, left - 1)
   for _, member in ipairs(members) do
-    -- A record that is foreign stays where it is, and nothing leads there any more.
+    -- A foreign record stays where it is, and nothing refers to it any more.
     pcall(clear, name == 'r' and string.sub(member, 7) or string.sub(member, 1, 16))
   end
   left = left - #members

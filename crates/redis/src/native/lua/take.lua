@@ -1,13 +1,13 @@
--- Hands out due messages, or says what could be.
+-- Hands out due messages, or returns what could be handed out.
 --
 -- Keys    m S B H f N n s u o r d l w a; k x y g h K where time has brought something about
 -- A.max   how many, by the room for leases, at most 255; A.want how many are wanted; A.bytes how many bytes of bodies,
 --         but one in any case unless A.some were handed out before; A.lease length, if asked for;
---         A.token the first 14 bytes of the leases' tokens; A.bound the process, if they are bound to it; A.holder who holds them, if the take says so
+--         A.token the first 14 bytes of the leases' tokens; A.bound the process, if they are bound to it; A.holder the holder, if the take names one
 -- A.cap   how many leases there may be here
 -- A.ended leases that ran out in the calls before, which said `more`
--- A.peek  hand nothing out, only say what comes first
--- A.wait  how many takes of the client wait here, A.process who it is: noted if there is nothing
+-- A.peek  hand nothing out, only return what comes first
+-- A.wait  how many takes of the client wait here, A.process its id: noted if there is nothing
 -- Reply   to a peek `ids`, and `items` of each: {priority, due, length of the body}. Else an array: first what is packed,
 --         then of each its record of form 4, or {record, body, headers}, packed; `on` if the script has done its
 --         share, or was called again and had nothing, and there may be more to hand out; `next` when there may be more, if nothing was handed out; `full` if
@@ -16,11 +16,11 @@
 -- Cost    O(log n) a message, about 3 µs, or 12 where it is not fresh, or A.holder is given
 write_though_full()
 
--- Replied as they are, behind what is packed.
+-- Replied without packing, after the packed part.
 local replies = { '' }
 
--- A call that is made again gets what it was handed out before, as far as it is held yet; the others have run out. It asks
--- for that before time acts: that may take more than one call, and only this one knows what was handed out.
+-- A repeated call gets what it was handed out before, as far as that is still leased; the other leases have run out.
+-- It reads that before time acts, which may take more than one call, and only this one knows what was handed out.
 local before = repeated and repeated ~= '' and read(repeated, 'a field of ' .. P .. 'a') or {}
 if before[1] then
   for _, id in ipairs(before) do
@@ -40,11 +40,11 @@ if not touch(nil, true) then
   return cmsgpack.pack(out)
 end
 
--- What takes longer: at most so many of them a call, and so many bytes of their bodies, but one in any case.
+-- The limits for slow messages: SLOW of them per call, and SLOW_BYTES of their bodies, but one in any case.
 local SLOW, SLOW_BYTES = 32, 262144
 
--- Which of the first ones this call hands out: those that are fresh, made ready to be written, the others read. Nothing
--- is written before it is known that all can be.
+-- The messages that this call hands out: fresh ones, prepared for writing, and the others read. Nothing is written
+-- before it is known that all can be.
 local function gather(entries, lease)
   local records
   if is_mixed then
@@ -63,7 +63,7 @@ local function gather(entries, lease)
   local ready = { held = {}, ends = {}, bound = A.bound and {}, count = 0, slow = {} }
   local held, ends, bound, slow, n = ready.held, ready.ends, ready.bound, ready.slow, 0
   local bytes, slow_bytes, read, ids = 0, 0, 0, out.ids
-  -- A loop that every message goes through: each call and each string in it counts.
+  -- A loop over every message: each call and each string in it counts.
   local sub, char, form = string.sub, string.char, string.char(HELD)
   for index = 1, #entries do
     local entry = entries[index]
@@ -111,13 +111,14 @@ end
 
 local LONG = string.rep('-', 65)
 
--- Blocks of which `N` need tell no more, if all that lies in `f` from now on is due as late as this id's message, or later.
+-- Blocks that need no entry in `N` any more, if all that is in `f` from now on is due as late as the message with
+-- this id, or later.
 local function blocks_over(id)
   local due = string.format('%.0f', (struct.unpack('>I6', id)))
   return call('ZRANGEBYSCORE', P .. 'n', '-inf', '(' .. due, 'LIMIT', 0, 4)
 end
 
--- Hands out fresh ones, all at once.
+-- Hands out fresh messages, all at once.
 local function hand_out_fresh(ready)
   local held, ends, bound, count = ready.held, ready.ends, ready.bound, ready.count
   local over = blocks_over(ends[2 * count])
@@ -132,7 +133,7 @@ local function hand_out_fresh(ready)
   call('ZREMRANGEBYRANK', P .. 'f', 0, count - 1)
   call('HSET', P .. 'S', unpack(held))
   if count >= 16 and call('EXISTS', P .. 'l') == 0 then
-    -- A sorted set of up to 128 short members is a list that each insert walks through, unless its first one was long.
+    -- A sorted set of up to 128 short members is a list that each insert scans, unless its first one was long.
     call('ZADD', P .. 'l', 'inf', LONG)
     call('ZADD', P .. 'l', unpack(ends))
     call('ZREM', P .. 'l', LONG)
@@ -157,7 +158,8 @@ local function peek(entries)
   end
 end
 
--- Processes that have not asked for a minute wait no more. Whoever comes to wait here looks for them.
+-- Removes processes that have not asked for a minute: they no longer wait. A process that begins to wait here checks
+-- for them.
 local function forget_waiters()
   local waiters, over = call('HGETALL', P .. 'w'), {}
   for index = 1, #waiters, 2 do
@@ -181,7 +183,7 @@ local function hand_out(max)
     return peek(entries)
   end
   if repeated then
-    -- It was answered that there is nothing. This may be the first try of it, which comes late and is heard by nobody: the
+    -- The reply was that there is nothing. This may be the first try, which arrives late and without a caller: the
     -- client calls again, under another number.
     out.on = true
     return
@@ -212,8 +214,8 @@ local function hand_out(max)
   end
 end
 
--- Where time has brought about more than was done yet: whether the first ones are as of now, and there are any. What has lapsed
--- and is not swept up yet goes out after them.
+-- Where not all that time has brought about is done yet: whether the first messages are as of now, and there are any.
+-- Messages that have lapsed and were not processed are handed out after them.
 local function are_current(max)
   local entries, seen, are_all = heads(max), 0, true
   for _, entry in ipairs(entries) do

@@ -1,4 +1,4 @@
--- Hands out one message, be it scheduled, ready or dead; its instant becomes now if it was later.
+-- Hands out one message that is scheduled, ready or dead; its instant becomes now if it was later.
 --
 -- Keys    as `take`, and g h K; takes that wait get a hint if this lease ends before they would look again
 -- A.id    the message; A.lease, A.token (16 bytes), A.bound, A.holder as with `take`; A.full no lease may be granted; A.cap how
@@ -15,7 +15,7 @@ local function take(r)
     return { 'missing' }
   end
   if r.s == 2 and r.T == A.token then
-    -- The call is made again, and its answer was too long to be kept.
+    -- The call is repeated, and its answer was too long to be kept.
     out.item = shown(r)
     return
   end

@@ -1,20 +1,21 @@
--- Time acting on a partition: leases run out, expiries come, the dead are past their queue's retention. It goes before everything else, so that every answer is
--- as of now; at most so many at a time, so that no script holds Redis up.
+-- Applies time to a partition: leases run out, messages expire, the dead pass their queue's retention. It comes
+-- before everything else, so that every answer is as of now; at most TOUCH messages at a time, so that no script
+-- blocks Redis for long.
 --
--- Thousands may come at one instant, and whoever calls next need not pay for all: after some calls that said `more` the client
--- comes with A.late, and then what is left waits for later calls, where a script says that it may. Such a script knows of no
--- message but those that it loads, and each of these is brought up to now as it is loaded. What answers with counts or
--- lists goes on until all is done.
+-- Thousands may come at one instant, and the next call need not pay for all: after some replies of `more` the client
+-- sends A.late, and then what is left waits for later calls, where a script allows that. Such a script uses no
+-- message but those that it loads, and time is applied to each of these as it is loaded. Scripts that answer with
+-- counts or lists go on until all is done.
 local TOUCH = 32
 
--- Whether one attempt more is the last one.
+-- Whether one more attempt is the last one.
 local function is_last(r)
   local limit = r.M or setting('attempts')
   return limit > 0 and (r.a or 0) + 1 >= limit
 end
 
--- A lease has run out at an instant: one attempt more is spent, and the message is dead, waits for the queue's backoff, or is where
--- it was before the lease.
+-- A lease has run out at an instant: one more attempt is spent, and the message is dead, waits for the queue's
+-- backoff, or is where it was before the lease.
 local function lapse(r, at)
   local is_dead = is_last(r)
   unplace_leased(r)
@@ -22,7 +23,7 @@ local function lapse(r, at)
   if is_dead then
     die(r, 1, at, LAPSED)
   else
-    -- From how many attempts on it waits, or 0.
+    -- The number of spent attempts from which on it waits, or 0.
     local from = setting('lapse_backoff') or 0
     if from > 0 and r.a >= from then
       r.d = math.min(at + backoff(setting('backoff'), r.a, lapse_jitter(r.i, r.a)), MAX_MS)
@@ -39,17 +40,18 @@ local function expire(r)
   save(r)
 end
 
--- Dead messages past the queue's retention, the oldest first: what it discards of them at a time by the way.
+-- Dead messages past the queue's retention, the oldest first: the maximum number that one call discards along the
+-- way.
 local RETAIN, RETAIN_MORE = 32, 256
 
--- How many there are, by time and in all.
+-- Their number, by time and in all.
 local function past_retention()
   local last, most = last_past_retention(), share('dead_max')
   local old = last and call('ZCOUNT', P .. 'g', '-inf', last) or 0
   return old, most and math.max(old, call('ZCARD', P .. 'g') - most) or old
 end
 
--- Discards at most so many of them; says whether there are more.
+-- Discards at most `most` of them; returns whether there are more.
 local function retain(most)
   local old, all = past_retention()
   if all == 0 then
@@ -63,8 +65,8 @@ local function retain(most)
   return all > some
 end
 
--- False if there was too much to do at once. `first` is done before anything is written. All is read before that: it may
--- be foreign. `may_be_late`: what the script answers does not depend on messages that it does not load.
+-- False if there was too much to do at once. `first` is done before anything is written. All is read before that: it
+-- may be foreign. `may_be_late`: the script's answer does not depend on messages that it does not load.
 local function touch(first, may_be_late)
   local ended = call('ZRANGEBYSCORE', P .. 'l', '-inf', now, 'LIMIT', 0, TOUCH)
   local expired = call('ZRANGEBYSCORE', P .. 'x', '-inf', now, 'LIMIT', 0, TOUCH - #ended)
@@ -83,7 +85,7 @@ local function touch(first, may_be_late)
   local held, over = {}, {}
   for index, member in ipairs(ended) do
     local r = load(string.sub(member, 1, 16))
-    -- The lease that lies here is the message's, and no other one.
+    -- The lease in this member is the message's current one.
     held[index] = r and r.s == 2 and (#member == 16 or string.sub(member, 17) == r.T) and r
   end
   for index, id in ipairs(expired) do
@@ -131,12 +133,12 @@ local function touch(first, may_be_late)
   return false
 end
 
--- How many leases are in force. Those that have run out and are left for later calls are none of them.
+-- The number of leases in force. Those that have run out and are left for later calls are not counted.
 local function in_force()
   return catch_up and call('ZCOUNT', P .. 'l', string.format('(%.0f', now), '+inf') or call('ZCARD', P .. 'l')
 end
 
--- The instant that a wish for one means: kind 0 now, 1 at, 2 after so many ms, 3 level. Or nil and why not.
+-- The instant that was asked for: kind 0 now, 1 at, 2 after a delay in ms, 3 level. Or nil and why there is none.
 local function instant(kind, value)
   if kind == 0 then
     return now

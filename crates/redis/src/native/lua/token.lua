@@ -1,10 +1,10 @@
--- What puts under a token were answered, and in which other partitions that may be told.
+-- The answers of puts under a token, and the other partitions that may have some.
 --
 --   t  token → {answer, end, digest of the put}; the empty token → {spread, until} of each spread that the queue had before, as long as a token
 --      that was remembered under it may be good: its answer lies where that spread has put it
 --   T  end → token
--- The answer that is known under a token; or {'mismatch', id}, if that was for a put of another digest. What an earlier version has
--- remembered has none.
+-- The answer that is known under a token; or {'mismatch', id}, if that was for a put of another digest. What an
+-- earlier version has stored has no digest.
 local function recall(token, digest)
   local packed = call('HGET', P .. 't', token)
   if packed then
@@ -21,14 +21,14 @@ local function recall(token, digest)
   end
 end
 
--- When the last token ends that is remembered here, if that is to come.
+-- When the last token that is remembered here ends, if that is in the future.
 local function last_token()
   local last = call('ZRANGE', P .. 'T', -1, -1, 'WITHSCORES')[2]
   last = last and tonumber(last)
   return last and now < last and last or nil
 end
 
--- The spreads that the queue had before, as far as they matter.
+-- The earlier spreads of the queue, as far as they matter.
 local function past_spreads()
   local packed = call('HGET', P .. 't', '')
   local past = {}

@@ -1,7 +1,7 @@
--- Ends the leases that were bound to a process which is gone.
+-- Ends the leases that were bound to a process which has ended.
 --
 -- Keys    m S B H k y l s u o x g h K w
--- A.process it; A.max how many at a time; A.release it ends in order: its messages are given back, and no attempt is spent
+-- A.process its id; A.max how many at a time; A.release it ends in order: its messages are given back, and no attempt is spent
 -- Reply   `left`: whether there are more; `bare`
 -- Cost    O(log n) a message
 write_though_full()
@@ -24,7 +24,7 @@ for index, member in ipairs(members) do
       note_ready(r, now)
       save(r)
     else
-      -- One whose deadline passed before has ended then.
+      -- A lease whose deadline has passed ended then.
       lapse(r, math.min(r.D, now))
     end
   else

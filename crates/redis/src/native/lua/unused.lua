@@ -1,4 +1,4 @@
--- Which of some fields no record has: the numbers of a block, to see whether a partition uses it still.
+-- Checks whether no record has any of some fields: the numbers of a block, to see whether a partition still uses it.
 --
 -- Keys    S f N n
 -- A.fields the last 8 bytes of ids, those of the block's numbers; A.block it, as text; A.shard the partition's number

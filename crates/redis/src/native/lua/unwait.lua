@@ -1,7 +1,7 @@
--- Takes of a process wait here no more.
+-- Removes the note that takes of a process wait here.
 --
 -- Keys    w
--- A.process it
+-- A.process its id
 -- Reply   nothing
 -- Cost    O(1)
 call('HDEL', P .. 'w', A.process)

@@ -1,4 +1,4 @@
-//! Takes that nobody serves or asks for any more, since the runtime has ended or a task has panicked: they are answered.
+//! Takes that have lost their task or asker, since the runtime has ended or a task has panicked: they are answered.
 
 use std::sync::{Arc, Mutex};
 use std::thread::panicking;
@@ -9,7 +9,8 @@ use tokio::runtime::Handle;
 
 use super::{Inner, Look, Ticket, Waits, end_look, finish, locked, pay};
 
-/// Held by whoever serves a ticket, or is about to. Dropped before the serving has ended, it answers the ticket.
+/// Held by the task that serves a ticket, or is about to. Dropped before the serving has ended, it answers the
+/// ticket.
 pub(super) struct ServeGuard {
     inner: Arc<Inner>,
     runtime: Handle,
@@ -23,7 +24,7 @@ impl ServeGuard {
         ServeGuard { inner, runtime, ticket: Arc::clone(ticket), has_ended: false }
     }
 
-    /// The serving has ended as it should.
+    /// The serving has ended normally.
     pub(super) fn end(mut self) {
         self.has_ended = true;
     }
@@ -47,7 +48,7 @@ impl Drop for ServeGuard {
     }
 }
 
-/// Held by whoever asks for a queue. Dropped while takes wait there, it answers those that nobody serves.
+/// Held by the asker of a queue. Dropped while takes wait there, it answers those that no task serves.
 pub(in crate::native) struct AskGuard {
     inner: Arc<Inner>,
     runtime: Handle,
@@ -66,12 +67,12 @@ impl AskGuard {
         (Arc::clone(&self.inner), self.runtime.clone(), self.queue.clone())
     }
 
-    /// What it may be dropped in the middle of.
+    /// The look during which the guard may be dropped.
     pub(super) fn looks(&mut self, look: &Arc<Mutex<Look>>) {
         self.look = Some(Arc::clone(look));
     }
 
-    /// Nobody waits on the queue any more.
+    /// No take waits on the queue any more.
     pub(super) fn end(mut self) {
         self.has_ended = true;
     }
@@ -108,7 +109,7 @@ impl Drop for AskGuard {
     }
 }
 
-/// Ends a take that nobody will ask for. If somebody serves it, that one ends it.
+/// Ends a take without an asker. If a task serves it, that task ends it.
 pub(super) fn give_up(inner: &Arc<Inner>, runtime: &Handle, ticket: &Ticket, error: Error) {
     let was_busy = std::mem::replace(&mut locked(&ticket.state).busy, true);
     if !was_busy {
@@ -116,7 +117,8 @@ pub(super) fn give_up(inner: &Arc<Inner>, runtime: &Handle, ticket: &Ticket, err
     }
 }
 
-/// Ends the serving of a ticket by whoever has made it busy. What Redis may have handed out is not known: those leases run out.
+/// Ends the serving of a ticket for the task that made it busy. What Redis may have handed out is unknown: those
+/// leases run out.
 fn abandon(inner: &Arc<Inner>, runtime: &Handle, ticket: &Ticket, error: Error) {
     let turn = locked(&ticket.state).turn;
     if let Some(turn) = turn {
@@ -126,7 +128,7 @@ fn abandon(inner: &Arc<Inner>, runtime: &Handle, ticket: &Ticket, error: Error) 
     pay(inner, runtime);
 }
 
-/// Why a call is not answered whose runtime has ended.
+/// The error of a call whose runtime has ended.
 pub(in crate::native) fn runtime_gone(has_begun: bool) -> Error {
     if !has_begun {
         return Error::Closed;

@@ -1,4 +1,5 @@
-//! What asks for the queues that takes wait on: a few tasks of this process, whatever the number of queues and of takes.
+//! The tasks that ask for the queues that takes wait on: a few per process, whatever the number of queues and of
+//! takes.
 
 use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
@@ -13,10 +14,11 @@ use tokio::sync::mpsc;
 use super::{AskGuard, ask_for};
 use crate::native::Inner;
 
-/// Among so many tasks the queues are divided: as many as find processors to run on.
+/// The number of tasks among which the queues are divided: enough to use the processors.
 const TASKS: usize = 8;
 
-/// The tasks, from outside. Each begins with the first of its queues, and ends some time after nobody waits on any of them.
+/// The handles of the tasks. Each task starts with the first of its queues, and ends some time after no take waits on
+/// any of them.
 #[derive(Default)]
 pub(super) struct Askers {
     tasks: [Option<mpsc::UnboundedSender<QueueName>>; TASKS],
@@ -24,7 +26,7 @@ pub(super) struct Askers {
 }
 
 impl Askers {
-    /// Begins to ask for a queue that nobody asks for. False if the runtime has ended.
+    /// Starts an asker for a queue that has none. False if the runtime has ended.
     pub(super) fn begin(&mut self, inner: &Arc<Inner>, runtime: &Handle, queue: &QueueName) -> bool {
         // It fits: a remainder is below the number of tasks.
         let place = (self.places.hash_one(queue) % TASKS as u64) as usize;
@@ -33,9 +35,9 @@ impl Askers {
         {
             return true;
         }
-        // There was none, or it has ended since.
+        // There was no task, or it has ended since.
         let (task, names) = mpsc::unbounded_channel();
-        // It is spawned without names: where it is dropped at once, it takes no lock of the caller's.
+        // It is spawned without names: if it is dropped at once, it takes no lock of the caller's.
         runtime.spawn(ask(Begun { inner: Arc::clone(inner), runtime: runtime.clone(), names }));
         let has_begun = task.send(queue.clone()).is_ok();
         self.tasks[place] = has_begun.then_some(task);
@@ -43,8 +45,8 @@ impl Askers {
     }
 }
 
-/// The queues that a task is to begin with. Where the runtime ends before the task has received them all, the takes that wait on the
-/// rest are answered.
+/// The queues that a task is to begin with. If the runtime ends before the task has received them all, the takes that
+/// wait on the rest are answered.
 struct Begun {
     inner: Arc<Inner>,
     runtime: Handle,
@@ -67,7 +69,7 @@ async fn ask(mut begun: Begun) {
             queue = begun.names.recv() => match queue {
                 Some(queue) => {
                     let asker = ask_for(AskGuard::new(&begun.inner, &begun.runtime, queue));
-                    // One that panics, which is a mistake of ours, takes no other with it.
+                    // An asker that panics, which is a bug, does not stop the others.
                     asked_for.push(AssertUnwindSafe(asker).catch_unwind());
                 }
                 None => break,
@@ -75,7 +77,7 @@ async fn ask(mut begun: Begun) {
             Some(_) = asked_for.next() => {}
         }
         if asked_for.is_empty() && begun.names.is_empty() {
-            // What was sent meanwhile is received yet; whoever comes from here on begins another task.
+            // Names that were sent meanwhile are still received; later ones start another task.
             begun.names.close();
         }
     }
