@@ -74,19 +74,26 @@ pub fn an_expired_message_whose_lease_is_ended_is_gone_where_its_queue_drops_wha
     stage.set(Setting::OnExpiry(OnExpiry::Drop));
     // Whatever else would happen to it.
     stage.set(Setting::LapseBackoff(LapseBackoff::First));
-    for max_attempts in [None, Some(attempts(1))] {
+    let held_past_its_expiry = |stage: &mut Stage, max_attempts| {
         let id = stage.put(Put { expires: Some(stage.at(500)), max_attempts, ..keyed("k", "m") }).id;
         let taken = stage.taken_for(3_600_000);
         stage.advance(499);
         assert_eq!(stage.state(id), StateKind::Leased);
         stage.advance(1);
-        assert_eq!(expire(&stage, lease_ref(&taken)), Ok(Settled::Gone));
-        assert_eq!(code(stage.try_get(Target::Id(id))), "message_not_found");
-        assert_eq!(code(stage.try_get_dead("k")), "message_not_found");
-        assert_eq!(code(stage.settle(&taken.receipt, Action::Ack)), "lease_lost");
-        assert_eq!(expire(&stage, lease_ref(&taken)), Err(Error::MessageNotFound { queue: q() }));
-    }
+        (id, taken)
+    };
+    let (id, taken) = held_past_its_expiry(&mut stage, None);
+    assert_eq!(expire(&stage, lease_ref(&taken)), Ok(Settled::Gone));
+    assert_eq!(code(stage.try_get(Target::Id(id))), "message_not_found");
+    assert_eq!(code(stage.try_get_dead("k")), "message_not_found");
+    assert_eq!(code(stage.settle(&taken.receipt, Action::Ack)), "lease_lost");
+    assert_eq!(expire(&stage, lease_ref(&taken)), Err(Error::MessageNotFound { queue: q() }));
     assert_eq!(stage.stats().counts.dead, 0);
+
+    // One whose attempts are spent is dead by them.
+    let (_, taken) = held_past_its_expiry(&mut stage, Some(attempts(1)));
+    let dead = Settled::Dead(dwell_model::DeathReason::AttemptsSpent);
+    assert_eq!(expire(&stage, lease_ref(&taken)), Ok(dead));
 }
 
 pub fn an_ended_lease_wakes_a_waiting_take(factory: &Factory) {
