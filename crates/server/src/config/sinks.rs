@@ -1,7 +1,7 @@
-//! `[[sinks]]`: what passes messages on, from which queues, and where to.
+//! `[[sinks]]`: what forwards messages, from which queues, and to which destination.
 //!
-//! Each key is read for itself, so that a mistake has its line; [`check`] then puts them together: halves, contradictions, and what has
-//! to be read from files.
+//! Each key is read separately, so that an error has its line. [`check`] then checks them together: incomplete pairs,
+//! contradictions, and what has to be read from files.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,17 +22,17 @@ use super::layers::Draft;
 use super::suggest::did_you_mean;
 use super::values;
 
-/// A sink: what passes the messages of some queues on.
+/// A sink, which forwards the messages of some queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SinkConfig {
-    /// What it is called by.
+    /// Its name.
     pub name: String,
-    /// The queues that it takes from; no other sink does.
+    /// The queues that it takes from, which no other sink takes from.
     pub queues: Vec<QueueName>,
-    /// What it is.
+    /// Its kind.
     pub kind: SinkKind,
-    /// The bounds of each of its queues.
+    /// The limits of each of its queues.
     pub lane: LaneConfig,
 }
 
@@ -48,43 +48,43 @@ pub enum SinkKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WebhookConfig {
-    /// Where messages go.
+    /// The destination of messages.
     pub goal: WebhookGoal,
-    /// What requests are signed with, the newest first.
+    /// The secrets that requests are signed with, the newest first.
     pub secrets: Vec<Secret>,
-    /// Certificates in PEM of which one has to have signed the receiver's.
+    /// CA certificates in PEM, one of which has to have signed the receiver's certificate.
     pub ca: Option<Vec<u8>>,
-    /// How long an answer may take, in milliseconds.
+    /// The timeout of an answer, in milliseconds.
     pub timeout_ms: u64,
 }
 
-/// Where the messages of a webhook go.
+/// The destination of a webhook's messages.
 #[derive(Clone, PartialEq, Eq)]
 pub enum WebhookGoal {
     /// All to this URL.
     Url(String),
-    /// Each to the URL in a header of its own.
+    /// Each to the URL in one of its headers.
     Header {
-        /// The header.
+        /// The header's name.
         name: String,
-        /// Hosts that it may name.
+        /// Hosts that the URL may name.
         hosts: Vec<String>,
-        /// Networks that are not public and may be dialled.
+        /// Networks that are not public and are allowed.
         allow: Vec<Network>,
     },
 }
 
-/// The bounds of a queue of a sink.
+/// The limits of one queue of a sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaneConfig {
-    /// Messages at a time.
+    /// The maximum number of concurrent messages.
     pub concurrency: usize,
-    /// Messages a second.
+    /// The maximum number of messages per second.
     pub rate: Option<u32>,
-    /// Bytes of bodies at a time.
+    /// The maximum number of body bytes in flight.
     pub bytes_in_flight: Option<usize>,
-    /// One after the other, in the order of the queue.
+    /// Whether messages are handled one at a time, in the order of the queue.
     pub is_strict: bool,
     /// Delays between attempts, in place of the queue's backoff.
     pub retry: Option<Ladder>,
@@ -106,7 +106,7 @@ impl Default for LaneConfig {
 }
 
 impl fmt::Debug for WebhookGoal {
-    /// The path of a URL may be a password.
+    /// The path of a URL may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WebhookGoal::Url(url) => f.debug_tuple("Url").field(&without_path(url)).finish(),
@@ -127,10 +127,7 @@ impl SinkKind {
 }
 
 impl WebhookConfig {
-    /// The webhook, paused by `switch`.
-    ///
-    /// # Errors
-    /// Those of [`Builder::build`](dwell_delivery::sinks::webhook::Builder::build).
+    /// Builds the webhook, paused by `switch`.
     pub(crate) fn build(&self, switch: &Switch) -> dwell_delivery::Result<Webhook> {
         let mut builder = match &self.goal {
             WebhookGoal::Url(url) => Webhook::to(url),
@@ -148,7 +145,8 @@ impl WebhookConfig {
 }
 
 impl WebhookConfig {
-    /// The key because of which none can be made of it: the one without which one could.
+    /// The key that makes [`Builder::build`](dwell_delivery::sinks::webhook::Builder::build) fail: without it, the rest
+    /// builds.
     fn culprit(&self) -> &'static str {
         let can_be = |other: &WebhookConfig| other.build(&Switch::new()).is_ok();
         let without_ca = WebhookConfig { ca: None, ..self.clone() };
@@ -165,7 +163,7 @@ impl WebhookConfig {
 }
 
 impl LaneConfig {
-    /// The lane with these bounds.
+    /// Applies these limits to a lane.
     pub(crate) fn bound(&self, mut lane: Lane) -> Lane {
         lane = lane.concurrency(self.concurrency).lease(Duration::from_millis(self.lease_ms));
         if let Some(rate) = self.rate {
@@ -188,22 +186,22 @@ impl LaneConfig {
 fn without_path(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // A user and a password are refused, and not shown either.
+    // A user and password are refused, and not displayed either.
     let host = host.rsplit('@').next().unwrap_or_default();
     let more = if host.len() < rest.len() { "/…" } else { "" };
     format!("{scheme}://{host}{more}")
 }
 
-/// A sink, as far as it was said.
+/// A sink, as far as it was read.
 #[derive(Clone, Debug)]
 pub(super) struct SinkDraft {
     /// Where its table begins.
     origin: Origin,
-    /// Its keys as they are shown, and where they were said.
+    /// Its keys as displayed, with their origins.
     said: Vec<(&'static str, Value, Origin)>,
     name: Option<String>,
     queues: Vec<QueueName>,
-    /// A kind that is known.
+    /// Its kind, if that is known.
     kind: Option<Kind>,
     url: Option<String>,
     url_header: Option<String>,
@@ -258,7 +256,7 @@ impl From<&str> for Refused {
 impl From<dwell_delivery::Error> for Refused {
     fn from(error: dwell_delivery::Error) -> Refused {
         match error {
-            // A value that no store accepts either.
+            // A value that every store refuses.
             dwell_delivery::Error::Store(error) => error.to_string().into(),
             error => Refused(ConfigErrorKind::Delivery(error.code()), error.to_string()),
         }
@@ -284,12 +282,12 @@ impl SinkDraft {
         }
     }
 
-    /// Where a key was said; where the table begins, if it was not.
+    /// Where a key was set; the beginning of the table, if it was not.
     fn origin_of(&self, key: &str) -> &Origin {
         self.said.iter().find(|(said, ..)| *said == key).map_or(&self.origin, |(_, _, origin)| origin)
     }
 
-    /// Its keys as they are shown.
+    /// Its keys as displayed.
     pub(super) fn shown(&self) -> impl Iterator<Item = (String, Value, Origin)> {
         let name = self.name.as_deref().unwrap_or_default();
         let others = self.said.iter().filter(|(key, ..)| *key != "name");
@@ -365,7 +363,7 @@ impl SinkDraft {
         Ok(())
     }
 
-    /// What is missing, and what excludes each other; nothing if the sink can be made.
+    /// What is missing, and what contradicts; empty if the sink can be built.
     fn halves(&self) -> Vec<(ConfigErrorKind, Origin, String)> {
         let mut wrong = Vec::new();
         let mut missing = Vec::new();
@@ -401,7 +399,7 @@ impl SinkDraft {
         wrong
     }
 
-    /// The sink, with what it needs of files.
+    /// The sink's configuration, with what it reads from files.
     fn config(&self, files: &Files) -> Result<SinkConfig, (Origin, Refused)> {
         let at = |key: &str| self.origin_of(key).clone();
         let secret =
@@ -425,7 +423,7 @@ impl SinkDraft {
             },
         };
         let webhook = WebhookConfig { goal, secrets, ca, timeout_ms: self.timeout_ms };
-        // Made anew when it starts. Here it shows that it can be.
+        // It is built again when it starts. Here the build only checks it.
         webhook.build(&Switch::new()).map_err(|error| (at(webhook.culprit()), Refused::from(error)))?;
         Ok(SinkConfig {
             name: self.name.clone().unwrap_or_default(),
@@ -436,7 +434,7 @@ impl SinkDraft {
     }
 }
 
-/// A name that can be a segment of a path: one that a queue could have.
+/// A name that can be a path segment: one that is valid for a queue.
 pub(super) fn name(text: &str) -> Result<String, Refused> {
     match QueueName::new(text) {
         Ok(_) => Ok(text.to_owned()),
@@ -444,7 +442,7 @@ pub(super) fn name(text: &str) -> Result<String, Refused> {
     }
 }
 
-/// A queue that anybody may have.
+/// A queue that is not reserved.
 fn queue(text: &str) -> Result<QueueName, Refused> {
     let queue = QueueName::new(text).map_err(|invalid| invalid.to_string())?;
     if queue.is_reserved() {
@@ -453,7 +451,7 @@ fn queue(text: &str) -> Result<QueueName, Refused> {
     Ok(queue)
 }
 
-/// A secret's source; a file counts from the folder of the configuration.
+/// A secret's source; a file is relative to the configuration's folder.
 fn in_folder(source: &str, given: &Given<'_>) -> String {
     match source.strip_prefix("file:") {
         Some(path) => format!("file:{}", given.folder.join(path).display()),
@@ -461,7 +459,7 @@ fn in_folder(source: &str, given: &Given<'_>) -> String {
     }
 }
 
-/// A value as it is shown: without what may be a secret.
+/// A value as displayed: without what may be a secret.
 fn shown(key: &str, form: Form, texts: &[String]) -> Value {
     let is_source = |text: &String| text.starts_with("file:") || text.starts_with("env:");
     match (key, form) {
@@ -503,7 +501,7 @@ pub(super) fn read(
                 errors.push(error);
             }
         }
-        // What is there and wrong is not missing as well.
+        // A key that is present and invalid is not reported as missing too.
         if errors.len() == known {
             draft.sinks.push(read);
         } else {
@@ -532,7 +530,7 @@ fn read_key(
     Ok(())
 }
 
-/// Puts the sinks together.
+/// Checks the sinks together.
 pub(super) fn check(draft: &mut Draft, files: &Files, errors: &mut Vec<ConfigError>) {
     let mut names: BTreeMap<String, Origin> = BTreeMap::new();
     let mut queues: BTreeMap<QueueName, String> = BTreeMap::new();
