@@ -1,4 +1,4 @@
-//! `dwell bench`: puts messages into a queue of its own on a running server, takes and acks them, and measures both.
+//! `dwell bench`: puts messages into a new queue on a running server, takes and acks them, and measures both.
 //!
 //! As many threads put as take, each with its own connection; the main thread shows the progress, and stops them on a
 //! signal. A message contains the time at which it was sent, so that the thread that takes it can compute the latency:

@@ -465,7 +465,7 @@ async fn the_address_that_was_checked_is_the_one_that_is_dialled() {
     assert_eq!(request.headers["host"], format!("shop.example:{}", address.port()));
     assert_eq!(asked.load(Ordering::Relaxed), 1, "a name is resolved once a connection");
 
-    // Its connection ends with the receiver, and the next one is checked anew.
+    // Its connection ends with the receiver, and the next one is checked again.
     drop(receiver);
     eventually(async || TcpStream::connect(address).await.is_err()).await;
     let outcome = send().await;

@@ -2,15 +2,15 @@
 //!
 //! Ground rules:
 //! 1. Room is set aside as a body arrives, twice what has arrived and never more than the whole body: a client that
-//!   announces much and sends little holds little. A body of up to [`SMALL`] bytes is not counted and does not wait.
+//!    announces much and sends little holds little. A body of up to [`SMALL`] bytes is not counted and does not wait.
 //! 2. Where there is no room for more of a body, its connection waits in a queue, for up to [`PATIENCE`]. Then the body
-//!   is refused, and its room is freed, so that bodies that wait for each other cannot deadlock.
+//!    is refused, and its room is freed, so that bodies that wait for each other cannot deadlock.
 //! 3. The size of an answer is known only when it is made. It is made only while no more is held than the limit, and
-//!   counts at once; where that exceeds the limit, nothing further is read, taken or listed until some of it has been
-//!   written: see [`bring`]. One answer may hold an eighth of the limit, or one message.
+//!    counts at once; where that exceeds the limit, nothing further is read, taken or listed until some of it has been
+//!    written: see [`bring`]. One answer may hold an eighth of the limit, or one message.
 //! 4. While any connection waits for room, a client that leaves its answer unread for [`PRESSED`], or reads it more
-//!   slowly than at [`PRESSED_RATE`], is disconnected; and a body that holds room is refused if it pauses as long, or
-//!   arrives as slowly.
+//!    slowly than at [`PRESSED_RATE`], is disconnected; and a body that holds room is refused if it pauses as long, or
+//!    arrives as slowly.
 //! 5. Names of queues that are waited on have a limit of an eighth of this one: see [`names`].
 //! 6. A body larger than the whole limit is admitted alone, so that nothing waits for ever.
 

@@ -4,7 +4,7 @@
 //! 1. A request over HTTP is answered with `503` and `Retry-After`, `GET /health/live` as always.
 //! 2. A connection that has sent nothing when the store is open is served like any other.
 //! 3. Each connection has one of the server's permits until it ends. When none is left, the oldest connection is
-//!   closed: one that sends a request is answered in a moment, so the oldest is one that stalls.
+//!    closed: one that sends a request is answered in a moment, so the oldest is one that stalls.
 //! 4. beanstalkd's protocol has no reply for it: connections wait, unread, until the store is open.
 
 use std::collections::BTreeMap;

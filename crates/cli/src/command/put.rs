@@ -69,7 +69,7 @@ struct MessageOptions {
     /// The priority: smaller first, among due messages
     #[arg(long)]
     priority: Option<u32>,
-    /// The instant after due past which it is dead if nobody took it
+    /// The instant after due past which it is dead if it was not taken
     #[arg(long, value_name = "INSTANT")]
     expires: Option<Timestamp>,
     /// Its own lease, over the queue's

@@ -5,7 +5,7 @@
 //! 1. Before the runs are put: the lease ends, and the next runner that takes the message puts them.
 //! 2. After the runs, before the next message: the same; the runs' idempotency keys answer, and nothing is put twice.
 //! 3. After the next message, before the ack: the old message has lost its key. The runner that takes it acks it and
-//!   runs nothing.
+//!    runs nothing.
 //!
 //! What happens if it stalls instead: it reads the clock before it puts the next message. If its lease may be over, it
 //! leaves everything to the runner that has the message now.

@@ -2,11 +2,11 @@
 //!
 //! A store reads bodies when its future is polled, on the thread that polls it. Ground rules:
 //! 1. A call proceeds only while no more is held than the limit, and what it returns counts at once. So the limit is
-//!   exceeded by at most what one poll returns on each of the server's threads, for any number of calls.
+//!    exceeded by at most what one poll returns on each of the server's threads, for any number of calls.
 //! 2. Half of the threads read at a time, and one that has read much yields before the next may read. So a thousand
-//!   messages that fall due together do not delay other tasks.
+//!    messages that fall due together do not delay other tasks.
 //! 3. A call that finds no room is cancelled after [`PATIENCE`](super::PATIENCE): messages that it was handed meanwhile
-//!   are given back.
+//!    are given back.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};

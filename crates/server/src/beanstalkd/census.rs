@@ -3,7 +3,7 @@
 //! Ground rules:
 //! 1. Pages are small, and other calls run between them, so that a walk over many queues blocks nothing.
 //! 2. What a client did before its request is counted: requests during a walk wait for the next one, and share it. So
-//!   there is one walk at a time, for any number of requests.
+//!    there is one walk at a time, for any number of requests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -124,7 +124,7 @@ pub struct RedissonConfig {
     pub max_attempts: u32,
 }
 
-/// A queue with settings of its own.
+/// A queue with its own settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
     /// Its name.

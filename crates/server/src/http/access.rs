@@ -3,9 +3,9 @@
 //! Ground rules:
 //! 1. A request is authenticated before anything else is done with it; an unknown token ends it.
 //! 2. The scopes that a route requires are in its row of [`ROUTES`](dwell_wire::ROUTES), and are checked before its
-//!   handler runs.
+//!    handler runs.
 //! 3. Where the body or the query names the queues, the handler checks each of them with
-//!   [`Call::require`](super::call::Call::require).
+//!    [`Call::require`](super::call::Call::require).
 
 use axum::body::Body;
 use axum::extract::rejection::RawPathParamsRejection;

@@ -4,7 +4,7 @@
 //! 1. Until the bytes are in the connection's buffer, the receipts belong to the body: dropped, it gives
 //!    their messages back.
 //! 2. From then on, they belong to the connection's [`Unwritten`], until everything buffered has been passed to the
-//!   operating system.
+//!    operating system.
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -2,9 +2,9 @@
 //!
 //! A foreign page can make a browser send requests to a port of this machine, in two ways:
 //! 1. Directly to `http://localhost:7411`. The browser then names the page in `Origin` (of all requests that can change
-//!   something), and that is not one of ours.
+//!    something), and that is not one of ours.
 //! 2. By DNS rebinding: its own name is made to resolve to 127.0.0.1, and its requests have the same origin as far as
-//!   the browser knows. But then `Host` is that name, which is not one of ours either.
+//!    the browser knows. But then `Host` is that name, which is not one of ours either.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -4,7 +4,7 @@
 //! 1. No name is revealed that the caller may not know of: neither in the page, nor in the cursor of the next one.
 //! 2. A page has the requested number of queues, or is the last one.
 //! 3. Names between those that the caller may know of are skipped, not read: a page costs what it shows, and one call
-//!   for each prefix among the caller's scopes.
+//!    for each prefix among the caller's scopes.
 
 use dwell_model::QueueName;
 use dwell_store::{QueueStats, Result, Store};

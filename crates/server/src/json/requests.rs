@@ -1,6 +1,6 @@
 //! Requests, as JSON or with the same names in a query, converted to a store's arguments.
 //!
-//! A malformed instant or duration has an error code of its own, so these texts are parsed here and not by serde.
+//! A malformed instant or duration has a separate error code, so these texts are parsed here and not by serde.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -2,16 +2,16 @@
 //!
 //! The busiest queues have series of their own, all others share one. Ground rules:
 //! 1. An event is counted once, in one series, at the time it happens. So no series ever falls, and the sum over all
-//!   rates is right.
+//!    rates is right.
 //! 2. The series of a queue that gets one begins at 0; that of a queue that loses it leaves the page. The rates of both
-//!   stay right, because Prometheus treats a new series like a reset. If its count were added to another series, that
-//!   one's rate would show a burst that never happened.
+//!    stay right, because Prometheus treats a new series like a reset. If its count were added to another series, that
+//!    one's rate would show a burst that never happened.
 //! 3. The counts of removed series are kept separately: [`QueueMeters::totals`] has the counts of all time.
 //! 4. The store counts deaths and discards. Their increase since the last read is counted as if it happened at this
-//!   read: see [`deaths`](super::deaths).
+//!    read: see [`deaths`](super::deaths).
 //! 5. The busiest queues are determined when a page is made. Among those without a series, a summary of bounded size
-//!   finds them: Misra and Gries, "Finding repeated elements" (1982), which keeps every queue that has more than one
-//!   part in [`CANDIDATES`] of the activity.
+//!    finds them: Misra and Gries, "Finding repeated elements" (1982), which keeps every queue that has more than one
+//!    part in [`CANDIDATES`] of the activity.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

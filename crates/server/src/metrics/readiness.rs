@@ -3,7 +3,7 @@
 //! Ground rules:
 //! 1. An answer is valid for a second, whatever it is.
 //! 2. There is one call to the store at a time: concurrent callers wait for its answer. It goes on when its caller
-//!   disconnects, so that callers who come and go do not cause more calls.
+//!    disconnects, so that callers who come and go do not cause more calls.
 
 use std::sync::Arc;
 use std::time::Duration;

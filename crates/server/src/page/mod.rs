@@ -7,7 +7,7 @@
 //! 1. A file's URL contains the digest of all files. Its content never changes, and may be cached for ever.
 //! 2. The document is never cached: it names the files of the server that answers now.
 //! 3. The document's content security policy allows its own scripts alone, and allows no script to turn text into
-//!   markup.
+//!    markup.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Response, header};

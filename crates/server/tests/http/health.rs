@@ -108,7 +108,7 @@ async fn a_store_that_does_not_serve_is_told_by_its_code_alone() {
     for told in ["/srv", "10.0.0.5", "orders", "Input"] {
         assert!(!answer.text().contains(told), "{answer:?}");
     }
-    // A caller with `manage` is told the error.
+    // A caller with `manage` receives the error.
     connection.request("GET", "/v1/queues", &[("authorization", "Bearer somebody")], b"").await;
     assert!(connection.answer().await.text().contains(TOLD));
     drop(stop);

@@ -1,4 +1,5 @@
-//! What the web page requests besides messages: the caller, prefixes of names, previews, forecasts, recent events.
+//! What the web page requests in addition to messages: the caller, prefixes of names, previews, forecasts, recent
+//! events.
 
 use dwell_model::Limits;
 use serde_json::{Value, json};

@@ -310,7 +310,7 @@ fn aim(delivery: &Delivery, name: &str, hosts: &[HostPattern]) -> Result<Target>
 
 /// The delay before a message is taken again whose host is down: not before the next try of the host, and longer the
 /// more often the message was given back. Otherwise all messages of a host would return at each of its trials; and
-/// hosts that are forgotten would start anew.
+/// hosts that are forgotten would start over.
 fn again_after(delivery: &Delivery, wait_ms: u64) -> Duration {
     let message = &delivery.message;
     let releases = message.standing.counts.releases;

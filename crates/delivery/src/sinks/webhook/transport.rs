@@ -2,11 +2,11 @@
 //!
 //! Ground rules:
 //! 1. The checked address is the one that is connected to: a name is resolved once per connection, its address checked,
-//!   and the connection made to the address.
+//!    and the connection made to the address.
 //! 2. An answer of any length takes bounded time and memory: its head has at most 64 KiB, the first KiB of its body is
-//!   kept, and a body that is longer than 64 KiB or takes longer than two seconds closes the connection.
+//!    kept, and a body that is longer than 64 KiB or takes longer than two seconds closes the connection.
 //! 3. A request that a pooled connection has not answered is sent once more over a new one, since the server has closed
-//!   it meanwhile.
+//!    it meanwhile.
 
 use std::collections::VecDeque;
 use std::error::Error as StdError;

@@ -7,9 +7,9 @@
 //! Ground rules:
 //! 1. Replies go out in the order of their commands, and a command begins when the one before it has its reply.
 //! 2. Consecutive puts that have arrived share one call to the store, and so one sync; so do deletes, so do releases,
-//!   buries and touches, and so do reserves.
+//!    buries and touches, and so do reserves.
 //! 3. While a reserve waits, no later command is executed; but the socket is read, a little, to detect its end. The
-//!   reserve's reply is written before any later command begins, since the lease runs.
+//!    reserve's reply is written before any later command begins, since the lease runs.
 //! 4. A client that always has another command ready yields to others after a few turns.
 //! 5. Jobs belong to the connection. However it ends, dropping its [`Session`] gives them back.
 

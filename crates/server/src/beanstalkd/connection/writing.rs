@@ -2,9 +2,9 @@
 //!
 //! Ground rules:
 //! 1. Complete replies are written before the connection waits: for the store, for its turn, for more to read. Replies
-//!   that are ready together are written together.
+//!    that are ready together are written together.
 //! 2. A client that does not read is disconnected after a timeout, and sooner while others wait for the room that the
-//!   replies hold.
+//!    replies hold.
 
 use std::future::ready;
 use std::io;
