@@ -28,7 +28,7 @@ impl<'a> Http<'a> {
         Http { context, queue }
     }
 
-    /// The number of messages in the queue; 0 if it is not known.
+    /// The number of messages in the queue; 0 if there is no such queue.
     fn count(&self, client: &Server) -> Result<u64, Failure> {
         match client.stats(self.queue.clone()) {
             Ok(queue) => {

@@ -102,7 +102,7 @@ pub(crate) async fn run_with_query<O: Operation>(
 async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<Response<Body>, Problem> {
     let (unwritten, caller) = (call.unwritten(), call.caller());
     let text = call.text(&app).await?;
-    // No fewer than there are items.
+    // The number of commas is an upper bound of the number of items.
     if memchr::memchr_iter(b',', text.as_bytes()).nth(FEW).is_some() {
         let mut own = unwritten.take_held().unwrap_or_else(|| app.memory.add(0));
         app.wait_for_room(&mut own, &caller).await?;

@@ -31,7 +31,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     Ok(json(StatusCode::OK, &queue_page(queues, is_more)))
 }
 
-/// A prefix of names: a valid name, or one that is valid with another letter.
+/// A prefix of names: a valid name, or a text that another letter makes valid.
 fn prefix(text: String) -> Result<String, Problem> {
     if !text.is_empty() && QueueName::new(&format!("{text}a")).is_err() {
         QueueName::new(&text)?;

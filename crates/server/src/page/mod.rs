@@ -71,7 +71,7 @@ fn answer(file: &'static File, takes_gzip: bool, vary: &'static str) -> Response
 mod tests {
     use super::*;
 
-    /// The maximum bytes of the first view on the wire, with the heads of its answers.
+    /// The maximum size of the files of the first view in bytes, which leaves room for the heads of their answers.
     const FIRST_VIEW_BYTES: usize = 50_000;
 
     /// The files that the document names. A test of the page checks that the first view loads no others.

@@ -77,7 +77,7 @@ impl FromStr for Scope {
         let verb = Verb::OF_QUEUES.into_iter().find(|known| known.as_str() == verb);
         let queues = match queues.strip_suffix('*') {
             Some("") => Queues::Prefix(String::new()),
-            // A prefix is valid if it is a name, or becomes one.
+            // A prefix has to be a valid name itself.
             Some(prefix) => {
                 Queues::Prefix(QueueName::new(prefix).map_err(|_| malformed())?.as_str().to_owned())
             }

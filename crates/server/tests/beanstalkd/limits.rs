@@ -43,7 +43,7 @@ async fn a_command_that_stands_still_ends_the_connection_and_an_idle_one_may_sta
 async fn a_connection_that_has_said_nothing_yet_may_stay() {
     let server = start_configured(|config| config.read_ms = 100).await;
     let mut silent = server.connect().await;
-    // Connected, and so accepted, before a later one that sends a command.
+    // A later connection that has begun a command is closed by its timeout, by which time the silent one was accepted.
     let mut slow = server.connect().await;
     slow.write(b"reser").await;
     assert!(slow.is_closed().await);

@@ -22,7 +22,7 @@ async fn a_waiting_take_whose_connection_closes_takes_nothing() {
     server.stop().await;
 }
 
-/// A message falls due just as a client disconnects whose take waits, and that has sent `behind` more bytes: it is
+/// A message falls due just as a client disconnects whose take waits, and that has sent `behind` more requests: it is
 /// given back.
 async fn is_given_back(rounds: u32, behind: usize) {
     let server = start().await;

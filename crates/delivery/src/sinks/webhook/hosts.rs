@@ -7,7 +7,7 @@ use dwell_model::MessageId;
 use super::target::Origin;
 use crate::breaker::{Admission, Blame, Breaker, Report};
 
-/// The maximum number of hosts. Past it, the one that was reported longest ago is forgotten.
+/// The maximum number of hosts. Past it, the least recently used one is forgotten.
 const REMEMBERED: usize = 1_024;
 /// The delay before a message is tried again whose host gives no other time, in milliseconds.
 const AGAIN_AFTER_MS: u64 = 1_000;
