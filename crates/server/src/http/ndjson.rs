@@ -8,9 +8,7 @@ use super::{Problem, overloaded};
 use crate::admission::{SMALL, pressed_pace};
 use crate::pace::Pace;
 
-/// A body that is read line by line. A line ends with `
-/// ` or `\r
-/// `; the last one may end with the body.
+/// A body that is read line by line. A line ends with `\n` or `\r\n`; the last one may end with the body.
 #[derive(Debug)]
 pub(crate) struct Lines {
     body: Body,
