@@ -62,6 +62,9 @@ pub(super) struct Walks {
 
 impl Walks {
     /// The result of a walk that began after this was called.
+    ///
+    /// # Errors
+    /// The store's.
     pub(super) async fn census(
         &self,
         store: &dyn Store,

@@ -128,6 +128,9 @@ impl SinkKind {
 
 impl WebhookConfig {
     /// Builds the webhook, paused by `switch`.
+    ///
+    /// # Errors
+    /// Those of [`Builder::build`](dwell_delivery::sinks::webhook::Builder::build).
     pub(crate) fn build(&self, switch: &Switch) -> dwell_delivery::Result<Webhook> {
         let mut builder = match &self.goal {
             WebhookGoal::Url(url) => Webhook::to(url),

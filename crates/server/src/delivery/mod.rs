@@ -95,6 +95,12 @@ impl Delivery {
     }
 
     /// Starts the runner of the store's schedules, defines those of the configuration, and starts its sinks.
+    ///
+    /// # Errors
+    /// [`DeliveryError`] of the first schedule that the store refuses, or the first sink that cannot be started.
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime.
     pub async fn start(&self, sinks: Vec<SinkConfig>, schedules: Vec<Schedule>) -> Result<(), DeliveryError> {
         self.replace_schedules(schedules).await?;
         self.replace_sinks(sinks).await?;

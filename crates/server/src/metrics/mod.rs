@@ -151,6 +151,9 @@ impl Metrics {
     }
 
     /// Whether the store serves, as of at most a second ago.
+    ///
+    /// # Errors
+    /// The store's.
     pub(crate) async fn ready(
         &self,
         store: &Arc<dyn Store>,
