@@ -1,4 +1,4 @@
-//! Options that say who the caller is, and whom to trust: tokens and certificates.
+//! Options for authentication and trust: tokens and certificates.
 
 use std::fmt;
 use std::fs;
@@ -11,12 +11,12 @@ use dwell_store::Blocking;
 
 use crate::exit::{Exit, Failure};
 
-/// Common to all commands that talk to a server.
+/// Options of all commands that connect to a server.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Access {
-    /// The token that the server knows you by; others can see it on the command line: better in a file or in
-    /// the environment
+    /// The token that the server knows you by; others can see it on the command line: better in a file or in the
+    /// environment
     #[arg(
         long = "access-token",
         global = true,
@@ -28,10 +28,10 @@ pub(crate) struct Access {
     /// A file that holds the token
     #[arg(long, global = true, env = "DWELL_TOKEN_FILE", value_name = "FILE")]
     access_token_file: Option<PathBuf>,
-    /// Certificates in PEM of which one has to have signed the server's; for https://
+    /// CA certificates in PEM, one of which has to have signed the server's; for https://
     #[arg(long, global = true, env = "DWELL_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Your own certificate in PEM, where the server asks for one
+    /// Your own certificate in PEM, where the server requires one
     #[arg(
         long,
         global = true,
@@ -51,7 +51,7 @@ pub(crate) struct Access {
     client_key: Option<PathBuf>,
 }
 
-/// A text that no debug output shows.
+/// A text that debug output does not show.
 #[derive(Clone)]
 struct Secret(String);
 
@@ -69,20 +69,20 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The store of a server, for a thread that may wait.
+/// A client of a server, for a thread that may block.
 pub(crate) type Server = Blocking<Client>;
 
 impl Access {
     /// A client of the server at `url`.
     ///
     /// # Errors
-    /// If a file can not be read, or holds something else.
+    /// If a file cannot be read, or has other content.
     pub(crate) fn client(&self, url: &str) -> Result<Server, Failure> {
         Ok(self.apply(Client::builder(url))?.build()?.blocking())
     }
 
     fn apply(&self, mut builder: Builder) -> Result<Builder, Failure> {
-        // A file says more than a variable that may be left from something else.
+        // A file takes precedence over a variable, which may be left from something else.
         let token = match (&self.access_token_file, &self.access_token) {
             (Some(file), _) => Some(read_text(file)?),
             (None, Some(token)) => Some(token.0.clone()).filter(|token| !token.is_empty()),

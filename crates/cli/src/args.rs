@@ -1,4 +1,4 @@
-//! What can be typed: options common to all subcommands, and groups that several share.
+//! The command line: options common to all subcommands, and groups that several share.
 
 mod message;
 mod when;
@@ -41,15 +41,15 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Common {
-    /// The server to talk to
+    /// The server to connect to
     #[arg(long, global = true, env = "DWELL_SERVER", default_value = DEFAULT_SERVER, value_name = "URL")]
     pub(crate) server: String,
     #[command(flatten)]
     pub(crate) access: Access,
-    /// Print JSON, one value a line (the default unless a terminal reads)
+    /// Print JSON, one value per line (the default unless the output is a terminal)
     #[arg(long, global = true, conflicts_with = "human")]
     pub(crate) json: bool,
-    /// Print for people, also where no terminal reads
+    /// Print for people, even if the output is not a terminal
     #[arg(long, global = true)]
     pub(crate) human: bool,
     /// Colours
@@ -68,12 +68,12 @@ pub(crate) enum Color {
     Never,
 }
 
-/// Reads a duration with units into milliseconds.
+/// Parses a duration with units into milliseconds.
 pub(crate) fn duration_ms(text: &str) -> Result<u64, Invalid> {
     parse_duration_ms(text)
 }
 
-/// Reads a limit of attempts: a number, or `unlimited`.
+/// Parses a limit of attempts: a number, or `unlimited`.
 pub(crate) fn attempts(text: &str) -> Result<dwell_model::AttemptLimit, String> {
     if text == "unlimited" {
         return Ok(dwell_model::AttemptLimit::Unlimited);

@@ -1,13 +1,13 @@
-//! `dwell bench`: puts messages into a queue of its own on a running server, takes and acks them, and measures both.
+//! `dwell bench`: puts messages into a new queue on a running server, takes and acks them, and measures both.
 //!
-//! As many threads put as take, each with a connection of its own; the main thread shows how it goes, and stops them
-//! when it is told to. A message carries when it was sent, so that what takes it knows how long that took: both ends
-//! are this process, and its clock is the only one.
+//! As many threads put as take, each with its own connection; the main thread shows the progress, and stops them on a
+//! signal. A message contains the time at which it was sent, so that the thread that takes it can compute the latency:
+//! both ends are this process, with one clock.
 //!
 //! # Layout
-//! - `peer`: what a server has to do; `http` and `beanstalkd`: how it is asked to
+//! - `peer`: the operations of a server; `http` and `beanstalkd`: their protocols
 //! - `work`: the threads that put and those that take
-//! - `tally`: what they count together
+//! - `tally`: their shared counts
 //! - `live`: the line on a terminal; `report`: the result
 
 mod beanstalkd;
@@ -34,35 +34,35 @@ use self::work::{consume, produce};
 use crate::command::{Context, Outcome, Signals};
 use crate::exit::{Exit, Failure, Own};
 
-/// How often the live line is drawn, and how soon an interruption is noticed.
+/// The interval in milliseconds at which the live line is drawn and an interruption is noticed.
 const TICK_MS: u64 = 100;
 
-/// What is to be done.
+/// The parameters of a bench.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
-    /// The queue; one of its own if none is named.
+    /// The queue; a new one if none is named.
     pub(crate) queue: Option<QueueName>,
-    /// Where beanstalkd's protocol is spoken; HTTP if nowhere.
+    /// The address of beanstalkd's protocol; HTTP if there is none.
     pub(crate) beanstalkd: Option<String>,
-    /// How many connections put, and how many others take.
+    /// The number of connections that put, and of others that take.
     pub(crate) connections: usize,
-    /// How many messages go in one call.
+    /// The number of messages per call.
     pub(crate) batch: usize,
-    /// Bytes of a body.
+    /// The bytes of a body.
     pub(crate) body: usize,
-    /// How long after the put each is due.
+    /// The delay of each message.
     pub(crate) delay_ms: u64,
-    /// No more than so many are put.
+    /// The maximum number of messages to put.
     pub(crate) messages: Option<u64>,
-    /// Nothing is put when so long has passed.
+    /// The time after which nothing more is put.
     pub(crate) for_ms: Option<u64>,
-    /// So many a second, over all connections.
+    /// The maximum rate per second, over all connections.
     pub(crate) rate: Option<u32>,
-    /// Nothing is taken.
+    /// Whether nothing is taken.
     pub(crate) put_only: bool,
 }
 
-/// Does it.
+/// Runs the bench.
 pub(crate) fn run(context: &Context, wish: &Wish) -> Outcome {
     let queue = match &wish.queue {
         Some(queue) => queue.clone(),
@@ -77,7 +77,7 @@ pub(crate) fn run(context: &Context, wish: &Wish) -> Outcome {
     }
 }
 
-/// A name that nobody else has.
+/// A unique name.
 fn own_queue() -> Result<QueueName, Failure> {
     let mut bytes = [0; 4];
     getrandom::fill(&mut bytes)
@@ -87,11 +87,11 @@ fn own_queue() -> Result<QueueName, Failure> {
 
 fn run_on<P: Peer>(context: &Context, wish: &Wish, peer: &P) -> Outcome {
     let tally = Arc::new(Tally::new(wish));
-    // Held until the end: what it has started answers a second interruption by ending the process.
+    // Held until the end: the task that it runs ends the process on a second interruption.
     let _runtime = stopped_by_signals(&tally)?;
     peer.claim()?;
     let worked = work(context, wish, peer, &tally);
-    // Whatever happened, what was put is not left behind.
+    // In any case, the messages that were put are removed.
     let cleaned = peer.clean();
     worked?;
     let (removed, left) = cleaned.map_err(|mut failure| {
@@ -141,7 +141,7 @@ fn stopped_by_signals(tally: &Arc<Tally>) -> Result<tokio::runtime::Runtime, Fai
     Ok(runtime)
 }
 
-/// Does nothing for so long.
+/// Sleeps for this time.
 fn rest(ms: u64) {
     let clock = SystemClock::new();
     let mono_ms = Some(clock.now().mono_ms.saturating_add(ms));

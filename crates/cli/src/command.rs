@@ -1,4 +1,4 @@
-//! The subcommands: this index, and a file each.
+//! The subcommands: this index, and one file each.
 
 mod ack;
 mod bench;
@@ -48,10 +48,10 @@ use crate::exit::{Exit, Failure};
 use crate::human::{self, BAD, STRONG, state_style};
 use crate::output::Output;
 
-/// What a subcommand ends with.
+/// The result of a subcommand.
 pub(crate) type Outcome = Result<Exit, Failure>;
 
-/// What every subcommand is given.
+/// The context of every subcommand.
 pub(crate) struct Context {
     pub(crate) server: String,
     pub(crate) access: Access,
@@ -59,7 +59,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// A client of the server that was named.
+    /// A client of the configured server.
     pub(crate) fn client(&self) -> Result<Server, Failure> {
         self.access.client(&self.server)
     }
@@ -106,7 +106,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Does it.
+    /// Runs the subcommand.
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self {
             Command::Serve(it) => it.run(context),
@@ -154,7 +154,7 @@ pub(crate) fn only<T>(mut answers: Vec<T>) -> T {
 }
 
 impl Context {
-    /// Settles each receipt by `action`, shows what became of it, and ends as the first that failed.
+    /// Settles each receipt by `action`, prints the results, and returns the exit code of the first failure.
     pub(crate) fn settle(&self, receipts: &[Receipt], action: &Action) -> Outcome {
         let settles: Vec<Settle> = receipts
             .iter()
@@ -164,7 +164,7 @@ impl Context {
         self.show_settled(ids.zip(self.client()?.settle(settles)))
     }
 
-    /// Shows what became of messages that were held, and ends as the first that failed.
+    /// Prints the results for messages that were held, and returns the exit code of the first failure.
     pub(crate) fn show_settled(
         &self,
         answers: impl IntoIterator<Item = (MessageId, dwell_store::Result<Settled>)>,
@@ -213,7 +213,7 @@ impl Context {
         Ok(exit)
     }
 
-    /// Shows what a revive or a discard did; refused ones make it a refusal.
+    /// Prints the result of a revive or a discard; refused messages make it a refusal.
     pub(crate) fn show_swept(&self, swept: &Swept, done: &str) -> Outcome {
         self.output.show(&dwell_wire::Swept::from(swept), |out| {
             writeln!(out, "{STRONG}{}{STRONG:#} {done}", swept.done)?;
@@ -225,13 +225,13 @@ impl Context {
         Ok(if swept.refused_in_all == 0 { Exit::Ok } else { Exit::Refused })
     }
 
-    /// Shows how many messages were removed.
+    /// Prints how many messages were removed.
     pub(crate) fn show_removed(&self, removed: u64) -> Outcome {
         self.output.show(&Removed { removed }, |out| writeln!(out, "{STRONG}{removed}{STRONG:#} removed"))?;
         Ok(Exit::Ok)
     }
 
-    /// Shows a queue after a change to it.
+    /// Prints a queue after a change to it.
     pub(crate) fn show_queue(&self, queue: QueueStats) -> Outcome {
         let queue = dwell_wire::QueueStats::from(queue);
         self.output.show(&queue, |out| stats::detail(out, &queue))?;

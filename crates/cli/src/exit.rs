@@ -9,22 +9,22 @@ use dwell_model::Invalid;
 use dwell_store::Error;
 use serde::Serialize;
 
-/// What the process ends with. Scripts rely on these numbers: `docs/cli.md` lists them.
+/// The exit code of the process. Scripts rely on these numbers: `docs/cli.md` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Done.
     Ok = 0,
     /// The server refused, or a file could not be read or written; of a file of messages, at least one line.
     Refused = 1,
-    /// What was typed makes no sense; nothing was sent.
+    /// The command line is invalid; nothing was sent.
     Usage = 2,
-    /// There is nothing: an empty take, no such message, no such queue.
+    /// Nothing was found: an empty take, no such message, no such queue.
     Nothing = 3,
     /// No server answers.
     Unreachable = 4,
     /// It may or may not have happened.
     Unknown = 5,
-    /// The server can not start.
+    /// The server cannot start.
     CanNotStart = 6,
 }
 
@@ -34,29 +34,29 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// What the command line itself has to say; the server, the engine and the client have codes of their own. Each
-/// has a page in `docs/errors/`.
+/// The command line's own errors; the server, the engine and the client have codes of their own. Each has a page in
+/// `docs/errors/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Own {
-    /// What was typed makes no sense.
+    /// The command line is invalid.
     Usage,
-    /// A file, or standard input, can not be read.
+    /// A file, or standard input, cannot be read.
     Input,
-    /// Standard output can not be written.
+    /// Standard output cannot be written.
     Output,
-    /// The file of answers can not be read or written.
+    /// The file of answers cannot be read or written.
     Answers,
-    /// The file of rejects can not be written.
+    /// The file of rejects cannot be written.
     Rejects,
-    /// The answers file tells of another file of messages.
+    /// The file of answers belongs to another file of messages.
     ForeignAnswers,
     /// A line of the file is too long.
     LineTooLong,
-    /// The system gives no threads.
+    /// The system cannot start threads.
     Threads,
-    /// The system does not let the process wait for signals.
+    /// The system does not let the process handle signals.
     Signals,
-    /// The system gives no chance to make a token of.
+    /// The system has no randomness for a token.
     Randomness,
 }
 
@@ -83,7 +83,7 @@ impl Own {
 pub(crate) struct Failure {
     #[serde(skip)]
     pub(crate) exit: Exit,
-    /// A stable word.
+    /// The stable code.
     pub(crate) code: String,
     /// What happened and what to do.
     pub(crate) detail: String,
@@ -95,12 +95,12 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure of `exit`'s kind.
+    /// A failure with this exit code.
     pub(crate) fn new(exit: Exit, code: &str, detail: impl Display) -> Failure {
         Failure { exit, code: code.to_owned(), detail: detail.to_string(), retryable: false, status: None }
     }
 
-    /// What was typed makes no sense.
+    /// The command line is invalid.
     pub(crate) fn usage(detail: impl Display) -> Failure {
         Failure::new(Exit::Usage, Own::Usage.code(), detail)
     }
@@ -133,7 +133,7 @@ impl From<dwell_delivery::Error> for Failure {
     fn from(error: dwell_delivery::Error) -> Failure {
         match error {
             dwell_delivery::Error::Store(error) => error.into(),
-            // What a worker refuses was typed.
+            // A worker refuses what was given on the command line.
             error => Failure::new(Exit::Usage, error.code(), error),
         }
     }

@@ -1,4 +1,4 @@
-//! How things look to people: colours, instants, messages, queues.
+//! Output for people: colours, instants, messages, queues.
 
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 pub(crate) const NAME: Style = AnsiColor::Cyan.on_default();
 pub(crate) const WAITING: Style = AnsiColor::Yellow.on_default();
 
-/// How a state looks.
+/// The style of a state.
 pub(crate) fn state_style(state: StateKind) -> Style {
     match state {
         StateKind::Scheduled => NAME,
@@ -25,7 +25,7 @@ pub(crate) fn state_style(state: StateKind) -> Style {
     }
 }
 
-/// An instant, and how far away it is: `2026-11-21T18:00:00.000Z (in 29m59s)`.
+/// An instant, with the distance from now: `2026-11-21T18:00:00.000Z (in 29m59s)`.
 pub(crate) fn instant(at: Timestamp) -> String {
     let now = SystemClock::new().now().wall;
     let coarse = |ms: u64| format_duration_ms(if ms < 10_000 { ms } else { ms - ms % 1_000 });
@@ -44,7 +44,7 @@ pub(crate) fn excerpt(message: &Message<'_>, max: usize) -> String {
     }
 }
 
-/// A text of somebody else's, cut to one line of at most `max` characters.
+/// An untrusted text, cut to one line of at most `max` characters.
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let mut line: String = text.chars().take(max).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(max).is_some() {
@@ -53,7 +53,7 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
     line
 }
 
-/// Names and values, a line each.
+/// Names and values, one per line.
 pub(crate) fn pairs(out: &mut dyn Write, pairs: &[(&str, String)]) -> io::Result<()> {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, value) in pairs {
@@ -62,7 +62,7 @@ pub(crate) fn pairs(out: &mut dyn Write, pairs: &[(&str, String)]) -> io::Result
     Ok(())
 }
 
-/// A message, whole, and until when it is held.
+/// A whole message, with the deadline of its lease.
 pub(crate) fn message(
     out: &mut dyn Write,
     message: &Message<'_>,
@@ -97,7 +97,7 @@ pub(crate) fn body(out: &mut dyn Write, message: &Message<'_>) -> io::Result<()>
     }
 }
 
-/// How a queue's pause reads.
+/// A queue's pause in words.
 pub(crate) fn pause(queue: &QueueStats) -> String {
     match queue.settings.pause.as_str() {
         "running" => String::new(),

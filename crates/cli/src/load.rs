@@ -1,17 +1,17 @@
-//! `put --from`: a whole file of messages, with bounded memory, resumable.
+//! `put --from`: puts a file of messages, resumably and with bounded memory.
 //!
-//! One thread reads lines and makes chunks of them; each chunk goes down a *lane*, a thread with a request
-//! at a time. A queue's lines always go down the same lane, so that they are put in the file's order. What
-//! became of each line is told to the *ledger*, which writes it down in the file's order; the reader waits
-//! where it would get too far ahead of the ledger, which is what bounds memory.
+//! One thread reads lines and gathers them into chunks; each chunk is sent by a *lane*, a thread with one request at a
+//! time. A queue's lines are always sent by the same lane, so that they are put in the file's order. The result of each
+//! line is recorded in the *ledger*, which writes results in the file's order; the reader waits where it would get too
+//! far ahead of the ledger, which bounds memory.
 //!
 //! # Layout
 //! - `lines`: text, number and digest of each line, in one pass
-//! - `item`: a line as the server takes it
-//! - `lane`: chunks on their way, tried again while the server is away
-//! - `ledger`: what became of each line, in order
-//! - `answers`: the file of answers, and where a later run goes on
-//! - `progress`: the bar; `waits`: what is waited for
+//! - `item`: a line as the server accepts it
+//! - `lane`: sends chunks, and retries while the server does not answer
+//! - `ledger`: the result of each line, in order
+//! - `answers`: the file of answers, and where a later run continues
+//! - `progress`: the bar; `waits`: reports what a run waits for
 
 mod answers;
 mod item;
@@ -39,21 +39,21 @@ use crate::command::{self, Context};
 use crate::exit::{Exit, Failure, Own};
 use crate::human::{BAD, STRONG};
 
-/// What is to be put, and how.
+/// The parameters of a run.
 pub(crate) struct Wish {
     /// The file; `-` is standard input.
     pub(crate) from: PathBuf,
     /// The queue of lines that name none.
     pub(crate) queue: Option<QueueName>,
-    /// Where answers are written, and where an earlier run left off.
+    /// The file of answers, which also says where an earlier run stopped.
     pub(crate) answers: Option<PathBuf>,
-    /// Where refused lines are told.
+    /// The file of refused lines.
     pub(crate) rejects: Option<PathBuf>,
-    /// Tells one deliberate run over a file from another.
+    /// Distinguishes deliberate runs over the same file.
     pub(crate) run: String,
-    /// How long to try while nothing succeeds.
+    /// How long to retry while nothing succeeds.
     pub(crate) retry_for_ms: u64,
-    /// How many requests at a time.
+    /// The number of concurrent requests.
     pub(crate) in_flight: usize,
 }
 
@@ -93,7 +93,7 @@ fn open(wish: &Wish) -> Result<(Box<dyn BufRead>, Option<u64>), Failure> {
     Ok((Box::new(BufReader::with_capacity(BUFFER, file)), len))
 }
 
-/// Reads over the lines that an earlier run's answers tell of; says how many there were.
+/// Skips the lines in an earlier run's answers; returns how many there were.
 fn skip(
     lines: &mut Lines<Box<dyn BufRead>>,
     resume: Option<&Resume>,
@@ -120,7 +120,7 @@ fn skip(
     }
 }
 
-/// Reads the lines and sends them on their way, until the end or until the ledger is closed by a failure.
+/// Reads the lines and passes them to the lanes, until the end or until a failure closes the ledger.
 fn read(
     lines: &mut Lines<Box<dyn BufRead>>,
     wish: &Wish,

@@ -1,11 +1,11 @@
 //! `dwell`: the delay queue's server and its command line.
 //!
 //! # Layout
-//! - `args`: what can be typed, and groups of options that several subcommands share
-//! - `access`: tokens and certificates that the client shows
-//! - `command`: a subcommand a file
+//! - `args`: the command line, and groups of options that several subcommands share
+//! - `access`: tokens and certificates of the client
+//! - `command`: one file per subcommand
 //! - `load`: `put --from`, a whole file of messages; `bench`: load on a running server
-//! - `output`, `human`, `table`: for people on a terminal, JSON for all else
+//! - `output`, `human`, `table`: output for people on a terminal, JSON otherwise
 //! - `exit`: exit codes and failures
 
 mod access;
@@ -26,9 +26,9 @@ use crate::args::Cli;
 use crate::command::Context;
 use crate::output::Output;
 
-/// Several threads fill and empty a store's memory in turn. glibc's malloc gives each an arena of its own, and what one has
-/// emptied is of no use to another: with a heap of 117 MB at its peak a store kept 200 to 280 MB resident, and 190 with one
-/// arena of this. See `.cargo/config.toml`.
+/// Several threads fill and empty a store's memory in turn. glibc's malloc gives each thread a separate arena, and
+/// memory that one has freed is not reused by another: with a heap of 117 MB at its peak a store kept 200 to 280 MB
+/// resident, and 190 with one arena of this. See `.cargo/config.toml`.
 #[cfg(target_os = "linux")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

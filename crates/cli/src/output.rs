@@ -1,4 +1,4 @@
-//! Where output goes and in which form: for people on a terminal, one JSON value a line for all else.
+//! The destination and form of output: text for people on a terminal, one JSON value per line otherwise.
 
 use std::io::{self, IsTerminal as _, Write};
 
@@ -25,7 +25,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// The form that was asked for; without a wish, the one that fits whoever reads.
+    /// The requested form; by default, the one that fits the output.
     pub(crate) fn new(common: &Common) -> Output {
         let form = |terminal: bool| match (common.json, common.human, terminal) {
             (true, ..) => Form::Json,
@@ -39,12 +39,12 @@ impl Output {
         }
     }
 
-    /// Whether people read.
+    /// Whether the output is for people.
     pub(crate) fn is_human(&self) -> bool {
         self.form == Form::Human
     }
 
-    /// Whether a progress bar has a place.
+    /// Whether a progress bar can be shown.
     pub(crate) fn has_progress(&self) -> bool {
         self.failure_form == Form::Human && io::stderr().is_terminal()
     }
@@ -66,7 +66,7 @@ impl Output {
         Ok(io::stdout().flush()?)
     }
 
-    /// Writes for people.
+    /// Writes text for people.
     pub(crate) fn print(&self, human: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
         let mut stream = AutoStream::new(io::stdout().lock(), self.choice(io::stdout().is_terminal()));
         human(&mut stream)?;
@@ -79,7 +79,7 @@ impl Output {
         Ok(io::stdout().flush()?)
     }
 
-    /// Tells of a failure on standard error; where that is closed too, there is nobody to tell.
+    /// Reports a failure on standard error; if that is closed too, the failure is not reported.
     pub(crate) fn failure(&self, failure: &Failure) {
         let mut stream = AutoStream::new(io::stderr().lock(), self.choice(io::stderr().is_terminal()));
         let _ = match self.failure_form {
@@ -94,7 +94,7 @@ impl Output {
         };
     }
 
-    /// A remark on standard error for people; programs do not see it.
+    /// A remark on standard error for people; not written in JSON mode.
     pub(crate) fn remark(&self, text: &str) {
         if self.failure_form == Form::Human {
             let _ = writeln!(io::stderr(), "{text}");

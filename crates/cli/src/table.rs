@@ -6,7 +6,7 @@ use anstyle::Style;
 
 use crate::human::FAINT;
 
-/// A cell: its text and how it looks.
+/// A cell: its text and style.
 pub(crate) struct Cell {
     text: String,
     style: Style,
@@ -24,13 +24,13 @@ impl Cell {
         Cell { text, style, right: true }
     }
 
-    /// A count, aligned to the right; a zero steps back.
+    /// A count, aligned to the right; a zero is dimmed.
     pub(crate) fn count(count: u64, style: Style) -> Cell {
         Cell { text: count.to_string(), style: if count == 0 { FAINT } else { style }, right: true }
     }
 }
 
-/// Writes a heading and rows of as many cells.
+/// Writes a heading and rows with as many cells.
 pub(crate) fn write(out: &mut dyn Write, heading: &[&str], rows: &[Vec<Cell>]) -> io::Result<()> {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].text.chars().count());

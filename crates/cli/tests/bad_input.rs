@@ -11,7 +11,7 @@ use common::{dwell, run, serve_in_memory};
 /// An id that no message has.
 const ID: &str = "0197c5e2-0000-8000-8000-000000000001";
 
-/// What is refused before anything is sent.
+/// Errors found before anything is sent.
 #[test]
 fn what_makes_no_sense_is_a_usage_error() {
     let long = "q".repeat(201);
@@ -91,7 +91,7 @@ fn what_makes_no_sense_is_a_usage_error() {
     assert_eq!(server.dwell(&["queues"]).ok().stdout, "", "nothing has changed");
 }
 
-/// What the server refuses.
+/// Refusals of the server.
 #[test]
 fn a_refusal_has_its_code_and_changes_nothing() {
     let server = serve_in_memory(&["--max-body", "1KiB", "--max-batch", "16"]);
@@ -163,7 +163,7 @@ fn no_server_is_exit_code_4() {
     }
 }
 
-/// An answer that never comes, since the server goes away under the request.
+/// An answer that never arrives, since the server ends during the request.
 #[test]
 fn a_lost_answer_is_exit_code_5() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! `dwell bench` against real servers: what it counts, and that it leaves nothing behind.
+//! `dwell bench` against real servers: its counts, and that it leaves nothing behind.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -23,7 +23,7 @@ fn with_beanstalkd() -> (Server, String) {
     (server, address)
 }
 
-/// The queues there are, and how many messages each has.
+/// The queues, with the number of messages in each.
 fn queues(server: &Server) -> Vec<Value> {
     server.dwell(&["queues"]).lines()
 }
@@ -68,7 +68,7 @@ fn all_that_is_put_over_beanstalkd_s_protocol_comes_and_nothing_is_left() {
 fn what_was_only_put_is_removed() {
     let (server, address) = with_beanstalkd();
     for over in [&[] as &[&str], &["--beanstalkd", &address]] {
-        // Due at once, and far off.
+        // Due at once, and far in the future.
         for delay in ["0s", "1h"] {
             let args = [&["--put-only", "--messages", "700", "--delay", delay], over].concat();
             let found = run(bench(&server, &args)).ok().json();
@@ -85,7 +85,7 @@ fn a_rate_is_kept_to_and_time_ends_it() {
     let args = ["--for", "1s", "--rate", "100", "--batch", "5", "--connections", "2"];
     let found = run(bench(&server, &args)).ok().json();
     let put = found["put"]["messages"].as_u64().unwrap();
-    // Each connection begins with a call: no more than the rate and those.
+    // Each connection begins with a call: no more than these and the rate.
     assert!((10..=110).contains(&put), "{found}");
 }
 

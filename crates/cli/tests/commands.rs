@@ -265,7 +265,7 @@ fn the_dead_are_found_revived_and_discarded_by_key() {
         (&json!(ids[1]), &json!("ready")),
         "the live one comes first"
     );
-    // The dead one that is older is not meant while a live message has the key.
+    // An older dead message is not selected while a live message has the key.
     for command in ["revive", "discard"] {
         let refused = by_key(&[command]);
         assert_eq!(refused.code, 1, "{refused:?}");
@@ -303,7 +303,7 @@ fn what_becomes_of_the_dead_the_expired_and_the_lapsed_is_configured() {
     let own = json!(["dead_ttl", "dead_max", "on_expiry", "max_leased", "lapse_backoff"]);
     assert_eq!(queue["own"], own);
 
-    // They are in force.
+    // The settings are in force.
     for body in ["1", "2"] {
         server.dwell(&["put", "q", body]).ok();
     }
@@ -367,7 +367,7 @@ fn queues_stats_and_settings() {
     let ms = |field: &str| text(&created, field).parse::<dwell_model::Timestamp>().unwrap().as_ms();
     assert_eq!(ms("due") - ms("created"), 5_400_000);
 
-    // A part of the backoff leaves the rest of it as it stands.
+    // A part of the backoff leaves the rest unchanged.
     let args =
         ["configure", "a", "--backoff-jitter-percent", "0", "--reset", "lease", "--reset", "max_attempts"];
     let queue = server.dwell(&args).ok().json();
@@ -418,7 +418,7 @@ fn people_get_words_and_colours_only_where_they_ask_for_them() {
         let out = server.dwell(&[args, &["--human"]].concat()).stdout;
         assert!(serde_json::from_str::<Value>(&out).is_err(), "{out}");
     }
-    // A terminal's width makes no difference to programs.
+    // A terminal's width does not affect JSON output.
     server.dwell(&["list", "q", "--json"]).ok().json();
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use common::{PATIENCE, Ran, Server, dwell, run, run_with};
 use serde_json::{Value, json};
 
-/// A folder with a `dwell.toml` in it.
+/// A folder with a `dwell.toml`.
 struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -45,7 +45,7 @@ impl Folder {
     }
 }
 
-/// A new token: itself, and its table for a `dwell.toml`.
+/// A new token, and its table for a `dwell.toml`.
 fn token(name: &str, scopes: &[&str]) -> (String, String) {
     let mut command = dwell();
     command.args(["token", "new", "--name", name]);
@@ -163,7 +163,7 @@ fn a_hangup_reloads_and_a_mistake_changes_nothing() {
         "{settings}"
     );
 
-    // One that the store alone can refuse. What was set at run time stays, in the queues before it too.
+    // An error that only the store can find. What was set at run time stays, also in the queues before it.
     as_bearer(&server, &new, &["configure", "a-mails", "--max-attempts", "3"]).ok();
     let refused = "[queues.a-mails]\nmax_attempts = 5\n[queues.orders]\nspread = 4\n";
     folder.write("dwell.toml", &format!("{refused}{new_table}"));
@@ -189,8 +189,8 @@ fn a_hangup_reloads_and_a_mistake_changes_nothing() {
     assert!(status.success() && stopped["event"] == "stopped");
 }
 
-/// Where the server listens, and whether it speaks TLS, stays as it was at the start: what the new file says of that
-/// guards nothing.
+/// Where the server listens, and whether it uses TLS, stays as at the start: the new file's values for them protect
+/// nothing.
 #[test]
 fn a_reload_that_would_open_the_listener_to_everybody_is_refused() {
     let (secret, table) = token("secret", &["put:*"]);
@@ -228,7 +228,7 @@ fn a_reload_that_would_open_the_listener_to_everybody_is_refused() {
         assert_eq!(put(None).failure(), "token_required");
         put(Some(&secret)).ok();
     }
-    // That it is meant so is said at a start, like where it listens: until the next one, it is not.
+    // Like the address, `insecure` takes effect at a start: until the next one, it does not count.
     folder.write("dwell.toml", "[http]\nlisten = \"0.0.0.0:0\"\ninsecure = true\n");
     server.signal("HUP");
     let said = server.next();
@@ -240,7 +240,7 @@ fn a_reload_that_would_open_the_listener_to_everybody_is_refused() {
     server.stop_by("TERM");
 }
 
-/// The other way round: what was meant at the start goes on, and tokens may go at a reload.
+/// The other way round: what was set at the start stays in force, and tokens may be removed at a reload.
 #[test]
 fn a_server_that_was_started_for_everybody_may_drop_its_tokens() {
     let (_, table) = token("secret", &["put:*"]);
@@ -262,7 +262,7 @@ fn a_server_that_was_started_for_everybody_may_drop_its_tokens() {
     server.stop_by("TERM");
 }
 
-/// The store is one that does not answer, so that it is being opened for as long as the test likes.
+/// The store does not answer, so it is being opened for as long as the test needs.
 #[test]
 fn a_hangup_while_the_store_opens_does_not_end_the_server() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -275,7 +275,7 @@ fn a_hangup_while_the_store_opens_does_not_end_the_server() {
     let pid = rustix::process::Pid::from_child(&serving);
     rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
     drop((asking, silent));
-    // It ends by itself, because there is no store; a signal would leave no code.
+    // It ends by itself, because there is no store; a signal would leave no exit code.
     let status = serving.wait().unwrap();
     assert_eq!(status.code(), Some(6), "{status:?}");
 }
@@ -302,14 +302,14 @@ fn tls_is_spoken_to_those_who_trust_the_certificate() {
     let ran = server.dwell(&["put", "q", "x"]);
     assert_eq!((ran.code, ran.failure().as_str()), (4, "unreachable"), "nothing was sent: {ran:?}");
 
-    // A rotation: the one who trusts the old certificate alone is out, the other is in.
+    // A rotation: the client that trusts the old certificate alone is refused, the other is accepted.
     make();
     server.signal("HUP");
     assert_eq!(server.next()["event"], "reloaded");
     trusting("cert.pem", &["put", "q", "x"]).ok();
     assert_eq!(trusting("first.pem", &["put", "q", "x"]).code, 4);
 
-    // One that does not fit is not taken, and the one in force stays.
+    // A pair that does not match is refused, and the present one stays.
     folder.write("key.pem", &rcgen::KeyPair::generate().unwrap().serialize_pem());
     server.signal("HUP");
     let said = server.next();
@@ -361,7 +361,7 @@ fn manual_pages_have_every_command() {
     }
 }
 
-/// The option of `serve` that is no key: which file there is.
+/// The option of `serve` that is not a key: the path of the file.
 const NO_KEY: &str = "--config";
 
 #[test]
@@ -379,7 +379,7 @@ fn every_option_of_serve_is_a_key_and_every_key_s_option_is_one_of_serve() {
     let wanted: BTreeSet<&str> = keys.iter().copied().chain([NO_KEY]).collect();
     assert_eq!(options, wanted, "{own}");
 
-    // Each of them says what it is for.
+    // Each of them has a help text.
     for (path, _, flag) in dwell_server::config_keys() {
         let Some(flag) = flag else { continue };
         let value = match path {
@@ -392,7 +392,7 @@ fn every_option_of_serve_is_a_key_and_every_key_s_option_is_one_of_serve() {
             _ if path.starts_with("limits.") || path == "store.segment" => "65536",
             "store.memory_limit" => "67108864",
             "http.insecure" | "beanstalkd.insecure" => "",
-            // Halves of something are refused by themselves.
+            // Incomplete pairs are refused by themselves.
             "tls.certificate" | "tls.key" | "redisson.url" | "redisson.queues" => continue,
             "redisson.java" => "new",
             _ => "x.example",

@@ -1,4 +1,4 @@
-//! The control socket of a server that may have no more files open.
+//! The control socket of a server that cannot open any more files.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 #![cfg(target_os = "linux")]
@@ -14,10 +14,10 @@ use common::{PATIENCE, serve};
 use dwell_model::Wake;
 use dwell_time::{Clock as _, SystemClock};
 
-/// How long it is looked at.
+/// How long to observe it.
 const LOOK_MS: u64 = 1_000;
 
-/// The lowest number that none of its files has: with that for a limit, it can not open one more.
+/// The lowest number that none of its files has: with that as its limit, it cannot open one more.
 fn lowest_free(pid: u32) -> u32 {
     let open: Vec<u32> = fs::read_dir(format!("/proc/{pid}/fd"))
         .unwrap()
@@ -31,7 +31,7 @@ fn limit(pid: u32, files: &str) {
     assert!(Command::new("prlimit").args(["--pid", &pid.to_string(), &set]).status().unwrap().success());
 }
 
-/// Milliseconds of processors that a process has had.
+/// The CPU time of a process in milliseconds.
 fn cpu_ms(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     // proc_pid_stat(5): utime and stime are the 14th and 15th, in ticks of 10 ms.

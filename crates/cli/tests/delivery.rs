@@ -100,7 +100,7 @@ fn sinks_and_schedules_of_the_file_run_and_a_hangup_changes_them() {
         (&refused["event"], &refused["errors"][0]["code"]),
         (&json!("reload_refused"), &json!("unreadable_secret"))
     );
-    // A schedule that is left out is deleted; a sink with another bound is another one.
+    // A schedule that is left out is deleted; a sink with another limit is replaced.
     fs::write(&file, sink(to, "concurrency = 2")).unwrap();
     server.signal("HUP");
     assert_eq!(server.next(), changed(1, 1));

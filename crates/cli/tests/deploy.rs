@@ -1,4 +1,4 @@
-//! What lies in `deploy/` fits the binary: paths, options, versions. No container engine is asked.
+//! The files in `deploy/` match the binary: paths, options, versions. No container engine is needed.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -17,7 +17,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Asserts that the command line is understood; `--help` keeps it from being done.
+/// Asserts that the command line is valid; `--help` keeps it from being executed.
 fn assert_understood(args: &[&str]) {
     let mut command = dwell();
     command.args(args).arg("--help");
@@ -45,7 +45,7 @@ fn the_unit_runs_commands_that_there_are() {
     ] {
         assert!(unit.contains(&format!("\n{line}\n")), "{line}");
     }
-    // The example keeps its data where the unit lets it, and drains before the unit's patience ends.
+    // The example keeps its data where the unit allows it, and drains before the unit's timeout.
     let example = read("deploy/dwell.toml");
     assert!(example.contains("data = \"/var/lib/dwell\"") && example.contains("drain = \"30s\""));
     assert!(unit.contains("TimeoutStopSec=60s"));
@@ -65,13 +65,13 @@ fn the_image_holds_what_it_runs() {
     let known =
         ["FROM", "WORKDIR", "COPY", "RUN", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"];
     assert!(instructions.iter().all(|(instruction, _)| known.contains(instruction)), "{instructions:?}");
-    // Bases have versions, and the compiler's is the workspace's.
+    // Base images have versions, and the compiler's is the workspace's.
     let version =
         read("Cargo.toml").lines().find_map(|line| line.strip_prefix("rust-version = ").map(str::to_owned));
     let version = version.unwrap().trim_matches('"').to_owned();
     assert!(of("FROM")[0].starts_with(&format!("rust:{version}-")), "{:?}", of("FROM"));
     assert!(of("FROM").iter().all(|base| base.contains(':') && !base.contains("latest")));
-    // What is built is what is copied, and where the entry point finds it.
+    // The built file is the one that is copied, to where the entry point expects it.
     assert!(file.contains(&format!("-p {}", env!("CARGO_PKG_NAME"))));
     let binary = Path::new(env!("CARGO_BIN_EXE_dwell")).file_name().unwrap().to_str().unwrap();
     assert!(file.contains(&format!("/src/target/release/{binary} /usr/local/bin/{binary}")));
@@ -79,7 +79,7 @@ fn the_image_holds_what_it_runs() {
     assert_eq!(list("ENTRYPOINT"), [binary]);
     let cmd = list("CMD");
     assert_understood(&cmd.iter().map(String::as_str).collect::<Vec<&str>>());
-    // It does not run as root, and by number, so that this can be seen.
+    // It does not run as root, and names its user by number, so that this can be checked.
     let user: Vec<u32> = of("USER")[0].split(':').map(|id| id.parse().unwrap()).collect();
     assert!(user.len() == 2 && user.iter().all(|id| *id > 0));
 }

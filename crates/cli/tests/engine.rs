@@ -1,4 +1,4 @@
-//! `dwell engine`: a data directory backed up under a server, checked, measured, dumped, damaged and repaired.
+//! `dwell engine`: a data directory is backed up under a server, checked, measured, dumped, damaged and repaired.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -14,7 +14,7 @@ use common::{Ran, dwell, run, serve, serve_in_memory};
 /// `dwell engine ARGS`.
 fn engine(args: &[&str]) -> Ran {
     let mut command = dwell();
-    // Nobody listens there: only the directory counts.
+    // No server listens there: only the directory counts.
     command.env("DWELL_SERVER", "http://127.0.0.1:9").arg("engine").args(args);
     run(command)
 }
@@ -51,7 +51,7 @@ fn a_directory_is_backed_up_under_its_server_and_served_again() {
     let made = engine(&["backup", text(&data), text(&backup)]).ok().json();
     assert_eq!((made["online"].as_bool(), made["check"]["sound"].as_bool()), (Some(true), Some(true)));
     assert_eq!(made["check"]["messages"], 40);
-    // It goes on, and what comes later is not in the backup.
+    // The server goes on, and later changes are not in the backup.
     server.dwell(&["purge", "orders", "--yes"]).ok();
     assert_eq!(engine(&["backup", text(&data), text(&backup)]).failure(), "not_empty");
     assert_eq!(engine(&["backup", text(&data), text(&data.join("within"))]).failure(), "usage");
@@ -66,7 +66,7 @@ fn a_directory_is_backed_up_under_its_server_and_served_again() {
     assert!(again.serving["recovered"]["restored"].is_string(), "{}", again.serving);
     assert_eq!(again.serving["recovered"]["messages"], 40);
     again.dwell(&["put", "orders", "one more"]).ok();
-    // A kill leaves the socket; the next server does not mind, nor does a backup without one.
+    // A kill leaves the socket; the next server replaces it, and a backup works without a server.
     again.kill();
     let offline = home.path().join("offline");
     let made = engine(&["backup", text(&backup), text(&offline), "--copy", "--no-check"]).ok().json();
@@ -104,7 +104,7 @@ fn a_sound_directory_is_checked_measured_and_dumped_and_left_alone() {
     assert_eq!(engine(&["dump", text(&data), "--queue", "nothing"]).code, 3);
     assert_eq!(files(&data), before, "nothing was changed");
 
-    // What a dump writes, a put takes.
+    // A put accepts the output of a dump.
     let puts = engine(&["dump", text(&data), "--puts"]).ok().stdout;
     let server = serve_in_memory(&[]);
     let put = server.dwell_with(&["put", "--from", "-"], puts.as_bytes()).ok().json();

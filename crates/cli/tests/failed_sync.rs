@@ -1,4 +1,4 @@
-//! A server whose disk has failed: it lives, says that it is not ready, and is again when its store is opened anew.
+//! A server whose disk has failed: it is live and not ready, and ready again when its store is reopened.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -68,7 +68,7 @@ impl Running {
     fn stop(self) {
         self.stop.send(()).unwrap();
         self.thread.join().unwrap();
-        // It says what it says; the directory is let go.
+        // The result does not matter; the directory is released.
         let _ = self.engine.close();
     }
 }
@@ -84,10 +84,10 @@ fn after_a_failed_sync_it_lives_and_is_not_ready_until_the_store_is_opened_anew(
 
     disk.fail(Fault { calls: Calls::Syncs, after: 0, times: 1, error: ErrorKind::Other });
     assert_eq!(client.put_one(put("unknown")).unwrap_err().code(), "outcome_unknown");
-    // The disk is well again, but what it holds is not known.
+    // The disk works again, but its content is not known.
     assert_eq!(client.put_one(put("refused")).unwrap_err().code(), "unavailable");
     assert_eq!(client.take(Take::from("q".parse().unwrap())).unwrap_err().code(), "unavailable");
-    // What was heard of the store is good for a second.
+    // The store's last answer is valid for a second.
     let mut ready = String::new();
     until("it is not ready", || {
         ready = server.get("/health/ready");

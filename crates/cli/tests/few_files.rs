@@ -1,4 +1,4 @@
-//! `dwell engine` where a process may have far fewer files open than the directory has.
+//! `dwell engine` in a process that may open far fewer files than the directory has.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 #![cfg(unix)]
@@ -16,7 +16,7 @@ use dwell_model::Timestamp;
 use dwell_store::{Blocking, Put};
 use dwell_time::ManualClock;
 
-/// So many files a tool may have open, its output included.
+/// The limit of a tool on open files, including its output.
 const ALLOWED: usize = 64;
 const MESSAGES: u64 = 600;
 const DAY_MS: u64 = 24 * 3_600_000;
@@ -45,7 +45,7 @@ fn files(dir: &Path, kind: &str) -> usize {
     names.filter(|name| name.starts_with(kind)).count()
 }
 
-/// Messages of many days: some in tables, and others in a journal of more short segments than may be open.
+/// Messages of many days: some in tables, and others in a journal of more short segments than the limit.
 fn directory(dir: &Path) {
     let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
     let options = |memory_limit| Options {

@@ -1,8 +1,8 @@
-//! A disk that runs full under the real server: puts are refused with a typed error over HTTP, on the command line
-//! and over beanstalkd's protocol; acks and cancels go on; with room again puts do, and nothing is lost.
+//! A disk that fills up under the real server: puts are refused with a typed error over HTTP, on the command line and
+//! over beanstalkd's protocol; acks and cancels succeed; with room again puts succeed, and nothing is lost.
 //!
-//! The disk is a file system in memory of a few megabytes, mounted where nobody else sees it (Linux, user
-//! namespaces). Where the system does not allow that, the test says so and shows nothing.
+//! The disk is a file system in memory of a few megabytes, mounted in a private namespace (Linux, user namespaces).
+//! Where the system does not allow that, the test says so and checks nothing.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -20,7 +20,7 @@ use dwell_client::Client;
 use dwell_model::{MessageId, QueueName, Setting, SettingChange};
 use dwell_store::{Action, Blocking, Delivery, Error, Put, Settle, Take};
 
-/// A mount namespace of its own, in which this user is root.
+/// A separate mount namespace, in which this user is root.
 const OWN_MOUNTS: [&str; 3] = ["--map-root-user", "--mount", "--"];
 /// Where the small disk is mounted.
 const DISK: &str = "DWELL_TEST_SMALL_DISK";
@@ -54,13 +54,13 @@ fn on_this_small_disk() {
     let disk = std::env::var_os(DISK).unwrap();
     let disk = Path::new(&disk);
     let (data, ballast) = (disk.join("data"), disk.join("ballast"));
-    // Room that comes back later.
+    // Room that is freed later.
     fs::write(&ballast, vec![1; 2 << 20]).unwrap();
     let mut full = Full { server: serve(&data), accepted: BTreeMap::new() };
-    // What remembers a put's token keeps the put's segment.
+    // A put's idempotency key keeps its segment.
     full.client().configure(queue(), vec![SettingChange::Set(Setting::TokenMs(1))]).unwrap();
 
-    // What will be settled on the full disk.
+    // Messages that are settled on the full disk.
     let held: Vec<_> = (0..3).map(|n| full.put(&format!("held {n}")).unwrap()).collect();
     let receipts: Vec<_> = full.client().take(Take::from(queue()).max(3)).unwrap();
     assert_eq!(receipts.iter().map(|delivery| delivery.message.id).collect::<Vec<_>>(), held);
@@ -69,7 +69,7 @@ fn on_this_small_disk() {
     full.fill();
     full.refused_everywhere();
 
-    // What frees space goes on.
+    // Calls that free space succeed.
     for delivery in receipts {
         full.client().settle_one(Settle { receipt: delivery.receipt, action: Action::Ack }).unwrap();
         full.accepted.remove(&delivery.message.id).unwrap();
@@ -78,20 +78,20 @@ fn on_this_small_disk() {
     full.accepted.remove(&doomed).unwrap();
     full.ack_some(5);
 
-    // The server dies on the full disk and begins again there.
+    // The server is killed on the full disk and starts again there.
     full.server.kill();
     full.server = serve(&data);
     full.ack_some(5);
     full.refused_everywhere();
 
-    // Room comes back, and nobody reopens anything.
+    // Room is freed, and nothing is reopened.
     fs::remove_file(&ballast).unwrap();
     full.server.dwell(&["put", "other", "x"]).ok();
     full.put_in_the_end("there is room again");
     full.fill();
     full.refused_everywhere();
 
-    // It also comes back when messages go.
+    // Room is also freed when messages are removed.
     let mut left = full.accepted.len();
     while left > 0 {
         full.ack_some(100);
@@ -130,7 +130,7 @@ impl Full {
         Ok(id)
     }
 
-    /// The same, where a retirement is still about to make room.
+    /// The same, where a retirement is still about to free room.
     fn put_in_the_end(&mut self, words: &str) {
         let refused = |full: &mut Full| full.put(words).err();
         let last = (0..10_000).map_while(|_| refused(self)).last();
@@ -200,7 +200,7 @@ impl Full {
         assert_eq!(self.others(), before + taken_in, "what was refused was not put");
     }
 
-    /// How many messages there are in the queue beside.
+    /// The number of messages in the other queue.
     fn others(&self) -> u64 {
         self.client().stats("other".parse().unwrap()).map_or(0, |stats| stats.counts.ready)
     }

@@ -1,5 +1,5 @@
-//! `kill -9` of a server between the slices of a retention and between leases that are ended one by one: what was answered
-//! holds in the next server, and what was begun goes on.
+//! `kill -9` of a server between the slices of a retention and between leases that are ended one by one: answered
+//! changes hold in the next server, and operations in progress continue.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -13,7 +13,7 @@ use dwell_model::{Holder, MessageId, QueueName, Setting, SettingChange, StateKin
 use dwell_store::{Action, Blocking, Delivery, Error, LeaseRef, Put, Result, Settle, Settled, Take, Target};
 
 const ROUNDS: usize = 3;
-/// Several slices of the engine.
+/// Several slices of the engine's work.
 const DEAD: usize = 3_000;
 const KEPT: usize = 5;
 const HELD: usize = 400;
@@ -22,7 +22,7 @@ fn client(server: &Server) -> Blocking<Client> {
     Client::new(server.url()).unwrap().blocking()
 }
 
-/// Puts so many and takes them, in the order of the puts.
+/// Puts this many messages and takes them, in the order of the puts.
 fn taken(client: &Blocking<Client>, name: &QueueName, count: usize) -> Vec<Delivery> {
     let puts = (0..count).map(|n| Put::new(name.clone(), n.to_string())).collect();
     assert!(client.put(puts).iter().all(Result::is_ok));
@@ -45,7 +45,7 @@ fn bury_all(client: &Blocking<Client>, name: &QueueName) -> Vec<MessageId> {
     held.into_iter().map(|one| one.message.id).collect()
 }
 
-/// Ends leases one by one until the server is gone: how many were answered. Says so after each.
+/// Ends leases one by one until the server is killed; returns how many were answered, and reports each.
 fn end_until_killed(client: &Blocking<Client>, held: &[Delivery], ended: &mpsc::Sender<usize>) -> usize {
     for (number, one) in held.iter().enumerate() {
         let lease = LeaseRef { id: one.message.id, takes: one.message.standing.counts.takes };
@@ -57,7 +57,7 @@ fn end_until_killed(client: &Blocking<Client>, held: &[Delivery], ended: &mpsc::
                 return number;
             }
         }
-        // Nobody listens once the kill is under way.
+        // The receiver is dropped once the kill is in progress.
         let _ = ended.send(number + 1);
     }
     held.len()
@@ -94,11 +94,11 @@ fn retention_goes_on_and_ended_leases_stay_ended_where_the_server_is_killed_betw
     }
 }
 
-/// The youngest are there, whoever is missing is older than all that are there, and what is too much goes.
+/// The youngest are kept, any missing message is older than all that are kept, and the excess is removed in the end.
 fn check_retention(client: &Blocking<Client>, name: &QueueName, buried: &[MessageId]) {
     let ids = buried.iter().map(|id| Target::Id(*id)).collect();
     let found: Vec<bool> = client.get(name.clone(), ids, false).iter().map(Result::is_ok).collect();
-    // Slices go on while these are read, the oldest first: what is there is found behind whatever is missing.
+    // Slices go on during these reads, the oldest first: messages that are kept come after any that is missing.
     assert!(found[DEAD - KEPT..].iter().all(|is_there| *is_there), "the youngest {KEPT} are kept");
     until("what is too much goes", || client.stats(name.clone()).unwrap().counts.dead == KEPT as u64);
     let listed = client.list(name.clone(), StateKind::Dead, None, 100).unwrap().messages;
@@ -109,7 +109,7 @@ fn check_retention(client: &Blocking<Client>, name: &QueueName, buried: &[Messag
     assert_eq!(listed, youngest);
 }
 
-/// A lease whose end was answered is ended: an attempt is spent and its receipt is good for nothing. The others are held.
+/// A lease whose end was answered is ended: an attempt is spent and its receipt is invalid. The others are held.
 fn check_leases(client: &Blocking<Client>, held: &[Delivery], answered: usize) {
     let name = &held[0].receipt.queue;
     let ids = held.iter().map(|one| Target::Id(one.message.id)).collect();

@@ -1,4 +1,4 @@
-//! `put --from`: nothing lost, nothing twice, whoever is killed.
+//! `put --from`: nothing lost and nothing twice, whichever process is killed.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -30,7 +30,7 @@ struct Place {
 }
 
 impl Place {
-    /// A folder with a file of so many lines: some keyed, some binary, all due in a year or so.
+    /// A folder with a file of this many lines: some keyed, some binary, all due in about a year.
     fn with_lines(lines: usize) -> Place {
         let mut text = String::new();
         for number in 1..=lines {
@@ -77,7 +77,7 @@ impl Place {
     }
 }
 
-/// Four bytes that are no UTF-8, with the number in them: `ff` and 24 bits, in base64.
+/// Four bytes that are not UTF-8, with the number in them: `ff` and 24 bits, in base64.
 fn base64(number: usize) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let bits = (0xff_u64 << 24 | number as u64) << 16;
@@ -93,7 +93,7 @@ fn number(body: &[u8]) -> usize {
     }
 }
 
-/// All that is scheduled: how often each number, and its id.
+/// All scheduled messages: by number, their ids.
 fn stored(server: &Server) -> BTreeMap<usize, Vec<String>> {
     let client = Client::new(server.url()).unwrap().blocking();
     let mut stored: BTreeMap<usize, Vec<String>> = BTreeMap::new();
@@ -114,13 +114,13 @@ fn stored(server: &Server) -> BTreeMap<usize, Vec<String>> {
     stored
 }
 
-/// How many messages are scheduled, in all queues.
+/// The number of scheduled messages, in all queues.
 fn count(server: &Server) -> u64 {
     let queues = Client::new(server.url()).unwrap().blocking().queues(None, 1_000).unwrap();
     queues.iter().map(|queue| queue.counts.scheduled).sum()
 }
 
-/// Each line is told of once, in order, and stored once under the id it was told with.
+/// Each line is in the answers once, in order, and stored once under the id that they have for it.
 fn assert_all_once(place: &Place, server: &Server, lines: usize) {
     let stored = stored(server);
     let told = place.told();
@@ -131,8 +131,8 @@ fn assert_all_once(place: &Place, server: &Server, lines: usize) {
     }
 }
 
-/// The lines come in parts. A part is under way when the server is killed, and the next one comes while it is
-/// away, so that each kill hits a run that is not over.
+/// The lines arrive in parts. A part is in progress when the server is killed, and the next one arrives while it is
+/// down, so that each kill hits a run that is not over.
 #[test]
 fn the_server_is_killed_under_it() {
     let (parts, lines_a_part) = (4, 6_000);
@@ -205,13 +205,13 @@ fn without_an_answers_file_the_tokens_alone_keep_it_from_putting_twice() {
         assert_eq!(summary, json!({"put": 3_000, "refused": 0, "skipped": 0}));
         assert_eq!(count(&server), 3_000);
     }
-    // A file that has grown puts its new lines alone.
+    // Of a file that has grown, only the new lines are put.
     let grown =
         fs::read_to_string(&place.file).unwrap() + "{\"queue\":\"new\",\"body\":\"x\",\"delay\":\"1h\"}\n";
     fs::write(&place.file, grown).unwrap();
     place.put(&server, &[]).finish().ok();
     assert_eq!(count(&server), 3_001);
-    // A run of another name puts all anew, but for keys that are taken.
+    // A run with another name puts everything again, except for keys that are taken.
     let ran = place.put(&server, &["--run", "second"]).finish();
     assert_eq!((ran.code, ran.json()), (1, json!({"put": 2_001, "refused": 1_000, "skipped": 0})));
     assert_eq!(count(&server), 5_002);
@@ -276,7 +276,7 @@ fn refused_lines_are_told_and_stop_nothing() {
     let lines: Vec<Value> = place.told().iter().map(|answer| answer["line"].clone()).collect();
     assert_eq!(lines, [1, 2, 4, 5, 6, 7, 8, 9, 10, 11]);
 
-    // Without a file for them, they are told on standard error.
+    // Without a file for them, they are reported on standard error.
     let ran = place.put(&server, &["default"]).finish();
     assert_eq!(ran.stderr.lines().count(), 8, "{ran:?}");
 }
@@ -328,7 +328,7 @@ fn files_that_are_not_there_or_something_else() {
     let letter = place.dir.path().join("letter");
     fs::write(&letter, "dear\n").unwrap();
     assert_foreign(&place, &server, &letter);
-    // The answers to another file, and to another run of this one.
+    // The answers of another file, and of another run of this one.
     place.put(&server, &["--run", "other", "--answers", place.answers_arg()]).finish().ok();
     assert_foreign(&place, &server, &place.answers);
 }
@@ -342,11 +342,11 @@ fn assert_foreign(place: &Place, server: &Server, answers: &Path) {
     assert_eq!(count(server), stored);
 }
 
-/// Nobody answers where it is to put: it says so at once, goes on trying, and says when it goes on.
+/// No server answers: it reports that at once, retries, and reports when it goes on.
 #[test]
 fn a_server_that_is_not_there_is_told_of_at_once() {
     let place = Place::with_lines(20);
-    // A port that nobody has, and the server gets later.
+    // A free port, which the server gets later.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut command = dwell();
     command.env("DWELL_SERVER", format!("http://127.0.0.1:{port}")).args(["put", "--from"]).arg(&place.file);
@@ -367,7 +367,7 @@ fn a_server_that_is_not_there_is_told_of_at_once() {
     let mut command = dwell();
     command.args(["serve", "--store", "memory", "--listen", &format!("127.0.0.1:{port}")]);
     let server = Server::spawn(command);
-    // It may ask while the server's store is being opened.
+    // It may call the server while its store is being opened.
     let resumed = std::iter::repeat_with(next).find(|told| told["code"] != "unavailable").unwrap();
     assert_eq!(resumed, json!({"event": "resumed"}));
     let status = run.0.wait().unwrap();

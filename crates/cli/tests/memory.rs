@@ -1,5 +1,5 @@
-//! What a request may cost the server in memory beyond what it counts: bodies that are small as text and large as values,
-//! and streams that have been large and pause.
+//! The server's memory for requests beyond what it counts: bodies that are small as text and large as values, and
+//! streams that pause after large lines.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -11,10 +11,10 @@ use std::net::TcpStream;
 use common::crowd::{connect, most_resident_kib, resident_kib};
 use common::{Server, dwell, serve_in_memory, until};
 
-/// As long as JSON may be.
+/// The maximum length of JSON.
 const TEXT: usize = 16 << 20;
 
-/// `begin`, then `item` again and again, then `end`, in all a little less than [`TEXT`].
+/// `begin`, then `item` repeatedly, then `end`, in all a little less than [`TEXT`].
 fn text(begin: &str, item: impl Fn(usize) -> String, end: &str) -> String {
     let mut text = begin.to_owned();
     let mut at = 0;
@@ -30,7 +30,7 @@ fn text(begin: &str, item: impl Fn(usize) -> String, end: &str) -> String {
     text + end
 }
 
-/// Sends a whole request, and reads the answer to it.
+/// Sends a whole request, and reads its answer.
 fn send(server: &Server, method: &str, target: &str, body: &str) -> String {
     let mut stream = connect(server.address());
     let head = format!(
@@ -46,7 +46,7 @@ fn send(server: &Server, method: &str, target: &str, body: &str) -> String {
     answer
 }
 
-/// A body of 16 MiB is two to three times that while it is read, and no more, whatever stands in it.
+/// A body of 16 MiB takes two to three times that while it is read, and no more, whatever its content.
 #[test]
 fn no_json_is_much_larger_in_memory_than_as_text() {
     const ALLOWED_KIB: u64 = 4 * (TEXT as u64 >> 10);
@@ -74,7 +74,7 @@ fn no_json_is_much_larger_in_memory_than_as_text() {
     }
 }
 
-/// Streams that have brought a large line, and now and then bring a small one.
+/// Streams that have sent a large line, and now and then send a small one.
 #[test]
 fn what_a_line_was_read_into_is_free_when_it_is_done() {
     const STREAMS: usize = 64;
@@ -82,7 +82,7 @@ fn what_a_line_was_read_into_is_free_when_it_is_done() {
     const ALLOWED_KIB: u64 = 24 << 10;
     let mut command = dwell();
     command.args(["serve", "--store", "memory", "--listen", "127.0.0.1:0"]);
-    // None of them ends by itself while it is looked at.
+    // None of them ends by itself during the measurement.
     command.env("DWELL_HTTP_BODY_TIMEOUT", "1h");
     let server = Server::spawn(command);
     let chunk = |stream: &mut TcpStream, text: &str| {
@@ -107,11 +107,11 @@ fn what_a_line_was_read_into_is_free_when_it_is_done() {
         }
         stream
     };
-    // What the process needs for the first of them it keeps.
+    // The process keeps some memory after the first of them.
     drop((open(), open()));
     let before_kib = resident_kib(server.pid());
     let mut streams: Vec<TcpStream> = (0..STREAMS).map(|_| open()).collect();
-    // The allocator gives back what it has by and by.
+    // The allocator returns memory gradually.
     until("what the lines were read into is given back", || {
         resident_kib(server.pid()).saturating_sub(before_kib) <= ALLOWED_KIB
     });

@@ -1,4 +1,4 @@
-//! What an operator sees of a server: its log and its metrics.
+//! A server's log and its metrics.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails by panicking")]
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use common::{PATIENCE, Server, dwell, serve};
 
-/// What the server answers with, head and all.
+/// The server's answer, with its head.
 fn ask(server: &Server, method: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -24,7 +24,7 @@ fn ask(server: &Server, method: &str, path: &str) -> String {
     answer
 }
 
-/// The body of what a GET answers with.
+/// The body of the answer to a GET.
 fn get(server: &Server, path: &str) -> String {
     let answer = ask(server, "GET", path);
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -46,7 +46,7 @@ fn the_engine_s_metrics_are_shown_and_described() {
     assert_eq!(value("dwell_engine_sync_seconds_count"), value("dwell_engine_syncs_total"));
     assert!(value("dwell_engine_write_bytes_sum") > 0.0);
     assert!(value("dwell_engine_segments") >= 1.0);
-    // The page itself asks, after the counts were read or before.
+    // The page's own call may be counted after or before.
     assert!(value("dwell_engine_batch_commands_sum") >= 1.0);
     assert!(value("dwell_engine_batch_commands_count") <= value("dwell_engine_batch_commands_sum"));
     assert_eq!(value("dwell_engine_messages_in_memory"), 1.0, "{page}");
@@ -70,7 +70,7 @@ fn the_engine_s_metrics_are_shown_and_described() {
     server.stop_by("TERM");
 }
 
-/// What a server has logged in its life.
+/// Everything that a server has logged.
 fn log_of(args: &[&str], use_it: impl FnOnce(&Server)) -> String {
     let mut command = dwell();
     command.args(["serve", "--store", "memory", "--listen", "127.0.0.1:0"]);

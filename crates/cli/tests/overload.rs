@@ -1,5 +1,5 @@
-//! A server with ten thousand idle connections and two thousand waiting takes: its memory and what others wait
-//! stay within the bounds that stand here.
+//! A server with ten thousand idle connections and two thousand waiting takes: its memory and the latency of others
+//! stay within the limits below.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails by panicking")]
 
@@ -18,15 +18,15 @@ use common::{Server, dwell, run, serve_in_memory, until};
 const IDLE: usize = 10_000;
 const WAITING: usize = 2_000;
 
-/// What all those connections may cost: 16 KiB for each idle one, 48 KiB for each that waits.
+/// The memory of all those connections: 16 KiB for each idle one, 48 KiB for each that waits.
 const MOST_KIB: u64 = IDLE as u64 * 16 + WAITING as u64 * 48;
 
-/// A put and its take may take so many times as long as without them, and in any case so many milliseconds: on a
-/// busy machine the first may be next to nothing.
+/// The maximum duration of a put and its take, as a multiple of that without them, and in milliseconds: the former may
+/// be almost zero.
 const TIMES_AS_LONG: u64 = 10;
 const LONGEST_MS: u64 = 250;
 
-/// Puts and reserves over one connection: how long the slower half of them took at least, in milliseconds.
+/// Puts and reserves over one connection: the median duration in milliseconds.
 fn median_ms(address: &str) -> u64 {
     let clock = SystemClock::new();
     let mut stream = connect(address);
@@ -66,7 +66,7 @@ fn idle_connections_and_waiting_takes_cost_little_and_delay_nobody() {
     let beanstalkd = server.serving["beanstalkd"].as_str().unwrap().to_owned();
     let files =
         raise_limit(std::process::id(), IDLE + WAITING).min(raise_limit(server.pid(), IDLE + WAITING));
-    // A machine that allows fewer is asked for fewer, in the same shares.
+    // If the limit on files is lower, there are fewer of each in proportion.
     let share = |count: usize| count * (files - 500).min(IDLE + WAITING) / (IDLE + WAITING);
     let (idle, waits) = (share(IDLE), share(WAITING));
 
@@ -120,7 +120,7 @@ fn server_put(server: &Server, queue: &str) {
     assert_eq!(&answer, b"HTTP/1.1 201");
 }
 
-/// As many files as a server may have open here, and as many clients that keep a connection open and do nothing with it.
+/// A server at its limit on files, with as many clients that keep an idle connection open.
 #[cfg(unix)]
 const FILES: usize = 1_100;
 
@@ -147,7 +147,7 @@ fn idle_connections_leave_the_store_its_files() {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let idle: Vec<TcpStream> =
         (0..FILES).map(|at| connect(if at % 2 == 0 { &beanstalkd } else { server.address() })).collect();
-    // One too many is closed, and told why unless many are at that time.
+    // One too many is closed, after a refusal unless many are refused at that time.
     let mut told = String::new();
     idle[FILES - 2].try_clone().unwrap().read_to_string(&mut told).unwrap();
     assert!(told.is_empty() || told == "OUT_OF_MEMORY\r\n", "{told}");
@@ -159,7 +159,7 @@ fn idle_connections_leave_the_store_its_files() {
         assert!(answer.starts_with("INSERTED "), "{answer}");
     }
     drop(idle);
-    // The server was started by a shell, which is no `dwell`.
+    // The server was started by a shell, which is not `dwell`.
     let mut stats = dwell();
     stats.env("DWELL_SERVER", server.url()).args(["stats", "default"]);
     let counts = run(stats).ok().json();

@@ -1,4 +1,4 @@
-//! Servers over one PostgreSQL: they share queues, one outlives the other, and none says a password.
+//! Servers over one PostgreSQL: they share queues, one outlives the other, and none prints a password.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -13,7 +13,7 @@ use dwell_testkit::free_port;
 use dwell_testkit::postgres::Server as Postgres;
 use serde_json::Value;
 
-/// What another process puts is looked for every 250 ms. A machine that is busy may be later.
+/// Puts of other processes are found every 250 ms; later on a busy machine.
 const BEFORE_THE_NEXT_MINUTE_MS: u64 = 10_000;
 
 fn serve(postgres: &str, args: &[&str]) -> Server {
@@ -22,7 +22,7 @@ fn serve(postgres: &str, args: &[&str]) -> Server {
     Server::spawn(command)
 }
 
-/// One that stands for the tests of this file, each in a schema of its own.
+/// A PostgreSQL for the tests of this file, each of which has a schema.
 fn url(postgres: &Postgres, schema: &str) -> String {
     format!("{}?schema={schema}&unsynced=allow", postgres.url("postgres"))
 }
@@ -37,7 +37,7 @@ fn get(server: &Server, path: &str) -> (u16, String) {
     (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
 }
 
-/// Starts a take that waits on a server, and returns when the server knows that it does.
+/// Starts a take that waits on a server, and returns when the server counts it.
 fn waiting_take(server: &Server, queue: &str) -> Running {
     let mut command = dwell();
     command.env("DWELL_SERVER", server.url()).args(["take", queue, "--wait", "60s"]);
@@ -60,7 +60,7 @@ fn servers_share_queues_and_one_outlives_the_other() {
     let shown = format!("postgres://127.0.0.1:{}/postgres?schema=shared", postgres.port());
     assert_eq!(first.serving["postgres"], shown);
 
-    // A take of one server is woken by what is put on the other, at its instant.
+    // A take on one server is woken by a put on the other, at its instant.
     let take = waiting_take(&second, "orders");
     let put = first.dwell(&["put", "orders", "close order 7", "--delay", "700ms"]).ok().json();
     let taken = take.finish().ok().json();

@@ -1,4 +1,4 @@
-//! Servers over one Redis: they share queues, one outlives the other, and none says a password.
+//! Servers over one Redis: they share queues, one outlives the other, and none prints a password.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -14,11 +14,11 @@ use dwell_testkit::free_port;
 use dwell_testkit::redis::{Server as Redis, number, text};
 use serde_json::{Value, json};
 
-/// A take that waits asks anew every ten seconds, whatever it hears. What comes earlier came in time.
+/// A waiting take checks again every ten seconds in any case. What arrives earlier was notified.
 const BEFORE_THE_SWEEP_MS: u64 = 5_000;
 
-/// A lease that runs out is found as what falls due is: by a timer at its instant. So both are late alike, whatever else the
-/// machine does, but for what the one has to wait for the other.
+/// A lease that runs out is found like a message that falls due: by a timer at its instant. So both are equally late on
+/// a busy machine, except that one may have to wait for the other.
 const NO_LATER_MS: u64 = 1_000;
 
 fn serve(redis: &str, args: &[&str]) -> Server {
@@ -37,7 +37,7 @@ fn get(server: &Server, path: &str) -> (u16, String) {
     (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
 }
 
-/// Starts a take that waits on a server, and returns when the server knows that it does.
+/// Starts a take that waits on a server, and returns when the server counts it.
 fn waiting_take(server: &Server, queue: &str) -> Running {
     let mut command = dwell();
     command.env("DWELL_SERVER", server.url()).args(["take", queue, "--wait", "60s"]);
@@ -63,7 +63,7 @@ fn the_leases_of_a_server_that_was_killed_come_back_on_the_other_when_they_run_o
     let held = first.dwell(&["take", "orders", "--lease", "3s"]).ok().json();
     assert_eq!((&held["id"], &held["attempt"]), (&id, &1.into()));
     let take = waiting_take(&second, "orders");
-    // Falls due when the lease runs out: how late it is tells how late anything is on this machine then.
+    // Due when the lease runs out: its lateness shows how late this machine is then.
     let due = held["lease_until"].as_str().unwrap();
     second.dwell(&["put", "control", "due then", "--due", due]).ok();
     first.kill();
@@ -89,7 +89,7 @@ fn the_leases_of_a_server_that_was_killed_come_back_on_the_other_when_they_run_o
 fn what_is_put_on_one_server_wakes_a_take_on_the_other() {
     let redis = Redis::start();
     let (first, second) = (serve(&redis.url(), &[]), serve(&redis.url(), &[]));
-    // It sleeps to the far message, until the hint comes.
+    // It sleeps until the far message is due, or the notification arrives.
     first.dwell(&["put", "orders", "far", "--delay", "1h"]).ok();
     let take = waiting_take(&second, "orders");
     let put = first.dwell(&["put", "orders", "near", "--delay", "700ms"]).ok().json();
@@ -115,7 +115,7 @@ fn jobs_of_a_server_that_was_killed_are_ready_again_for_beanstalkd_s_clients_of_
         line.read_line(&mut text).unwrap();
         text.trim_end().to_owned()
     };
-    // An hour to run: only that its server is gone gives it back.
+    // A lease of an hour: only the end of its server gives it back.
     write!(first.get_mut(), "put 1024 0 3600 7\r\norder 7\r\nreserve\r\n").unwrap();
     let number = said(&mut first).strip_prefix("INSERTED ").unwrap().to_owned();
     assert_eq!(said(&mut first), format!("RESERVED {number} 7"));
@@ -137,7 +137,7 @@ fn a_redis_that_is_away_is_seen_in_health_and_metrics_and_its_return_too() {
     let id = server.dwell(&["put", "orders", "x"]).ok().json()["id"].clone();
     assert_eq!(get(&server, "/health/ready").0, 200);
     redis.kill();
-    // What was heard of the store is good for a second.
+    // The store's last answer is valid for a second.
     let mut answer = String::new();
     until("it is not ready", || {
         let (status, said) = get(&server, "/health/ready");
@@ -155,7 +155,7 @@ fn a_redis_that_is_away_is_seen_in_health_and_metrics_and_its_return_too() {
     assert_eq!(server.dwell(&["take", "orders"]).ok().json()["id"], id);
 }
 
-/// How many scripts a Redis has run.
+/// The number of scripts that a Redis has run.
 fn scripts(redis: &Redis) -> usize {
     let told = redis.info("cmdstat_evalsha").unwrap_or_default();
     told.split(['=', ',']).nth(1).map_or(0, |calls| calls.parse().unwrap())
@@ -172,7 +172,7 @@ fn probes_cost_a_script_a_second_at_most_whatever_the_number_of_queues() {
     for _ in 0..PROBES {
         assert_eq!(get(&server, "/health/ready").0, 200);
     }
-    // The server has beats of its own meanwhile.
+    // The server has its own heartbeats meanwhile.
     let count = scripts(&redis);
     assert!(count <= PROBES, "{count} scripts for {PROBES} probes");
 }
@@ -208,7 +208,7 @@ impl OutOfOrder {
     }
 }
 
-/// The next line that a server of beanstalkd's protocol sends.
+/// The next line from a server of beanstalkd's protocol.
 fn reply(line: &mut BufReader<TcpStream>) -> String {
     let mut text = String::new();
     line.read_line(&mut text).unwrap();
@@ -222,14 +222,14 @@ fn jobs_of_other_tubes_are_found_and_deleted_though_a_tube_is_out_of_order() {
     write!(line.get_mut(), "peek {}\r\n", good[0]).unwrap();
     assert_eq!(reply(line), format!("FOUND {} 1", good[0]));
     assert_eq!(reply(line), "x");
-    // Those that come together are looked up together.
+    // Those that arrive together are looked up together.
     write!(line.get_mut(), "delete {}\r\ndelete {bad}\r\ndelete {}\r\n", good[0], good[1]).unwrap();
     assert_eq!(reply(line), "DELETED");
     assert_ne!(reply(line), "DELETED");
     assert_eq!(reply(line), "DELETED");
 }
 
-/// Somebody else's data under a queue's keys, and a list that is one page for all.
+/// Foreign data under a queue's keys, and a list that is one page.
 #[test]
 fn a_queue_that_is_out_of_order_is_nobody_elses_trouble_at_a_server_either() {
     let there = OutOfOrder::new();
@@ -269,7 +269,7 @@ fn a_page_of_metrics_scans_nothing() {
     for (name, count) in calls {
         let scans = ["scan", "keys", "hscan", "sscan", "zscan", "smembers", "hvals", "hkeys"].contains(&name);
         assert!(!scans, "{name}: {count}");
-        // Five queues, whatever lies in them.
+        // Five queues, whatever they contain.
         assert!(count <= 100, "{name}: {count}");
     }
 }
@@ -361,7 +361,7 @@ fn queues_of_redisson_are_moved_as_the_file_says() {
         redis.command(&["RPUSH", &format!("redisson_delay_queue:{{{queue}}}"), packed]);
         until("it is moved", || redis.command(&["LLEN", queue]) == number(1));
     }
-    // The store beside it goes on as well.
+    // The server's own store goes on as well.
     server.dwell(&["put", "orders", "x"]).ok();
     let (said, status) = server.stop_by("TERM");
     assert!(said["event"] == "stopped" && status.success());

@@ -12,7 +12,7 @@ use dwell_testkit::free_port;
 use dwell_testkit::redis::Server;
 use serde_json::Value;
 
-/// An element as Java packs it; the id and the length are ASCII here.
+/// An element in Java's encoding; the id and the length are ASCII here.
 fn element(id: &str, payload: &str) -> String {
     assert_eq!(id.len(), 8);
     format!("\u{8}{id}{}\0\0\0\0\0\0\0{payload}", char::from(payload.len() as u8))
@@ -96,7 +96,7 @@ fn the_doctor_shows_its_plan_and_mends_when_told_to() {
     assert_eq!(report["plan"].as_array().unwrap().len(), 2);
     assert_eq!(report["scheduled"], 2);
 
-    // Nobody can be asked here, so nothing is done.
+    // There is no terminal for a confirmation, so nothing is done.
     let asked = redisson(&server, &["doctor", "--queue", "orders", "--fix"]);
     assert_eq!((asked.code, asked.failure().as_str()), (2, "usage"));
     assert_eq!(redisson(&server, &["doctor", "--queue", "orders"]).json()["scheduled"], 2);

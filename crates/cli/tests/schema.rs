@@ -1,5 +1,5 @@
-//! The client's types against `/openapi.json`: every answer that the document describes goes through the type that
-//! reads it and comes out as it was, and the answers seen here have every field that the document has for them.
+//! The client's types against `/openapi.json`: every answer that the document describes is deserialized and serialized
+//! again unchanged, and the answers seen here have every field that the document lists.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// What a client reads owns its texts.
+/// The client's type owns its texts.
 type Delivery = dwell_wire::Delivery<'static>;
 type Message = dwell_wire::Message<'static>;
 type Page = dwell_wire::Page<'static>;
@@ -22,7 +22,7 @@ type Problem = dwell_wire::Problem<'static>;
 
 use common::{PATIENCE, Server, serve_in_memory};
 
-/// A server, its document, and which fields of it have been seen.
+/// A server, its document, and the fields of it that have been seen.
 struct Held {
     server: Server,
     document: Value,
@@ -58,7 +58,7 @@ impl Held {
         (status, serde_json::from_slice(&body).unwrap_or_else(|error| panic!("{error}: {head}")))
     }
 
-    /// Asks, and puts the answer through the client's type for the schema of this name.
+    /// Sends a request, and converts the answer to the client's type for the schema with this name and back.
     fn hold<T: Serialize + DeserializeOwned>(
         &mut self,
         schema: &str,
@@ -98,7 +98,7 @@ fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Notes which properties of which schemas a value has.
+/// Records which properties of which schemas a value has.
 fn see(document: &Value, name: &str, rule: &Value, value: &Value, seen: &mut BTreeSet<(String, String)>) {
     if let Some(target) = rule["$ref"].as_str() {
         let inner = document.pointer(target.strip_prefix('#').unwrap()).unwrap();
@@ -147,7 +147,7 @@ fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
     let mut held = Held::start();
     let none = Value::Null;
 
-    // Puts, and a put in another one's place.
+    // Puts, and one that replaces another.
     let full = "?delay=1h&key=k&priority=7&expires=9999-12-31T23:59:59Z&max_attempts=3&lease=45s";
     let headers = "Content-Type: text/plain\r\nDwell-Header-A: b\r\n";
     let (status, put) = held.ask("POST", &format!("{QUEUE}/messages{full}"), headers, b"first");
@@ -161,7 +161,7 @@ fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
     held.hold::<Message>("Message", "GET", &format!("{QUEUE}/messages/{keyed}"), &none);
     held.hold::<Moved>("Moved", "POST", &format!("{QUEUE}/messages/{keyed}/reschedule?delay=2h"), &none);
 
-    // Every way to settle. One body is no text.
+    // Every settlement. One body is not text.
     for body in [b"\xff\xfe" as &[u8], b"x", b"y", b"z"] {
         held.ask("POST", &format!("{QUEUE}/messages"), "", body);
     }
@@ -189,7 +189,7 @@ fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
         }
     }
 
-    // Taken by their ids: one with everything that a put may say, and one with an error behind it.
+    // Taken by their ids: one with every attribute of a put, and one with an error.
     let failed = held.ask("GET", &format!("{QUEUE}/messages?state=scheduled"), "", b"").1;
     let failed =
         failed["messages"].as_array().unwrap().iter().find(|message| message["last_error"] == "no luck");
@@ -200,7 +200,7 @@ fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
         held.ask("POST", &format!("/v1/receipts/{receipt}/release?after=1h"), "", b"");
     }
 
-    // Lists, with a page behind the first.
+    // Lists, with a second page.
     held.hold::<Page>(
         "MessagePage",
         "GET",
@@ -211,7 +211,7 @@ fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
     held.ask("POST", "/v1/queues/previewed/messages", "", b"text");
     held.ask("POST", "/v1/queues/previewed/messages", "", b"\xff\xfe");
     held.hold::<Page>("MessagePage", "GET", "/v1/queues/previewed/messages?state=ready&preview=3", &none);
-    // A store in memory reads all that it has: such a page has to be made.
+    // A store in memory can read all its messages: such a page has to be constructed.
     let (_, mut problem) = held.ask("GET", "/v1/queues/unknown/messages", "", b"");
     problem["code"] = json!("unavailable");
     let unread = json!({ "id": put["id"], "error": problem });
@@ -231,7 +231,7 @@ fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
     held.hold::<QueuePage>("QueuePage", "GET", "/v1/queues?max=1", &none);
     held.hold::<ServerInfo>("Limits", "GET", "/v1/limits", &none);
 
-    // Refusals, with all that they are about; and one of a message among others.
+    // Refusals, with all their fields; and one of an item among others.
     held.hold::<Problem>("Problem", "GET", "/v1/queues/nowhere", &none);
     let taken = json!({"key": "k", "body": "x", "queue": "q"});
     let answers = held
@@ -277,7 +277,7 @@ fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
         let rule = json!({ "$ref": format!("#/components/schemas/{name}") });
         properties(&held.document, name, &rule, &mut all);
     }
-    // What is handed over is not dead, its lease was granted by that, and lists alone have previews.
+    // A delivery is not dead, has just been leased, and only lists have previews.
     let is_elsewhere =
         |field: &str| field.starts_with("dead_") || field.starts_with("preview") || field == "lease_granted";
     all.retain(|(schema, field)| schema != "Delivery" || !is_elsewhere(field));

@@ -1,4 +1,4 @@
-//! `dwell serve`: what it says, how it ends, and why it does not start.
+//! `dwell serve`: its output, its end, and why it does not start.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -12,7 +12,7 @@ use std::path::Path;
 use common::{PATIENCE, Ran, Server, dwell, run, serve, serve_in_memory, serve_with, until};
 use serde_json::json;
 
-/// A `dwell serve` that is not to come to serve.
+/// A `dwell serve` that must not start.
 fn refused(dir: &Path, args: &[&str]) -> Ran {
     let mut command = dwell();
     command.args(["serve", "--data"]).arg(dir).args(args);
@@ -83,7 +83,7 @@ fn a_signal_answers_waiting_takes_with_nothing() {
         command.args(["--server", &url, "take", "q", "--wait", "50s"]);
         run(command)
     });
-    // The take is there once the queue counts it.
+    // The take waits once the queue counts it.
     until("the take waits", || server.dwell(&["stats", "q"]).code == 0);
     let (stopped, status) = server.stop_by("INT");
     assert_eq!((&stopped["signal"], &stopped["cut_off"]), (&json!("SIGINT"), &json!(0)));
@@ -92,14 +92,14 @@ fn a_signal_answers_waiting_takes_with_nothing() {
     assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{ran:?}");
 }
 
-/// A connection with a request under way whose body does not come.
+/// A connection with a request in progress whose body does not arrive.
 fn stuck_request(server: &Server) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     let head = format!("POST /v1/queues/q/messages HTTP/1.1\r\nHost: {}\r\n", server.address());
     stream
         .write_all(format!("{head}Content-Length: 100\r\nExpect: 100-continue\r\n\r\n").as_bytes())
         .unwrap();
-    // The server asks for the body: from here on the request is under way.
+    // The server asks for the body: from here on the request is in progress.
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).unwrap();
@@ -167,7 +167,7 @@ fn a_directory_of_something_else() {
 
 #[test]
 fn a_directory_that_can_not_be_written() {
-    // Root may write anywhere but into a kernel's own file system; others not there either.
+    // Root may write anywhere except in a kernel's file system; others not there either.
     let ran = refused(Path::new("/sys/dwell"), &[]);
     assert_can_not_start(&ran, "unwritable");
     assert!(ran.stderr.contains("/sys/dwell"), "{}", ran.stderr);
@@ -177,7 +177,7 @@ fn a_directory_that_can_not_be_written() {
 fn a_directory_of_a_later_version() {
     let dir = tempfile::tempdir().unwrap();
     serve(dir.path()).stop_by("TERM");
-    // The format's version and the checksum over it, as docs/format.md places them.
+    // The format's version and its checksum, as placed in docs/format.md.
     let manifest = dir.path().join("MANIFEST");
     let mut bytes = fs::read(&manifest).unwrap();
     bytes[8..10].copy_from_slice(&(dwell_engine::FORMAT_VERSION + 1).to_le_bytes());

@@ -1,4 +1,4 @@
-//! `dwell work` with a real server: what a command is given, what its exit means, and how it ends.
+//! `dwell work` with a real server: the command's input, the meaning of its exit code, and its end.
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
@@ -20,7 +20,7 @@ impl Work {
     fn start(server: &Server, args: &[&str]) -> Work {
         let mut command = dwell();
         command.env("DWELL_SERVER", server.url()).arg("work").args(args);
-        // What an outer worker may have set.
+        // Variables that an outer worker may have set.
         command.env("DWELL_KEY", "outer").env("DWELL_HEADER_OUTER", "outer");
         Work(Kept(
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(),
@@ -31,7 +31,7 @@ impl Work {
         send_signal(self.0.0.id(), "TERM");
     }
 
-    /// Its exit, its summary, and its standard error.
+    /// Its exit status, its summary, and its standard error.
     fn ended(mut self) -> (ExitStatus, Value, String) {
         until("the worker has ended", || self.0.0.try_wait().unwrap().is_some());
         let (mut stdout, mut stderr) = (String::new(), String::new());
@@ -66,12 +66,12 @@ fn dead(server: &Server, id: &str) -> Value {
 }
 
 fn is_alive(pid: &str) -> bool {
-    // A process that is dead and was not waited for yet is one that has ended.
+    // A process that is dead and was not waited for yet has ended.
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// The text of a file that somebody else writes, once it has a whole line.
+/// The text of a file that another process writes, once it has a complete line.
 fn line(path: &Path) -> String {
     let text = || fs::read_to_string(path).unwrap_or_default();
     until("the file has a line", || text().ends_with('\n'));
@@ -195,7 +195,7 @@ fn a_signal_lets_running_commands_end() {
     let work = Work::start(&server, &["q", "--", "sh"]);
     line(&started);
     work.terminate();
-    // Its takes have ended: what comes now is nobody's.
+    // Its takes have ended: later messages stay in the queue.
     let waiting = || server.dwell(&["stats", "q"]).ok().json()["waiting"].clone();
     until("no take waits", || waiting() == 0);
     let second = put(&server, &["exit 0"]);
@@ -212,7 +212,7 @@ fn a_command_that_does_not_end_in_time_gives_its_message_back() {
     let server = serve_in_memory(&[]);
     let folder = tempfile::tempdir().unwrap();
     let started = folder.path().join("started");
-    // One ends with 0 when it is asked to end, though it has not done its work.
+    // One exits with 0 on SIGTERM, although its work is not done.
     let obedient = "trap 'exit 0' TERM; sleep 1000 & wait";
     for script in ["sleep 1000; exit 1", "trap '' TERM; sleep 1000; sleep 1000", obedient] {
         let _ = fs::remove_file(&started);
@@ -232,7 +232,7 @@ fn what_a_command_has_started_ends_with_it() {
     let server = serve_in_memory(&[]);
     let folder = tempfile::tempdir().unwrap();
     let its = folder.path().join("its");
-    // The shell ends at SIGTERM, and what it waits for does not.
+    // The shell ends at SIGTERM, and its child does not.
     let deaf = format!("trap '' TERM; echo \\$\\$ > {}; sleep 1000; sleep 1000", its.display());
     let id = put(&server, &[&format!("sh -c \"{deaf}\" & wait")]);
     let work = Work::start(&server, &["q", "--drain", "1ms", "--", "sh"]);
@@ -272,7 +272,7 @@ fn a_program_that_cannot_be_started_spends_no_attempt() {
     let server = serve_in_memory(&[]);
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
-    // It is there, and is no program yet.
+    // It exists, but is not executable yet.
     fs::write(&program, "#!/bin/sh\nexit 0\n").unwrap();
     let id = put(&server, &["x", "--max-attempts", "1"]);
     let work = Work::start(&server, &["q", "--", program.to_str().unwrap()]);

@@ -1,31 +1,33 @@
-//! The breaker of one destination: while it is down, no message goes out, and no message is charged for it.
+//! The circuit breaker of one destination: while it is down, no message is sent, and no message loses an attempt.
 
 use dwell_model::MessageId;
 
 use crate::jitter;
 
-/// How many timeouts in a row open the breaker.
+/// The number of consecutive timeouts that open the breaker.
 pub const TIMEOUTS_TO_OPEN: u32 = 5;
-/// How often a message may break the connection to a destination that is up, before that is its own failure.
+/// How often a message may break the connection to a destination that is up before that counts as its own failure.
 pub const BREAKS_OF_A_MESSAGE: u32 = 3;
 /// The shortest time to a probe, in milliseconds.
 pub const FIRST_PROBE_MS: u64 = 100;
 /// The longest time between two probes, in milliseconds.
 pub const LAST_PROBE_MS: u64 = 30_000;
-/// Messages whose breaks are remembered at most. Past it the oldest is forgotten, and has all its breaks before it again.
+/// The maximum number of messages whose breaks are remembered. Past it the oldest is forgotten, and starts again with
+/// no breaks.
 const REMEMBERED: usize = 1_024;
 
 /// A closed, open or half-open breaker. It reads no clock: `now_ms` is monotonic.
 ///
-/// Open, it lets nothing out. When a probe has passed, or where there is no probe when its time has come, it is half open: one message at
-/// a time. The first answer closes it.
+/// While open, it admits nothing. When a probe has passed, or without a probe when its time has come, it is half open
+/// and admits one message at a time. The first answer closes it.
 #[derive(Debug)]
 pub struct Breaker {
     state: State,
-    /// Whether the destination can be tried without a message.
+    /// Whether the destination can be probed without a message.
     has_probe: bool,
     timeouts: u32,
-    /// Times that it has opened since the last answer: the longer it is down, the rarer it is tried.
+    /// The number of times that it has opened since the last answer: the higher, the longer the wait for the next
+    /// probe.
     openings: u32,
     suspicions: Vec<Suspicion>,
     seed: u64,
@@ -43,13 +45,13 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct Suspicion {
     id: MessageId,
-    /// Times that it did so while the destination was up.
+    /// The number of breaks while the destination was up.
     breaks: u32,
-    /// Whether the destination has answered others since.
+    /// Whether the destination has answered other messages since.
     answered_since: bool,
 }
 
-/// What may go out now.
+/// What may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// Any number.
@@ -60,16 +62,16 @@ pub enum Admission {
     None,
 }
 
-/// What a message has met at the destination.
+/// The result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// An answer, also one that refuses this message alone.
+    /// An answer, including one that refuses this message alone.
     Answered,
-    /// No connection, a login that failed, a connection that broke.
+    /// No connection, a failed login, or a connection that broke.
     Refused,
-    /// Too many requests: nothing should be sent for so many milliseconds.
+    /// Too many requests: nothing should be sent for a time.
     Throttled {
-        /// From now on.
+        /// The time in milliseconds from now.
         for_ms: u64,
     },
     /// No answer in time.
@@ -78,7 +80,7 @@ pub enum Report {
     Unknown,
 }
 
-/// Whose failure it was.
+/// Whose failure a result is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
     /// The destination's, if any: no attempt is spent.
@@ -88,13 +90,13 @@ pub enum Blame {
 }
 
 impl Breaker {
-    /// A closed breaker. `has_probe` says whether the destination can be tried without a message; `seed` tells the jitter of its
-    /// probes from that of others.
+    /// A closed breaker. `has_probe` says whether the destination can be probed without a message; `seed` varies the
+    /// jitter of probes between breakers.
     pub fn new(has_probe: bool, seed: u64) -> Breaker {
         Breaker { state: State::Closed, has_probe, timeouts: 0, openings: 0, suspicions: Vec::new(), seed }
     }
 
-    /// What may go out now.
+    /// What may be sent now.
     pub fn admission(&self) -> Admission {
         match self.state {
             State::Closed => Admission::Any,
@@ -112,7 +114,7 @@ impl Breaker {
         }
     }
 
-    /// When to call [`wake`](Breaker::wake): the moment of the next probe.
+    /// When to call [`wake`](Breaker::wake): the time of the next probe.
     pub fn wake_at_ms(&self) -> Option<u64> {
         match self.state {
             State::Open { probe_at_ms } => Some(probe_at_ms),
@@ -120,7 +122,8 @@ impl Breaker {
         }
     }
 
-    /// Lets time act. Whether the destination has to be probed now: then [`probed`](Breaker::probed) is called with the outcome.
+    /// Advances the time. Returns whether to probe the destination now; then [`probed`](Breaker::probed) is called with
+    /// the outcome.
     pub fn wake(&mut self, now_ms: u64) -> bool {
         match self.state {
             State::Open { probe_at_ms } if probe_at_ms <= now_ms && self.has_probe => {
@@ -135,7 +138,7 @@ impl Breaker {
         }
     }
 
-    /// The probe has ended.
+    /// Reports the outcome of a probe.
     pub fn probed(&mut self, has_passed: bool, now_ms: u64) {
         if self.state != State::Probing {
             return;
@@ -147,14 +150,15 @@ impl Breaker {
         }
     }
 
-    /// This message goes out. It was [admitted](Breaker::admission), or was taken before the breaker opened.
+    /// Records that this message is sent. It was [admitted](Breaker::admission), or was taken before the breaker
+    /// opened.
     pub fn sent(&mut self, id: MessageId) {
         if let State::HalfOpen { out: out @ None } = &mut self.state {
             *out = Some(id);
         }
     }
 
-    /// What has become of a message that went out, and whose failure it was, if it was one.
+    /// Reports the result of a message that was sent, and returns whose failure it was, if it was one.
     pub fn report(&mut self, id: MessageId, report: Report, now_ms: u64) -> Blame {
         let was_trial = matches!(self.state, State::HalfOpen { out: Some(out) } if out == id);
         match report {
@@ -178,7 +182,8 @@ impl Breaker {
                 if was_trial || self.state == State::Closed {
                     self.open(now_ms, for_ms);
                 } else if let State::Open { probe_at_ms } = &mut self.state {
-                    // It was under way when the breaker opened, and its answer asks for more time than that one did.
+                    // It was in flight when the breaker opened, and its answer asks for more time than the one that
+                    // opened it.
                     *probe_at_ms = (*probe_at_ms).max(now_ms.saturating_add(for_ms));
                 }
                 Blame::Destination
@@ -188,7 +193,7 @@ impl Breaker {
     }
 
     fn broken(&mut self, id: MessageId, report: Report, was_trial: bool, now_ms: u64) -> Blame {
-        // What was under way when it opened says nothing new.
+        // What was in flight when it opened adds nothing.
         if !was_trial && self.state != State::Closed {
             return Blame::Destination;
         }
@@ -206,8 +211,8 @@ impl Breaker {
         Blame::Destination
     }
 
-    /// Notes that this message broke the connection. How often it has done so while the destination was shown to be up: by a probe
-    /// just before (`is_proven`), or by answers to others since its last break.
+    /// Records that this message broke the connection. Returns how often it has done so while the destination was known
+    /// to be up: by a probe just before (`is_proven`), or by answers to others since its last break.
     fn suspect(&mut self, id: MessageId, is_proven: bool) -> u32 {
         if let Some(known) = self.suspicions.iter_mut().find(|suspicion| suspicion.id == id) {
             known.breaks += u32::from(is_proven || known.answered_since);
@@ -225,7 +230,7 @@ impl Breaker {
     fn open(&mut self, now_ms: u64, at_least_ms: u64) {
         let longest = FIRST_PROBE_MS.saturating_mul(1 << self.openings.min(20)).min(LAST_PROBE_MS);
         let parts: [&[u8]; 2] = [&self.seed.to_le_bytes(), &self.openings.to_le_bytes()];
-        // From 80 % up: never earlier than the first of all probes.
+        // At least 80 % of it, and never earlier than the first probe.
         let wait = jitter::shortened(longest, 20, &parts).max(FIRST_PROBE_MS).max(at_least_ms);
         self.openings = self.openings.saturating_add(1);
         self.timeouts = 0;
@@ -244,7 +249,7 @@ mod tests {
         MessageId::new(Timestamp::MIN, 0, 0, counter)
     }
 
-    /// Opened by a refusal of message 0 at 0 ms.
+    /// A breaker opened by a refusal of message 0 at 0 ms.
     fn opened(has_probe: bool) -> Breaker {
         let mut breaker = Breaker::new(has_probe, 1);
         breaker.sent(id(0));
@@ -253,7 +258,7 @@ mod tests {
         breaker
     }
 
-    /// Waits for the next probe, lets it pass or fail, and says when that was.
+    /// Waits for the next probe, lets it pass or fail, and returns its time.
     fn probe(breaker: &mut Breaker, passes: bool) -> u64 {
         let at = breaker.wake_at_ms().unwrap();
         assert!(!breaker.wake(at - 1), "it is not time yet");
@@ -310,7 +315,7 @@ mod tests {
         breaker.sent(id(2));
         breaker.report(id(2), Report::Answered, at);
         assert_eq!(breaker.admission(), Admission::Any);
-        // Down again: it is tried as soon as the first time.
+        // Down again: the first wait is short again.
         breaker.report(id(3), Report::Refused, at);
         assert_eq!(breaker.wake_at_ms(), Some(at + 100));
     }
@@ -374,7 +379,7 @@ mod tests {
         let mut breaker = Breaker::new(true, 1);
         breaker.report(id(1), Report::Throttled { for_ms: 60_000 }, 5);
         assert_eq!(breaker.wake_at_ms(), Some(60_005));
-        // Of several that were under way the longest counts.
+        // Of several in flight the longest wait counts.
         breaker.report(id(2), Report::Throttled { for_ms: 90_000 }, 6);
         breaker.report(id(3), Report::Throttled { for_ms: 0 }, 7);
         assert_eq!(breaker.wake_at_ms(), Some(90_006));
@@ -401,7 +406,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes: open, there is a moment at which it is tried again; half open, one message is out at most.
+        /// For any input: while open there is a time of the next try; while half open at most one message is in flight.
         #[test]
         fn it_never_stays_open_for_good(
             has_probe: bool,
@@ -431,7 +436,7 @@ mod tests {
                     prop_assert!(at.is_some_and(|at| at <= now + LAST_PROBE_MS));
                 }
             }
-            // All that is out comes back, and the destination answers from now on.
+            // All messages in flight return, and the destination answers from now on.
             for id in out {
                 breaker.report(id, Report::Unknown, now);
             }

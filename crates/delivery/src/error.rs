@@ -1,25 +1,25 @@
-//! Why delivery refuses: one enum, stable codes, and whether trying again can help.
+//! Errors of delivery: one enum with stable codes, and whether a retry can help.
 
 use dwell_model::QueueName;
 use thiserror::Error;
 
-/// An answer of this crate.
+/// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A refusal. It has changed nothing, unless it is [`Error::Store`] and says otherwise.
+/// An error. The call has changed nothing, unless it is [`Error::Store`] and says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store refused.
+    /// The store's error.
     #[error(transparent)]
     Store(#[from] dwell_store::Error),
-    /// A ladder of delays that cannot be one.
+    /// An invalid ladder of delays.
     #[error("the delays of retries are no ladder: {reason}")]
     InvalidLadder {
         /// What is wrong, and what would be accepted.
         reason: Box<str>,
     },
-    /// A lane that could never run, or a worker without one.
+    /// A lane that could never run, or a worker without lanes.
     #[error("no worker can run this: {reason}")]
     InvalidLane {
         /// What is wrong, and what would be accepted.
@@ -31,22 +31,22 @@ pub enum Error {
         /// The queue.
         queue: QueueName,
     },
-    /// A sink that could never deliver as it says.
+    /// An invalid configuration of a sink.
     #[error("no sink can be made of this: {reason}")]
     InvalidSink {
         /// What is wrong, and what would be accepted.
         reason: Box<str>,
     },
-    /// A text that is no secret. The message does not show it.
+    /// A text that is not a secret. The message does not show it.
     #[error("the secret is refused: {reason}")]
     InvalidSecret {
         /// What is wrong, and what would be accepted.
         reason: Box<str>,
     },
-    /// A secret cannot be read from where it is said to be.
+    /// A secret cannot be read from its source.
     #[error("the secret '{source_name}' cannot be read: {reason}")]
     UnreadableSecret {
-        /// Where it should be: `file:PATH` or `env:NAME`, shortened.
+        /// The source, `file:PATH` or `env:NAME`, shortened.
         source_name: Box<str>,
         /// Why it cannot be read.
         reason: Box<str>,
@@ -57,17 +57,17 @@ pub enum Error {
         /// What is wrong.
         reason: Box<str>,
     },
-    /// The host in a message's URL has an address that its sink may not dial.
+    /// The host in a message's URL has an address that its sink may not connect to.
     #[error(
         "the address {address} is refused: it is {kind}; allow its network if messages may be sent there"
     )]
     RefusedAddress {
-        /// What the host's name was resolved to.
+        /// The address that the host's name resolved to.
         address: std::net::IpAddr,
-        /// What such addresses are for.
+        /// The purpose of such addresses.
         kind: Box<str>,
     },
-    /// The text is no cron expression.
+    /// The text is not a cron expression.
     #[error("'{expression}' is no cron expression: {reason}")]
     MalformedCron {
         /// The text as given, shortened.
@@ -89,16 +89,16 @@ pub enum Error {
     CronNeverFires {
         /// The expression as given.
         expression: Box<str>,
-        /// From when on there is none.
+        /// The instant after which it never fires.
         after: dwell_model::Timestamp,
     },
-    /// The zone is in no database of time zones.
+    /// The zone is not in the database of time zones.
     #[error("'{zone}' is no time zone: write a name of the IANA database, such as Europe/Berlin or UTC")]
     UnknownZone {
         /// The name as given, shortened.
         zone: Box<str>,
     },
-    /// A schedule that could never run as it says.
+    /// An invalid schedule.
     #[error("the schedule '{name}' is refused: {reason}")]
     InvalidSchedule {
         /// Its name, shortened.
@@ -112,7 +112,7 @@ pub enum Error {
         /// The queue.
         queue: QueueName,
     },
-    /// There is no schedule of this name.
+    /// There is no schedule with this name.
     #[error("there is no schedule '{name}'")]
     UnknownSchedule {
         /// The name as given.
@@ -160,7 +160,7 @@ impl Error {
     }
 }
 
-/// A text that came from outside, short enough for a message.
+/// Untrusted text, shortened for a message.
 pub(crate) fn excerpt(text: &str) -> Box<str> {
     const LONGEST: usize = 80;
     if text.chars().count() <= LONGEST {

@@ -1,17 +1,18 @@
-//! Jitter as a hash: it spreads what would come at once, and every process computes the same.
+//! Jitter as a hash: it spreads events that would coincide, and every process computes the same value.
 //!
-//! A random number would differ from one server to the next, and from one try to the next.
+//! A random number would differ between servers, and between tries.
 
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-/// Fixed, so that all versions and machines agree: what is put under an instant with jitter must be found again under it.
+/// Fixed, so that all versions and machines agree: a message that is put with a jittered instant must be found under it
+/// again.
 const KEYS: (u64, u64) = (0x6477_656c_6c00_0001, 0x6a69_7474_6572_0001);
 
-/// A number from 0 to `most` inclusive that follows from `parts`, spread evenly over all `parts`.
+/// A number from 0 to `most` inclusive that is a hash of `parts`, evenly distributed.
 ///
-/// Where one part ends counts: `["ab", "c"]` gives another number than `["a", "bc"]`.
+/// Boundaries between parts matter: `["ab", "c"]` gives another number than `["a", "bc"]`.
 pub(crate) fn up_to(most: u64, parts: &[&[u8]]) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(KEYS.0, KEYS.1);
     for part in parts {
@@ -22,7 +23,7 @@ pub(crate) fn up_to(most: u64, parts: &[&[u8]]) -> u64 {
     (wide >> 64) as u64
 }
 
-/// `delay` less a share of up to `percent` of it, that follows from `parts`.
+/// `delay` less up to `percent` of it, by a hash of `parts`.
 pub(crate) fn shortened(delay: u64, percent: u32, parts: &[&[u8]]) -> u64 {
     let most = u128::from(delay) * u128::from(percent.min(100)) / 100;
     delay - up_to(most as u64, parts)
@@ -34,7 +35,7 @@ mod tests {
 
     #[test]
     fn the_same_parts_give_the_same_number_on_every_machine() {
-        // Computed once: a change would let two versions put one run at two instants.
+        // Golden values: with a change, two versions would put one run at two instants.
         assert_eq!(up_to(999, &[b"nightly", b"0"]), 243);
         assert_ne!(up_to(u64::MAX, &[b"ab", b"c"]), up_to(u64::MAX, &[b"a", b"bc"]));
     }

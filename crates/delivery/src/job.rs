@@ -1,4 +1,4 @@
-//! A job as a handler sees it, and what a handler may ask for in its place.
+//! A job as a handler sees it, and the arguments that a handler may have instead.
 
 use std::fmt;
 use std::ops::Deref;
@@ -14,8 +14,8 @@ use crate::token::Token;
 
 /// A message that is being handled. Cloning is cheap.
 ///
-/// It reads as the [`Delivery`] that it is: `job.text()?`, `job.attempt()`, `job.header("traceparent")`. It is settled by the handler's outcome,
-/// and its lease is renewed for as long as the handler runs.
+/// It dereferences to its [`Delivery`]: `job.text()?`, `job.attempt()`, `job.header("traceparent")`. It is settled by
+/// the handler's outcome, and its lease is renewed for as long as the handler runs.
 #[derive(Clone)]
 pub struct Job {
     delivery: Arc<Delivery>,
@@ -29,12 +29,12 @@ impl Job {
         Job { delivery, token, clock, deadline_ms }
     }
 
-    /// Tells the handler to stop.
+    /// The token that signals the handler to stop.
     pub fn token(&self) -> &Token {
         &self.token
     }
 
-    /// How long the handler has left until its time is over: the lane's timeout, less what has passed since the handler began.
+    /// The time that the handler has left: the lane's timeout, less the time since the handler began.
     pub fn time_left(&self) -> Duration {
         Duration::from_millis(self.deadline_ms.saturating_sub(self.clock.now().mono_ms))
     }
@@ -54,12 +54,12 @@ impl fmt::Debug for Job {
     }
 }
 
-/// What a handler can be given: a [`Job`], the value whose JSON is its body, or both.
+/// An argument of a handler: a [`Job`], the value whose JSON is its body, or both.
 pub trait FromJob: Sized {
-    /// Makes it of a job.
+    /// Converts a job.
     ///
     /// # Errors
-    /// What becomes of a message of which it cannot be made: as a rule, [`Outcome::Bury`].
+    /// The outcome of a message that cannot be converted: as a rule, [`Outcome::Bury`].
     fn from_job(job: Job) -> Result<Self, Outcome>;
 }
 
@@ -70,7 +70,7 @@ impl FromJob for Job {
 }
 
 impl<T: DeserializeOwned> FromJob for Json<T> {
-    /// A body that is not the JSON of a `T` will not be at the next attempt either: it is buried.
+    /// A body that is not the JSON of a `T` will not be at the next attempt either, so it is buried.
     fn from_job(job: Job) -> Result<Json<T>, Outcome> {
         job.json().map(Json).map_err(|error| Outcome::Bury { reason: error.to_string() })
     }

@@ -1,33 +1,34 @@
-//! What one lane may take: its slots, its rate, its bytes in flight, and the message that a strict lane holds on to.
+//! The capacity of one lane: its slots, its rate, its bytes in flight, and the message that a strict lane waits for.
 
 use dwell_model::MessageId;
 
-/// So many messages in so much time.
+/// A rate of messages.
 ///
-/// A tenth of them may come at once, and one always may: a lane that has been idle sends no whole period's worth in one burst.
+/// A burst has at most a tenth of them, and at least one: a lane that has been idle does not send a whole period's
+/// messages at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// How many messages; at least 1.
+    /// The number of messages; at least 1.
     pub messages: u32,
-    /// In how many milliseconds; at least 1.
+    /// The period in milliseconds; at least 1.
     pub per_ms: u64,
 }
 
 impl Rate {
-    /// So many messages a second.
+    /// This many messages per second.
     pub fn per_second(messages: u32) -> Rate {
         Rate { messages, per_ms: 1_000 }
     }
 }
 
-/// What a lane may have in hand.
+/// The limits of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Messages at a time; at least 1.
+    /// The maximum number of concurrent messages; at least 1.
     pub(crate) slots: usize,
-    /// Messages in a time.
+    /// The maximum rate.
     pub(crate) rate: Option<Rate>,
-    /// Bytes of bodies at a time. One message may go past it.
+    /// The maximum body bytes in flight. One message may exceed it.
     pub(crate) bytes: Option<usize>,
     /// One batch at a time, each settled before the next take.
     pub(crate) is_strict: bool,
@@ -36,17 +37,17 @@ pub(crate) struct Bounds {
 /// What a lane may take now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// At most so many messages, and so many bytes.
+    /// At most this many messages and bytes.
     Take { max: usize, max_bytes: Option<usize> },
     /// This message and no other.
     TakeId(MessageId),
-    /// Nothing before this moment, in monotonic milliseconds.
+    /// Nothing before this time, in monotonic milliseconds.
     Until(u64),
-    /// Nothing before something is settled.
+    /// Nothing until a message is settled.
     Full,
 }
 
-/// The accounts of a lane. It reads no clock: `now_ms` is monotonic.
+/// The accounting of a lane. It reads no clock: `now_ms` is monotonic.
 #[derive(Debug)]
 pub(crate) struct Capacity {
     bounds: Bounds,
@@ -95,7 +96,7 @@ impl Capacity {
         }
     }
 
-    /// A message has come. It counts until it [is settled](Capacity::settled), or given back unbegun.
+    /// Records a taken message. It counts until it [is settled](Capacity::settled), or given back unbegun.
     pub(crate) fn taken(&mut self, bytes: usize, now_ms: u64) {
         self.messages += 1;
         self.bytes += bytes;
@@ -104,36 +105,36 @@ impl Capacity {
         }
     }
 
-    /// A message that was taken is settled.
+    /// Records that a taken message is settled.
     pub(crate) fn settled(&mut self, bytes: usize) {
         debug_assert!(self.messages > 0 && self.bytes >= bytes, "more is settled than was taken");
         self.messages = self.messages.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// A strict lane goes on with this message, at this moment, and takes no other.
+    /// Makes a strict lane wait for this message until this time, and take no other.
     pub(crate) fn hold(&mut self, id: MessageId, until_ms: u64) {
         debug_assert!(self.bounds.is_strict, "only a strict lane waits for a message");
         self.held = Some(Held { id, until_ms });
     }
 
-    /// The held message has come, or never will.
+    /// Ends the wait for the held message.
     pub(crate) fn let_go(&mut self) {
         self.held = None;
     }
 
-    /// How many messages are in hand.
+    /// The number of messages in flight.
     pub(crate) fn messages(&self) -> usize {
         self.messages
     }
 }
 
-/// A token bucket in whole numbers. A message costs `per_ms` units, and a millisecond brings `messages` of them.
+/// A token bucket in integers. A message costs `per_ms` units, and each millisecond adds `messages` of them.
 #[derive(Debug)]
 struct Bucket {
     rate: Rate,
     units: u64,
-    /// When `units` was brought up to date.
+    /// When `units` was last updated.
     at_ms: u64,
 }
 
@@ -161,7 +162,7 @@ impl Bucket {
         usize::try_from(self.units / self.rate.per_ms).unwrap_or(usize::MAX)
     }
 
-    /// When there is one, seen from a moment at which there is none.
+    /// When the next message is allowed, computed when none is.
     fn next_at_ms(&self, now_ms: u64) -> u64 {
         let missing = self.rate.per_ms.saturating_sub(self.units);
         now_ms.saturating_add(missing.div_ceil(u64::from(self.rate.messages)))
@@ -207,7 +208,7 @@ mod tests {
         assert_eq!(lane.room(0), Room::Full);
         lane.settled(60);
         assert_eq!(lane.room(0), Room::Take { max: 3, max_bytes: Some(30) });
-        // A bound of nothing would stop the lane for good.
+        // A limit of 0 would stop the lane for ever.
         let mut lane = Capacity::new(Bounds { bytes: Some(0), ..BOUNDS }, 0);
         assert_eq!(lane.room(0), Room::Take { max: 4, max_bytes: Some(0) });
     }
@@ -220,7 +221,7 @@ mod tests {
         assert_eq!(lane.room(0), Room::Until(10));
         assert_eq!(lane.room(9), Room::Until(10));
         assert_eq!(lane.room(10), Room::Take { max: 1, max_bytes: None });
-        // Ten minutes of leisure earn no more than a burst.
+        // Ten idle minutes allow no more than a burst.
         assert_eq!(lane.room(600_000), Room::Take { max: 10, max_bytes: None });
     }
 
@@ -248,7 +249,7 @@ mod tests {
     }
 
     proptest! {
-        /// In no stretch of time come more messages than the rate allows, and one burst.
+        /// No period has more messages than the rate allows, and one burst.
         #[test]
         fn no_stretch_of_time_exceeds_the_rate(
             messages in 1..500_u32,

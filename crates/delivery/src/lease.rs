@@ -1,22 +1,22 @@
-//! The leases that a worker holds: when each is renewed, and when it is over.
+//! The leases that a worker holds: when each is renewed, and its deadline.
 //!
-//! Ground rule: a deadline counts from *before* the call that granted it, on the monotonic clock. The store began to count later, so a
-//! lease that is not over here is not over there. What does not come back in time has granted nothing.
+//! Ground rule: a deadline counts from *before* the call that granted it, on the monotonic clock. The store starts its
+//! count later, so a lease that is valid here is valid there. A call that is not answered in time has granted nothing.
 
 use std::collections::BTreeMap;
 
 use dwell_model::Receipt;
 
-/// Names a lease that is held, for as long as the process runs.
+/// Identifies a held lease, for the lifetime of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LeaseId(u64);
 
-/// All leases in hand, each with a `T` of its holder's. It reads no clock: `now_ms` is monotonic.
+/// All held leases, each with a `T` of its holder. It reads no clock: `now_ms` is monotonic.
 #[derive(Debug)]
 pub(crate) struct Leases<T> {
     held: BTreeMap<LeaseId, Held<T>>,
     next: u64,
-    /// When whoever keeps them looks again; the end of time, if nothing makes it.
+    /// When the keeper checks again; the end of time, if nothing is due.
     awaited_ms: u64,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Leases<T> {
 struct Held<T> {
     receipt: Receipt,
     lease_ms: u64,
-    /// The moment before the call that granted it last.
+    /// The time before the call that granted it last.
     granted_ms: u64,
     renewal: Renewal,
     holder: T,
@@ -32,11 +32,11 @@ struct Held<T> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Renewal {
-    /// At a third of the lease.
+    /// After a third of the lease.
     InTime,
-    /// The store could not, and is asked again at this moment.
+    /// The store could not renew it, and is called again at this time.
     AgainAt(u64),
-    /// A call is under way that began at this moment. After a sixth of the lease another one is made.
+    /// A call is in progress that began at this time. After a sixth of the lease another one is made.
     Asked(u64),
 }
 
@@ -49,7 +49,8 @@ impl<T> Held<T> {
         match self.renewal {
             Renewal::InTime => self.granted_ms.saturating_add(self.lease_ms / 3),
             Renewal::AgainAt(at_ms) => at_ms,
-            // A call may never return, as one over a connection that is cut silently. The next one goes over another.
+            // A call may never return, as on a connection whose peer has silently vanished. The next one uses another
+            // connection.
             Renewal::Asked(asked_ms) => asked_ms.saturating_add((self.lease_ms / 6).max(1)),
         }
     }
@@ -58,7 +59,7 @@ impl<T> Held<T> {
         self.renew_at_ms().min(self.deadline_ms())
     }
 
-    /// Whether a renewal that is sent anyway takes this one along.
+    /// Whether a renewal that is sent for other leases includes this one.
     fn goes_along(&self, now_ms: u64) -> bool {
         match self.renewal {
             Renewal::InTime => self.granted_ms.saturating_add(self.lease_ms / 6) <= now_ms,
@@ -73,8 +74,8 @@ impl<T> Leases<T> {
         Leases { held: BTreeMap::new(), next: 0, awaited_ms: u64::MAX }
     }
 
-    /// A lease was granted, by a call that began at `asked_ms`. Whether its keeper has to look earlier than it meant to, by
-    /// [`sleep`](Leases::sleep).
+    /// Records a lease that was granted by a call that began at `asked_ms`. Returns whether the keeper has to check
+    /// earlier than [`sleep`](Leases::sleep) said.
     pub(crate) fn granted(
         &mut self,
         receipt: Receipt,
@@ -96,14 +97,14 @@ impl<T> Leases<T> {
         self.held.get(&id).map(Held::deadline_ms)
     }
 
-    /// The holder has done: the lease is renewed no more. Its receipt and its deadline, if it is not over: what the holder says counts
-    /// then.
+    /// The holder is finished: the lease is no longer renewed. Returns its receipt and its deadline, if it is not over,
+    /// in which case the holder's outcome counts.
     pub(crate) fn end(&mut self, id: LeaseId, now_ms: u64) -> Option<(Receipt, u64)> {
         let held = self.held.remove(&id)?;
         (now_ms < held.deadline_ms()).then(|| (held.receipt.clone(), held.deadline_ms()))
     }
 
-    /// Receipts to renew now, in one call: all, if it is time for one.
+    /// The receipts to renew now, in one call: all of them, if one is due.
     pub(crate) fn renew(&mut self, now_ms: u64) -> Vec<(LeaseId, Receipt)> {
         let is_due = |held: &Held<T>| held.renew_at_ms() <= now_ms;
         if !self.held.values().any(is_due) {
@@ -117,7 +118,8 @@ impl<T> Leases<T> {
         .collect()
     }
 
-    /// The store has renewed this lease, by a call that began at `asked_ms`. Calls may be answered in any order.
+    /// Records that the store has renewed this lease, by a call that began at `asked_ms`. Calls may be answered in any
+    /// order.
     pub(crate) fn renewed(&mut self, id: LeaseId, asked_ms: u64) {
         if let Some(held) = self.held.get_mut(&id)
             && asked_ms >= held.granted_ms
@@ -127,8 +129,8 @@ impl<T> Leases<T> {
         }
     }
 
-    /// The store could not renew this lease now, by a call that began at `asked_ms`. It is asked again, until the lease is over. A later
-    /// call that is under way decides for itself.
+    /// Records that the store could not renew this lease, in a call that began at `asked_ms`. It is called again until
+    /// the lease is over. A later call in progress decides for itself.
     pub(crate) fn not_renewed(&mut self, id: LeaseId, asked_ms: u64, now_ms: u64) {
         if let Some(held) = self.held.get_mut(&id)
             && held.renewal == Renewal::Asked(asked_ms)
@@ -137,19 +139,20 @@ impl<T> Leases<T> {
         }
     }
 
-    /// The store says that this lease is lost.
+    /// Records that the store says that this lease is lost.
     pub(crate) fn lost(&mut self, id: LeaseId) -> Option<T> {
         self.held.remove(&id).map(|held| held.holder)
     }
 
-    /// The holders of leases that are over: what they come to counts no more.
+    /// The holders of leases that are over: their outcomes no longer count.
     pub(crate) fn lapsed(&mut self, now_ms: u64) -> Vec<T> {
         let over: Vec<LeaseId> =
             self.held.iter().filter(|(_, held)| held.deadline_ms() <= now_ms).map(|(id, _)| *id).collect();
         over.into_iter().filter_map(|id| self.lost(id)).collect()
     }
 
-    /// When there is something to do next. The keeper looks then; [`granted`](Leases::granted) says when it has to look sooner.
+    /// When there is something to do next, and the keeper has to check. [`granted`](Leases::granted) reports when it
+    /// has to check sooner.
     pub(crate) fn sleep(&mut self) -> Option<u64> {
         let wake_at_ms = self.held.values().map(Held::wake_at_ms).min();
         self.awaited_ms = wake_at_ms.unwrap_or(u64::MAX);
@@ -185,7 +188,7 @@ mod tests {
         assert_eq!(leases.renew(10_500), [(id, receipt(1))]);
         assert_eq!(leases.renew(10_501), [], "it is asked already");
         leases.renewed(id, 10_500);
-        // From before the call, whenever the answer came.
+        // From before the call, whenever the answer arrived.
         assert_eq!(leases.deadline_ms(id), Some(40_500));
         assert_eq!(leases.sleep(), Some(20_500));
     }
@@ -261,12 +264,12 @@ mod tests {
         assert_eq!(leases.sleep(), Some(15_000));
         assert_eq!(leases.renew(14_999), []);
         assert_eq!(leases.renew(15_000).len(), 1);
-        // The first one fails in the end: the second one is still under way.
+        // The first one fails late: the second one is still in progress.
         leases.not_renewed(id, 10_000, 16_000);
         assert_eq!(leases.sleep(), Some(20_000));
         leases.renewed(id, 15_000);
         assert_eq!(leases.deadline_ms(id), Some(45_000));
-        // What an earlier call has granted is less.
+        // An earlier call grants less.
         leases.renewed(id, 10_000);
         assert_eq!(leases.deadline_ms(id), Some(45_000));
     }
@@ -280,15 +283,15 @@ mod tests {
     }
 
     proptest! {
-        /// A keeper that acts when it is asked to, over a store that answers within a sixth of a lease, loses none; and what it
-        /// believes to hold, the store believes too.
+        /// A keeper that acts on time, over a store that answers within a sixth of a lease, loses no lease; and
+        /// whenever it takes a lease for valid, so does the store.
         #[test]
         fn no_lease_is_lost_to_a_store_that_answers(
             takes in prop::collection::vec((0..20_000_u64, 0..5_000_u64), 1..30),
             answers_ms in prop::collection::vec(0..5_000_u64, 1..20),
         ) {
             let mut leases = Leases::new();
-            // What the store believes: it grants when the call arrives, half way.
+            // The store's deadlines: it grants when the call arrives, half way.
             let mut stored: BTreeMap<LeaseId, u64> = BTreeMap::new();
             let mut now = 0;
             let mut answers = answers_ms.iter().cycle();

@@ -1,19 +1,19 @@
-//! Delivery: what takes due messages from a store and does something with them, so that nobody writes that loop again.
+//! Delivery: takes due messages from a store and handles them.
 //!
-//! Everything here is written against [`dwell_store::Store`] alone, and so runs over any: in the process that has the store, or far
-//! from it over HTTP.
+//! Everything here uses [`dwell_store::Store`] alone, and so works with any store: one in this process, or a remote one
+//! over HTTP.
 //!
 //! # Layout
 //! - [`Worker`], [`Lane`]: calls a handler for each message of a queue
-//! - [`Job`], [`FromJob`], [`Token`]: what a handler is given; [`Outcome`], [`Failure`]: what it comes to
-//! - [`retry`](Ladder), [`breaker`], `lane`, `lease`, [`suspect`]: cores, which are given `now` and decide
-//! - [`IntoStore`]: what a worker can be made over
-//! - `jitter`: a hash that spreads what would come at once
-//! - [`sinks`]: handlers that pass messages on: [`webhook`](sinks::webhook)
+//! - [`Job`], [`FromJob`], [`Token`]: a handler's arguments; [`Outcome`], [`Failure`]: its results
+//! - [`retry`](Ladder), [`breaker`], `lane`, `lease`, [`suspect`]: pure state machines, with `now` as an argument
+//! - [`IntoStore`]: what a worker can be created with
+//! - `jitter`: a hash that spreads events that would coincide
+//! - [`sinks`]: handlers that forward messages: [`webhook`](sinks::webhook)
 //! - [`Switch`]: pauses lanes
-//! - [`schedule`]: what runs at the instants of a cron expression, once on however many servers
+//! - [`schedule`]: puts messages at the instants of a cron expression, once for any number of servers
 //! - `timer`: the one thread, which sleeps on a clock for all tasks
-//! - [`Error`]: why something is refused
+//! - [`Error`]: the crate's errors
 
 pub mod breaker;
 mod error;
@@ -44,7 +44,7 @@ pub use switch::Switch;
 pub use token::{Fired, Token};
 pub use worker::{Lane, Stats, Worker};
 
-/// A duration in milliseconds. A part of one counts as a whole one; what does not fit is the longest there is.
+/// A duration in milliseconds, rounded up; the maximum if it does not fit.
 fn whole_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

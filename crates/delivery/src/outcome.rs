@@ -1,45 +1,46 @@
-//! What a handler comes to: an outcome, or a failure that becomes one.
+//! The result of a handler: an outcome, or a failure that becomes one.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::breaker::Report;
 
-/// What becomes of a message that was handled.
+/// The outcome of a handled message.
 ///
 /// Three kinds of failure differ in what they cost the message. Its own ([`Retry`](Outcome::Retry), [`Bury`](Outcome::Bury)) spends an attempt
 /// or ends it; the destination's ([`Destination`](Outcome::Destination)) and the worker's ([`Release`](Outcome::Release)) spend none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done: the message is gone.
+    /// Done: the message is acked.
     Done,
-    /// The attempt has failed: it comes again, or is dead if that was its last.
+    /// The attempt has failed: the message is retried, or is dead if that was its last attempt.
     Retry {
-        /// What went wrong; kept with the message.
+        /// The error, kept with the message.
         error: String,
-        /// When it comes again, in place of the lane's ladder or the queue's backoff.
+        /// The delay before the next attempt, in place of the lane's ladder or the queue's backoff.
         after: Option<Duration>,
     },
     /// Given back, with no attempt spent.
     Release {
-        /// When it comes again; at once, if nothing is said.
+        /// The delay; `None` for at once.
         after: Option<Duration>,
     },
-    /// It will never succeed: set aside among the dead.
+    /// It will never succeed: it is buried.
     Bury {
-        /// Why; kept with the message.
+        /// The reason, kept with the message.
         reason: String,
     },
-    /// The destination has failed, and not the message: given back, with no attempt spent. The lane's breaker hears of it.
+    /// The destination has failed, and not the message: given back, with no attempt spent. The lane's breaker receives
+    /// the report.
     Destination {
-        /// How.
+        /// The kind of failure.
         report: Report,
-        /// What went wrong; kept with the message if it turns out to be its own failure.
+        /// The error, kept with the message if it turns out to be its own failure.
         error: String,
     },
 }
 
-/// Why a handler has failed. Any error becomes one by `?`, and is a retry; the others are made by name.
+/// Why a handler has failed. `?` turns any error into a retry; the other kinds have constructors.
 ///
 /// ```
 /// use dwell_delivery::{Failure, Job};
@@ -71,12 +72,12 @@ impl Failure {
         Failure::destination(Report::Refused, error)
     }
 
-    /// The destination has not answered in time.
+    /// The destination has timed out.
     pub fn timed_out(error: impl fmt::Display) -> Failure {
         Failure::destination(Report::TimedOut, error)
     }
 
-    /// The destination asks for nothing to be sent for so long.
+    /// The destination asks that nothing be sent for this long.
     pub fn throttled(wait: Duration, error: impl fmt::Display) -> Failure {
         Failure::destination(Report::Throttled { for_ms: crate::whole_ms(wait) }, error)
     }
@@ -96,15 +97,15 @@ impl Failure {
     }
 }
 
-// So that `?` makes one of any error, it cannot be one itself.
+// `?` converts any error into a `Failure`, so `Failure` cannot implement `Error` itself.
 impl<E: std::error::Error> From<E> for Failure {
-    /// A retry; the text is the error's and its sources'.
+    /// A retry, with the text of the error and its sources.
     fn from(error: E) -> Failure {
         let mut text = error.to_string();
         let mut source = error.source();
         while let Some(cause) = source {
             let cause_text = cause.to_string();
-            // Many errors repeat the text of their source in their own.
+            // Many errors include the text of their source.
             if !text.contains(&cause_text) {
                 text = format!("{text}: {cause_text}");
             }
@@ -114,9 +115,9 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// What a handler may return: nothing, an [`Outcome`], or a result whose error becomes a [`Failure`].
+/// A return value of a handler: nothing, an [`Outcome`], or a result whose error becomes a [`Failure`].
 pub trait IntoOutcome {
-    /// What becomes of the message.
+    /// The outcome of the message.
     fn into_outcome(self) -> Outcome;
 }
 

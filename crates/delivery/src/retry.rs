@@ -1,4 +1,4 @@
-//! The ladder: how long a failed message waits before its next attempt, where a lane says so itself.
+//! The retry ladder: a lane's own delays before the next attempts of a failed message.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::{Error, Result, jitter};
 
 /// Delays before the second attempt, the third, and so on; the last one repeats.
 ///
-/// A share of up to 20 % is taken off each, which follows from the message's id and its attempt: messages that failed together come
-/// back apart. A lane without a ladder follows the backoff of its queue.
+/// Each is shortened by up to 20 %, by a hash of the message's id and attempt, so that messages that failed together
+/// are retried apart. A lane without a ladder uses the backoff of its queue.
 ///
-/// How many attempts there are is the message's or the queue's `max_attempts`, and not the length of the ladder.
+/// The number of attempts is the message's or the queue's `max_attempts`, not the length of the ladder.
 ///
 /// ```
 /// use dwell_delivery::Ladder;
@@ -27,12 +27,12 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// The most steps.
+    /// The maximum number of steps.
     pub const MAX_STEPS: usize = 100;
-    /// The largest share that is taken off a delay, in percent.
+    /// The maximum share that a delay is shortened by, in percent.
     pub const JITTER_PERCENT: u32 = 20;
 
-    /// A ladder of these delays. A part of a millisecond counts as a whole one.
+    /// A ladder of these delays. Delays are rounded up to milliseconds.
     ///
     /// # Errors
     /// [`Error::InvalidLadder`] if there is none or more than [`Ladder::MAX_STEPS`], or if one is longer than a backoff may be
@@ -41,10 +41,11 @@ impl Ladder {
         Ladder::of_ms(steps.into_iter().map(crate::whole_ms).collect())
     }
 
-    /// A ladder of delays as they are written in a configuration: `1s`, `1h30m`.
+    /// A ladder of delays in the form of a configuration: `1s`, `1h30m`.
     ///
     /// # Errors
-    /// Those of [`Ladder::new`], and [`Error::Store`] (`malformed_delay`, `negative_delay`) for a text that is no duration.
+    /// Those of [`Ladder::new`], and [`Error::Store`] (`malformed_delay`, `negative_delay`) for a text that is not a
+    /// duration.
     pub fn parse<'a>(steps: impl IntoIterator<Item = &'a str>) -> Result<Ladder> {
         let steps: std::result::Result<Vec<u64>, _> = steps.into_iter().map(parse_duration_ms).collect();
         Ladder::of_ms(steps.map_err(dwell_store::Error::from)?)
@@ -67,7 +68,7 @@ impl Ladder {
         jitter::shortened(self.longest_ms(attempt), Ladder::JITTER_PERCENT, &parts)
     }
 
-    /// The same before jitter takes its share.
+    /// The delay before jitter.
     pub fn longest_ms(&self, attempt: u32) -> u64 {
         let step = (attempt.max(1) as usize - 1).min(self.steps_ms.len() - 1);
         self.steps_ms[step]

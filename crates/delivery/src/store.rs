@@ -1,10 +1,10 @@
-//! What a store can be made of, so that who has one open hands it over as it is.
+//! Conversions into a store, so that a caller with an open store can pass it directly.
 
 use std::sync::Arc;
 
 use dwell_store::Store;
 
-/// A store, or what has one.
+/// A store, or what contains one.
 pub trait IntoStore {
     /// The store.
     fn into_store(self) -> Arc<dyn Store>;

@@ -1,18 +1,18 @@
 //! Suspects: messages that may have killed their process run alone in their worker.
 //!
-//! A process that dies spends an attempt of every message that it held. A message whose lease has lapsed twice may be the one that
-//! kills. It is run when its worker holds no other lease, so that the next death costs nobody else: others lose two attempts at
-//! most.
+//! A process that dies spends an attempt of every message that it held. A message whose lease has lapsed twice may be
+//! the one that kills. It is run when its worker holds no other lease, so that the next death costs no other message an
+//! attempt: others lose two attempts at most.
 
-/// How many lapsed leases make a message a suspect.
+/// The number of lapsed leases that makes a message a suspect.
 pub const LAPSES_OF_A_SUSPECT: u32 = 2;
-/// How long a suspect waits for its worker to fall silent, in milliseconds. Then it is released.
+/// How long a suspect waits until its worker holds no other lease, in milliseconds. Then it is released.
 pub const PATIENCE_MS: u64 = 10_000;
-/// For how long a suspect is released that found no silence, and each that comes meanwhile, in milliseconds: many suspects stop a busy
-/// worker no more often than one.
+/// The delay with which a suspect is released that could not run alone, and each that arrives meanwhile, in
+/// milliseconds: many suspects stop a busy worker no more often than one.
 pub const AGAIN_AFTER_MS: u64 = 60_000;
 
-/// Whether a message with so many lapsed leases runs alone.
+/// Whether a message with this many lapsed leases runs alone.
 pub(crate) fn is_suspect(lapses: u32) -> bool {
     lapses >= LAPSES_OF_A_SUSPECT
 }
@@ -20,10 +20,10 @@ pub(crate) fn is_suspect(lapses: u32) -> bool {
 /// What all lanes of a worker hold, and the suspect among it. It reads no clock: `now_ms` is monotonic.
 #[derive(Debug, Default)]
 pub(crate) struct Solo {
-    /// Leases in hand, but for the suspect's.
+    /// Held leases, without the suspect's.
     held: usize,
     suspect: Option<Suspect>,
-    /// Before this moment no suspect waits for silence: one has found none.
+    /// Before this time no suspect waits, since one has waited in vain.
     not_before_ms: u64,
 }
 
@@ -36,21 +36,22 @@ enum Suspect {
 /// What a suspect does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Begins: nothing else is held.
+    /// Begins: no other lease is held.
     Run,
-    /// Waits for silence, until this moment at most.
+    /// Waits for the other leases to end, until this time at most.
     Wait(u64),
-    /// Goes back to its queue: no silence came.
+    /// Is released: the other leases have not ended in time.
     GiveBack,
 }
 
 impl Solo {
-    /// Whether lanes may take. Takes that wait are dropped when this turns false.
+    /// Whether lanes may take. Waiting takes are dropped when this turns false.
     pub(crate) fn may_take(&self) -> bool {
         self.suspect.is_none()
     }
 
-    /// A lane was handed messages that are no suspects. False: a suspect runs, and they go back at once.
+    /// Records that a lane was handed messages that are not suspects. False while a suspect runs: then they are given
+    /// back at once.
     pub(crate) fn admit(&mut self, messages: usize) -> bool {
         if matches!(self.suspect, Some(Suspect::Runs)) {
             return false;
@@ -59,7 +60,7 @@ impl Solo {
         true
     }
 
-    /// A message goes back that was not admitted: its lease counts until that is settled.
+    /// Records that a message is given back that was not admitted: its lease counts until that is settled.
     pub(crate) fn goes_back(&mut self) {
         self.held += 1;
     }
@@ -70,10 +71,10 @@ impl Solo {
         self.held = self.held.saturating_sub(messages);
     }
 
-    /// A lane was handed a suspect.
+    /// Records that a lane was handed a suspect.
     ///
     /// # Errors
-    /// It goes back, for so many milliseconds: there is one already, or one has found no silence.
+    /// It is released, for this many milliseconds: there is one already, or one has waited in vain.
     pub(crate) fn ask(&mut self, now_ms: u64) -> Result<(), u64> {
         if self.suspect.is_some() {
             return Err(0);
@@ -85,7 +86,7 @@ impl Solo {
         Ok(())
     }
 
-    /// What the suspect that has asked does now.
+    /// The next step of the suspect that waits.
     pub(crate) fn step(&mut self, now_ms: u64) -> Step {
         match self.suspect {
             Some(Suspect::Runs) => Step::Run,
@@ -102,7 +103,7 @@ impl Solo {
         }
     }
 
-    /// The suspect is settled, or is not run after all.
+    /// Records that the suspect is settled, or is not run after all.
     pub(crate) fn ended(&mut self) {
         self.suspect = None;
     }
@@ -124,7 +125,7 @@ mod tests {
         assert_eq!(solo.ask(0), Ok(()));
         assert!(!solo.may_take());
         assert_eq!(solo.step(1), Step::Wait(PATIENCE_MS));
-        // Another lane's take was answered meanwhile: that is run before the suspect is.
+        // Another lane's take was answered meanwhile: its message is run before the suspect is.
         assert!(solo.admit(1));
         solo.settled(2);
         assert_eq!(solo.step(2), Step::Wait(PATIENCE_MS));
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(solo.step(100 + PATIENCE_MS - 1), Step::Wait(100 + PATIENCE_MS));
         assert_eq!(solo.step(100 + PATIENCE_MS), Step::GiveBack);
         assert!(solo.may_take(), "the lanes go on");
-        // Others that come with it would stop the worker for ten seconds each.
+        // Others that arrive with it would stop the worker for ten seconds each.
         let again_ms = 100 + PATIENCE_MS + AGAIN_AFTER_MS;
         assert_eq!(solo.ask(again_ms - 7), Err(7));
         assert!(solo.may_take());
@@ -165,7 +166,7 @@ mod tests {
         assert_eq!(solo.ask(again_ms - 7), Ok(()), "it is silent now");
     }
 
-    /// The promise, played through: a killer among 63 others, 64 at a time.
+    /// The guarantee, simulated: a killer among 63 others, 64 at a time.
     #[test]
     fn a_killer_costs_bystanders_two_attempts_at_most() {
         const KILLER: usize = 40;
@@ -175,7 +176,7 @@ mod tests {
         while !is_done.iter().all(|done| *done) {
             assert!(deaths <= 16, "the killer is dead after 16 attempts");
             let mut solo = Solo::default();
-            // A batch: what is no suspect runs at once, one suspect is kept, the others go back.
+            // A batch: messages that are not suspects run at once, one suspect is kept, the others are given back.
             let waiting: Vec<usize> = (0..64).filter(|message| !is_done[*message]).collect();
             let (suspects, others): (Vec<usize>, Vec<usize>) =
                 waiting.into_iter().partition(|message| is_suspect(lapses[*message]));

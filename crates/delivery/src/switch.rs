@@ -1,17 +1,17 @@
-//! A switch that pauses lanes, and says why.
+//! A switch that pauses lanes, with a reason.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Pauses the lanes that have it, and lets them go on. Clones are the same switch.
+/// Pauses and resumes the lanes that share it. Clones are the same switch.
 ///
-/// A paused lane takes nothing. What it had taken before is handled to its end.
+/// A paused lane takes nothing. Messages that it had taken before are handled.
 #[derive(Clone, Debug)]
 pub struct Switch(Arc<watch::Sender<Option<Arc<str>>>>);
 
 impl Switch {
-    /// A switch that pauses nothing.
+    /// A switch that is not paused.
     pub fn new() -> Switch {
         Switch(Arc::new(watch::Sender::new(None)))
     }
@@ -25,39 +25,39 @@ impl Switch {
         });
     }
 
-    /// Lets the lanes go on.
+    /// Resumes the lanes.
     pub fn resume(&self) {
         self.0.send_if_modified(|paused| paused.take().is_some());
     }
 
-    /// Why it is paused, if it is.
+    /// The reason, if it is paused.
     pub fn paused(&self) -> Option<Arc<str>> {
         self.0.borrow().clone()
     }
 
-    /// Waits until it is paused, and returns why.
+    /// Waits until it is paused, and returns the reason.
     pub async fn until_paused(&self) -> Arc<str> {
         let mut changes = self.changes();
         loop {
             if let Some(reason) = changes.borrow_and_update().clone() {
                 return reason;
             }
-            // The sender is `self`, so it is never gone.
+            // `self` has the sender, so it is never dropped.
             if changes.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Waits until it pauses nothing.
+    /// Waits until it is not paused.
     pub async fn until_resumed(&self) {
-        // The sender is `self`, so it is never gone.
+        // `self` has the sender, so it is never dropped.
         if self.changes().wait_for(Option::is_none).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Notified of each change.
+    /// A receiver of every change.
     pub(crate) fn changes(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.0.subscribe()
     }

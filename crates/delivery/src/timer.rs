@@ -1,6 +1,6 @@
 //! The timer: one thread that sleeps on the [`Clock`] for all tasks of a worker.
 //!
-//! A runtime's own timer would do the same, and no test could move it.
+//! A runtime's own timer would do the same, but tests could not control it.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,7 +14,7 @@ use dwell_time::{Clock, Notifier, Sleeper};
 
 use crate::Result;
 
-/// Wakes tasks at moments of the monotonic clock. Its thread ends when it is dropped.
+/// Wakes tasks at times of the monotonic clock. Its thread ends when it is dropped.
 pub(crate) struct Timer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -28,7 +28,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Who sleeps until when; the number tells apart those of one moment.
+    /// Sleeping tasks by time; the number distinguishes tasks with the same time.
     sleepers: BTreeMap<(u64, u64), Waker>,
     next: u64,
     is_stopped: bool,
@@ -49,7 +49,7 @@ impl Timer {
     /// Starts the thread.
     ///
     /// # Errors
-    /// [`Error::Store`](crate::Error::Store) with `unavailable` if the operating system gives none.
+    /// [`Error::Store`](crate::Error::Store) with `unavailable` if the operating system cannot start one.
     pub(crate) fn start(clock: &Arc<dyn Clock>) -> Result<Timer> {
         let sleeper = clock.sleeper();
         let shared = Arc::new(Shared {
@@ -72,7 +72,7 @@ impl Timer {
         Sleep { shared: Arc::clone(&self.shared), mono_ms, place: None }
     }
 
-    /// Ends at that moment, if there is one.
+    /// Ends at that time, if there is one.
     pub(crate) async fn sleep_until_some(&self, mono_ms: Option<u64>) {
         match mono_ms {
             Some(mono_ms) => self.sleep_until(mono_ms).await,
@@ -112,7 +112,7 @@ fn run(shared: &Shared, mut sleeper: Box<dyn Sleeper>) {
     }
 }
 
-/// A sleep on the clock. Dropped, it leaves nothing behind.
+/// A sleep on the clock. Dropping it removes its waker.
 pub(crate) struct Sleep {
     shared: Arc<Shared>,
     mono_ms: u64,
@@ -143,7 +143,8 @@ impl Future for Sleep {
         drop(state);
         drop(replaced);
         if is_first {
-            // The thread sleeps for a later one, and looks at the clock when it is woken: a moment that has come meanwhile is not missed.
+            // The thread sleeps until a later time, and reads the clock when it is woken: a time that has passed
+            // meanwhile is not missed.
             shared.notifier.notify();
         }
         Poll::Pending

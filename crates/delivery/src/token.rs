@@ -1,4 +1,4 @@
-//! The token that tells a handler to stop: its lease is lost, its time is over, or the worker ends.
+//! The token that signals a handler to stop: its lease is lost, it has timed out, or the worker ends.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use tokio::sync::watch;
 /// Why a handler should stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fired {
-    /// The lease is over, or may be: somebody else may have the message. What the handler comes to is thrown away.
+    /// The lease is over, or may be: another worker may have the message. The handler's outcome is discarded.
     LeaseLost,
-    /// The handler's time is over. The message has failed this attempt already.
+    /// The handler has timed out. The message has failed this attempt already.
     TimedOut,
-    /// The worker ends. What the handler comes to within a second still counts.
+    /// The worker ends. An outcome within a second still counts.
     Draining,
 }
 
-/// Tells a handler to stop. Clones tell the same.
+/// Signals a handler to stop. Clones are the same token.
 ///
-/// An async handler is dropped when its time is over, and needs to look at this only before it does what must not be done twice. A blocking
-/// one cannot be dropped: it looks at [`fired`](Token::fired) between its steps.
+/// An async handler is dropped when it times out, and needs to check this only before it does what must not be done
+/// twice. A blocking one cannot be dropped: it checks [`fired`](Token::fired) between its steps.
 #[derive(Clone, Debug)]
 pub struct Token(watch::Receiver<Option<Fired>>);
 
@@ -27,7 +27,7 @@ pub struct Token(watch::Receiver<Option<Fired>>);
 pub(crate) struct Fuse(Arc<watch::Sender<Option<Fired>>>);
 
 impl Token {
-    /// A token, and what fires it.
+    /// A token, and its fuse.
     pub(crate) fn new() -> (Fuse, Token) {
         let (sender, receiver) = watch::channel(None);
         (Fuse(Arc::new(sender)), Token(receiver))
@@ -38,14 +38,14 @@ impl Token {
         *self.0.borrow()
     }
 
-    /// Waits until the handler should stop. Without end, if it never should.
+    /// Waits until the handler should stop; for ever, if it never should.
     pub async fn wait(&self) -> Fired {
         let mut receiver = self.0.clone();
-        // Bound to a name: what is borrowed must go before the receiver does.
+        // Bound to a name: the borrow has to end before the receiver is dropped.
         let fired = receiver.wait_for(Option::is_some).await.map(|fired| *fired);
         match fired {
             Ok(Some(fired)) => fired,
-            // Nobody can fire it any more.
+            // The fuse is dropped, so it cannot fire any more.
             _ => std::future::pending().await,
         }
     }

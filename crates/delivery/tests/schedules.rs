@@ -1,4 +1,5 @@
-//! Schedules on a store in memory, whose clock a test moves: each instant once, whoever dies at whatever call.
+//! Schedules on a store in memory with a clock that tests move: each instant runs once, whichever call a runner dies
+//! in.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -25,7 +26,7 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// A store whose caller dies at its n-th call: before it was made, or after it was and before the answer came.
+/// A store whose caller dies at its n-th call: before the call was made, or after it and before its answer.
 struct Deadly {
     inner: Arc<MemoryStore>,
     calls: AtomicUsize,
@@ -79,7 +80,7 @@ impl Store for Deadly {
     }
 }
 
-/// A store that is far away: each put takes time.
+/// A remote store: each put takes time.
 struct Slow {
     inner: Arc<MemoryStore>,
     clock: ManualClock,
@@ -134,7 +135,7 @@ impl Stage {
         now(self.runner().run_due()).expect("it ends").expect("the store serves")
     }
 
-    /// The same by a runner that dies at its n-th call. Whether it lived to the end.
+    /// The same by a runner that dies at its n-th call. Returns whether it survived.
     fn run_and_die(&self, call: usize, is_made: bool) -> bool {
         self.arm(call, is_made);
         let runner = Runner::new(Arc::clone(&self.deadly) as Arc<dyn Store>, Arc::new(self.clock.clone()));
@@ -156,7 +157,7 @@ impl Stage {
     }
 }
 
-/// The outcome of a future that needs nobody else, or `None` if it waits for ever.
+/// The output of a future that depends on no other task, or `None` if it waits for ever.
 fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = Box::pin(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -198,7 +199,7 @@ fn each_instant_is_run_once_though_a_runner_dies_at_any_call() {
             stage.clock.advance(30_000);
             let lived = stage.run_and_die(call, is_made);
             deaths += usize::from(!lived);
-            // What the dead runner held is free when its lease ends, before the next instant.
+            // The dead runner's messages are ready when its lease ends, before the next instant.
             stage.clock.advance(30_000);
             stage.run();
             stage.clock.advance(30_000);
@@ -228,7 +229,7 @@ fn an_instant_that_comes_while_a_dead_runner_holds_the_schedule_is_missed() {
                 stage.run();
                 stage.clock.advance(30_000);
                 assert!(!stage.run_and_die(call, is_made));
-                // The next instant comes before anybody else has the schedule.
+                // The next instant comes before another runner has the schedule.
                 stage.clock.advance(MINUTE_MS);
                 let runner = stage.runner();
                 now(runner.run_due()).unwrap().unwrap();
@@ -285,7 +286,7 @@ fn a_definition_that_says_the_same_changes_nothing() {
     let stage = Stage::begin("2026-11-26T10:00:30Z");
     define(&stage, every_minute("tick"));
     stage.run();
-    // At the very instant, as servers do that start.
+    // At exactly the instant, as for servers that start.
     stage.clock.advance(30_000);
     assert_eq!(define(&stage, every_minute("tick")), Defined::Unchanged);
     assert_eq!(stage.run(), 1);
@@ -363,7 +364,7 @@ fn schedules_that_have_missed_much_take_no_lease_of_each_other() {
     }
     stage.run();
     stage.clock.advance(1_000 * MINUTE_MS);
-    // The puts of all are longer under way than a lease lasts, and those of one are not.
+    // The puts of all schedules take longer than a lease, and those of one do not.
     let slow = Slow { inner: Arc::clone(&stage.inner), clock: stage.clock.clone(), put_ms: 12_000 };
     let runner = Runner::new(Arc::new(slow) as Arc<dyn Store>, Arc::new(stage.clock.clone()));
     assert_eq!(now(runner.run_due()).unwrap().unwrap(), names.len());
@@ -421,7 +422,7 @@ fn a_paused_schedule_runs_nothing_and_goes_on_from_its_resumption() {
     assert_eq!(stage.run(), 0);
     let listed = now(schedules.get("tick")).unwrap().unwrap();
     assert_eq!((listed.is_paused, listed.next), (true, None));
-    // A definition leaves it paused, and a run by hand is put all the same.
+    // A definition leaves it paused, and a manual run is put in any case.
     assert_eq!(define(&stage, every_minute("tick").body("new")), Defined::Changed);
     now(schedules.run("tick")).unwrap().unwrap();
     assert_eq!((stage.run(), stage.runs("runs")), (0, vec!["by hand".to_owned()]));
@@ -471,7 +472,7 @@ fn what_is_no_schedule_harms_no_other() {
     assert!(codes.contains(&"ok") && codes.contains(&"invalid_schedule"), "{codes:?}");
 }
 
-/// Two runners in threads of their own, over one store, and the clock of both moves on.
+/// Two runners in separate threads over one store, while their clock moves on.
 ///
 /// It moves as soon as an instant has been run, often before that turn has put the next message: then the lease is over, and the
 /// instant after it is missed. `Missed::All` runs it all the same; another policy may leave it out.
@@ -497,7 +498,8 @@ async fn two_runners_run_each_instant_once() {
     let mut seen: Vec<String> = Vec::new();
     for minute in 1..=10 {
         stage.clock.advance(MINUTE_MS);
-        // All runs of this minute and the jitter of the one before have come: the queue of runs says so.
+        // The runs of this minute, delayed by jitter, and those of the one before have come: the queue of runs shows
+        // it.
         let expected = if minute == 1 { 0 } else { names.len() };
         let mut come = Vec::new();
         while come.len() < expected {

@@ -1,4 +1,5 @@
-//! The webhook against a small server: what it sends, what it makes of answers, what it bounds, where it refuses to go.
+//! The webhook against a small server: its requests, the meaning of answers, its limits, and the addresses that it
+//! refuses.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -32,12 +33,12 @@ use tokio::task::JoinHandle;
 const PATIENCE: Duration = Duration::from_secs(60);
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// The future's output; a panic if it takes too long.
+/// The future's output; panics if it takes too long.
 async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("it takes too long")
 }
 
-/// A server that keeps what it was sent and answers what a test has prepared; 204 when nothing is.
+/// A server that records requests and sends the answers that a test has prepared; 204 by default.
 struct Receiver {
     address: SocketAddr,
     heard: mpsc::UnboundedReceiver<(Parts, Bytes)>,
@@ -65,7 +66,7 @@ impl Receiver {
         let connections = Arc::new(AtomicUsize::new(0));
         let (its_answers, its_connections) = (Arc::clone(&answers), Arc::clone(&connections));
         let task = tokio::spawn(async move {
-            // Ends its connections with itself.
+            // Dropping it ends its connections.
             let mut serving = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 its_connections.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +94,7 @@ impl Receiver {
         within(self.heard.recv()).await.unwrap()
     }
 
-    /// Whether nothing was sent that a test has not seen.
+    /// Whether no request was received that the test has not read.
     fn has_heard_nothing(&mut self) -> bool {
         self.heard.try_recv().is_err()
     }
@@ -115,7 +116,7 @@ async fn serve(
             Ok::<_, Infallible>(answer.unwrap_or_else(nothing))
         }
     });
-    // A client that closes its connection is no news.
+    // A client that closes its connection is expected.
     drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
 }
 
@@ -140,7 +141,7 @@ where
     address
 }
 
-/// Writes without end, until the other side has closed.
+/// Writes endlessly, until the peer has closed.
 async fn without_end(mut stream: TcpStream, head: &'static str, part: String) {
     let mut goes_on = stream.write_all(head.as_bytes()).await.is_ok();
     while goes_on {
@@ -199,7 +200,7 @@ impl Running {
     }
 }
 
-/// Looks again and again until it is so, for what sends no event; a panic if it takes too long.
+/// Polls until it is true, for what sends no event; panics if it takes too long.
 async fn eventually(is_so: impl AsyncFn() -> bool) {
     let so = async {
         while !is_so().await {
@@ -307,7 +308,7 @@ async fn a_destination_that_is_down_or_silent_has_failed_itself() {
     eventually(nobody_listens).await;
     assert_eq!(destination(&delivered(&webhook).await), Report::Refused);
     assert!(!within(webhook.probe()).await);
-    // A kept connection that has died is no failure.
+    // A pooled connection that has died is not a failure.
     let _receiver = Receiver::on(address).await;
     assert_eq!(delivered(&webhook).await, Outcome::Done);
 
@@ -328,7 +329,7 @@ async fn a_destination_that_is_down_or_silent_has_failed_itself() {
 
 #[tokio::test]
 async fn a_kept_connection_that_breaks_is_replaced_once() {
-    // Each connection answers one request as if it went on, and closes at the next.
+    // Each connection answers one request as if it stayed open, and closes at the next.
     let accepted = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&accepted);
     let address = raw(move |mut stream| {
@@ -359,7 +360,7 @@ async fn an_answer_without_end_is_bounded() {
     let webhook = Webhook::to(&format!("http://{body}/")).build().unwrap();
     assert_eq!(delivered(&webhook).await, retry(&format!("HTTP 500: {}", "a".repeat(1_024))));
 
-    // One that says nothing more after its head.
+    // A server that sends nothing after the head.
     let stalls = raw(|mut stream| async move {
         stream.write_all(b"HTTP/1.1 500 No\r\ncontent-length: 9\r\n\r\nhalf").await.unwrap();
         std::future::pending().await
@@ -413,7 +414,7 @@ async fn a_message_names_its_url_among_hosts_that_are_allowed() {
     let outcome = delivered(&webhook).await;
     assert!(buried(&outcome), "without the header: {outcome:?}");
 
-    // One recipient's 410 pauses nobody else.
+    // One recipient's 410 pauses no other.
     receiver.answer(410, &[], "");
     assert_eq!(send(&webhook, &url).await, Outcome::Bury { reason: "HTTP 410".into() });
     assert_eq!(webhook.switch().paused(), None);
@@ -433,7 +434,7 @@ async fn an_address_that_is_not_public_is_refused_however_its_name_hides_it() {
         let outcome = within(webhook.deliver(&taken("x", &[("dest", &url)]).await)).await;
         let is_refused =
             matches!(&outcome, Outcome::Retry { error, .. } if error.starts_with("refused_address: "));
-        // An address that this machine cannot even write has no address at all.
+        // An address that this machine cannot even represent does not resolve.
         let is_unknown = matches!(&outcome, Outcome::Release { .. });
         assert!(is_refused || (host == "127.1" && is_unknown), "{host}: {outcome:?}");
     }
@@ -447,7 +448,7 @@ async fn the_address_that_was_checked_is_the_one_that_is_dialled() {
     let address = receiver.address;
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
-    // A name that changes between two answers, as one does that wants to be checked as public and dialled as private.
+    // A name that changes between two answers, to be checked as public and connected to as private.
     let resolve = move |host: String, port: u16| {
         let is_first = count.fetch_add(1, Ordering::Relaxed) == 0;
         async move {
@@ -464,7 +465,7 @@ async fn the_address_that_was_checked_is_the_one_that_is_dialled() {
     assert_eq!(request.headers["host"], format!("shop.example:{}", address.port()));
     assert_eq!(asked.load(Ordering::Relaxed), 1, "a name is resolved once a connection");
 
-    // Its connection is gone with the receiver, and the next one is checked anew.
+    // Its connection ends with the receiver, and the next one is checked again.
     drop(receiver);
     eventually(async || TcpStream::connect(address).await.is_err()).await;
     let outcome = send().await;
@@ -490,7 +491,7 @@ async fn a_host_that_is_down_holds_up_its_own_messages_alone() {
     assert!(is_given_back(&send(down).await));
     assert_eq!(send(up.address).await, Outcome::Done);
 
-    // What was given back often comes back rarely, whatever is remembered of its host.
+    // A message that was given back often returns rarely, whatever is remembered of its host.
     let mut delivery = taken("x", &[("dest", &format!("http://{down}/"))]).await;
     delivery.message.standing.counts.releases = 20;
     let outcome = within(webhook.deliver(&delivery)).await;
@@ -541,7 +542,7 @@ async fn a_410_pauses_the_lane_until_it_is_resumed() {
     receiver.next().await;
     eventually(async || stats.released() == 1).await;
     let second = queue(&store).put("second").await.unwrap();
-    // Without a take that waits, nothing is handed over.
+    // Without a waiting take nothing is handed over.
     let waiting = async || queue(&store).stats().await.unwrap().waiting;
     eventually(async || waiting().await == 0).await;
     for put in [&first, &second] {

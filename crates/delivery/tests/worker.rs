@@ -1,4 +1,4 @@
-//! Workers on a store in memory: outcomes, bounds, time, failures of every kind, and the end.
+//! Workers on a store in memory: outcomes, limits, timeouts, failures of every kind, and the end.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -21,12 +21,12 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The future's output; a panic if it takes too long.
+/// The future's output; panics if it takes too long.
 async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("it takes too long")
 }
 
-/// Looks again and again until it is so, for what sends no event; a panic if it takes too long.
+/// Polls until it is true, for what sends no event; panics if it takes too long.
 async fn eventually(is_so: impl AsyncFn() -> bool) {
     let so = async {
         while !is_so().await {
@@ -36,24 +36,24 @@ async fn eventually(is_so: impl AsyncFn() -> bool) {
     within(so).await;
 }
 
-/// A store that counts extended leases, and fails as many calls as a test asks for.
+/// A store that counts extended leases, and fails as many calls as a test sets.
 struct Watched {
     inner: MemoryStore,
     extended: watch::Sender<usize>,
     failures: AtomicUsize,
     /// Calls of `settle` that never return.
     hangs: AtomicUsize,
-    /// The same of `take`.
+    /// Calls of `take` that never return.
     take_hangs: AtomicUsize,
     takes: AtomicUsize,
-    /// Calls that looked at messages.
+    /// Calls that read messages.
     looks: AtomicUsize,
-    /// What takes are refused with.
+    /// The error of takes.
     refusal: Mutex<Option<dwell_store::Error>>,
     refused: AtomicUsize,
 }
 
-/// Whether one is left; then there is one less.
+/// Whether one is left; decrements it if so.
 fn spent(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
@@ -100,7 +100,7 @@ impl Store for Watched {
     }
 }
 
-/// A store, its clock, and a worker's.
+/// A store, its clock, and a worker's clock.
 struct Stage {
     store: Arc<Watched>,
     clock: Arc<dyn Clock>,
@@ -108,12 +108,12 @@ struct Stage {
 }
 
 impl Stage {
-    /// On the machine's time.
+    /// With the machine's clock.
     fn real() -> Stage {
         Stage::on(Arc::new(SystemClock::new()))
     }
 
-    /// On a clock that the test moves.
+    /// With a clock that the test moves.
     fn manual() -> Stage {
         let manual = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
         Stage { manual: manual.clone(), ..Stage::on(Arc::new(manual)) }
@@ -154,17 +154,17 @@ impl Stage {
         self.queue(queue).stats().await.map_or(0, |stats| stats.counts.leased)
     }
 
-    /// How many takes wait.
+    /// The number of waiting takes.
     async fn waiting(&self, queue: &str) -> u64 {
         self.queue(queue).stats().await.map_or(0, |stats| stats.waiting)
     }
 
-    /// Waits until so many leases were extended in all.
+    /// Waits until this many leases were extended in all.
     async fn extended(&self, count: usize) {
         within(self.store.extended.subscribe().wait_for(|extended| *extended >= count)).await.unwrap();
     }
 
-    /// Lets leases of a queue lapse, as a process does that dies with all it has.
+    /// Lets leases of a queue lapse, as when a process dies with all its messages.
     async fn lapse(&self, queue: &str, times: usize) {
         let queue: QueueName = queue.parse().unwrap();
         for _ in 0..times {
@@ -229,7 +229,8 @@ fn text(job: &Job) -> String {
     job.text().unwrap().to_owned()
 }
 
-/// The future's output, while the clock moves on: a step, and a while for what that wakes. Four steps of the longest stay within a lease.
+/// The future's output, while the clock advances: a step, and a pause for the tasks that it wakes. Four of the longest
+/// steps are within a lease.
 async fn stepping<T>(clock: &ManualClock, step_ms: u64, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     for _ in 0..4 {
@@ -241,7 +242,7 @@ async fn stepping<T>(clock: &ManualClock, step_ms: u64, future: impl Future<Outp
     panic!("it does not end, though time passes");
 }
 
-/// Why it is dead, if it is.
+/// The reason of its death, if it is dead.
 fn death(message: &Message) -> Option<DeathReason> {
     match message.standing.state {
         State::Dead(death) => Some(death.reason),
@@ -314,7 +315,7 @@ async fn what_json_cannot_read_is_buried() {
     };
     let running = start(stage.worker().handle("q", handler));
     assert_eq!(hears.next().await, (good.id, (1, "a".to_owned())));
-    // Both came with one take, so that the worker has both in hand.
+    // Both were taken together, so that the worker holds both.
     running.stop().await;
     let buried = stage.get("q", &bad).await;
     assert_eq!(death(&buried), Some(DeathReason::Buried));
@@ -356,7 +357,7 @@ async fn a_panic_is_a_failed_attempt_and_harms_nobody_else() {
     assert_eq!((stats[0].panicked(), stats[1].panicked()), (1, 1));
 }
 
-/// So that what follows is not known to be unreachable.
+/// Hides from the compiler that what follows is unreachable.
 fn stage_is_a_test() -> bool {
     std::hint::black_box(true)
 }
@@ -461,7 +462,7 @@ async fn the_token_fires_when_the_lease_is_over_and_the_outcome_is_thrown_away()
             Outcome::Done
         }
     };
-    // With one slot, the take that brings it again begins after the leap.
+    // With one slot, the take that returns it again begins after the leap.
     let worker = stage.worker().lane(Lane::new("q", handler).concurrency(1));
     let stats = worker.stats().remove(0);
     let running = start(worker);
@@ -587,7 +588,7 @@ async fn a_drain_waits_then_fires_tokens_and_releases_what_is_not_done() {
     let late = stage.put("q", &["late"]).await.remove(0);
     gate.add_permits(1);
     eventually(async || stage.queue("q").get(puts[0].id).await.is_err()).await;
-    // The drain may have begun a moment after the takes ended, and its time with it.
+    // The drain, and its time limit, may have begun a moment after the takes ended.
     let fired = within(stepping(&stage.manual, 5_000, hears.next())).await;
     assert_eq!(fired, "Draining");
     within(stepping(&stage.manual, 1_000, running.ended())).await.unwrap();
@@ -688,7 +689,7 @@ async fn a_message_that_breaks_a_destination_without_a_probe_holds_up_no_other()
     });
     let running = start(stage.worker().lane(lane.concurrency(1)));
     hears.next().await;
-    // It breaks the connection after others were answered, again and again: in the end it has failed itself.
+    // It repeatedly breaks the connection after others were answered: in the end the failure is its own.
     let standing = async || {
         let message = stage.get("q", &poison).await;
         (message.standing.counts.releases, death(&message).is_some())
@@ -737,7 +738,7 @@ async fn a_suspect_runs_when_its_worker_holds_nothing_else() {
         let (body, others) = hears.next().await;
         if body.starts_with('s') {
             assert_eq!(others, 0, "{body} runs beside others");
-            // Nothing is leased but it. The other suspects may be on their way back.
+            // Only its lease is held. The other suspects may be on their way back.
             eventually(async || stage.leased("a").await + stage.leased("b").await == 1).await;
         }
         order.push(body);
@@ -771,7 +772,7 @@ async fn a_suspect_that_finds_no_silence_goes_back_and_the_lanes_go_on() {
             }
         }
     });
-    // `b` is held before `a` is looked at.
+    // `b` is held before `a` is checked.
     stage.queue("a").pause().await.unwrap();
     let running = start(stage.worker().lane(lane_b).lane(lane_a));
     assert_eq!(hears.next().await, "long");
@@ -813,7 +814,7 @@ async fn in_a_strict_lane_nothing_overtakes_a_suspect() {
     let stage = Stage::manual();
     stage.put("q", &["b"]).await;
     stage.lapse("q", 2).await;
-    // `a` goes before the suspect, and `c` after it.
+    // `a` is handled before the suspect, and `c` after it.
     let first = Put { priority: 0, ..Put::new("q".parse().unwrap(), "a") };
     stage.store.put(vec![first]).await.remove(0).unwrap();
     stage.put("q", &["c"]).await;
@@ -846,7 +847,7 @@ async fn a_strict_lane_takes_what_it_waits_for_only_when_it_may_be_taken() {
     let running = start(stage.worker().lane(Lane::new("q", handler).strict()));
     assert_eq!(hears.next().await, "moved1");
     eventually(async || stage.get("q", &moved).await.standing.state == State::Scheduled).await;
-    // Moved back by somebody, from 10 s to 15 s; and then the queue is paused.
+    // Moved by a caller, from 10 s to 15 s; and then the queue is paused.
     let later = stage.clock.now().wall.after(15_000).unwrap();
     let target = Target::Id(moved.id);
     let queue: QueueName = "q".parse().unwrap();
@@ -864,7 +865,7 @@ async fn a_strict_lane_takes_what_it_waits_for_only_when_it_may_be_taken() {
     stage.queue("q").resume().await.unwrap();
     assert_eq!(within(stepping(&stage.manual, 250, hears.next())).await, "moved2");
 
-    // One that has expired while the lane waited for it is dead, and the lane goes on.
+    // A message that has expired while the lane waited for it is dead, and the lane continues.
     let expires = stage.clock.now().wall.after(5_000).unwrap();
     let expiring = Put { expires: Some(expires), ..Put::new(queue, "expiring") };
     let expiring = stage.store.put(vec![expiring]).await.remove(0).unwrap();
@@ -909,7 +910,7 @@ async fn a_batch_has_an_outcome_for_each_message() {
     let (said, mut hears) = heard();
     let lane = Lane::batch("q", move |jobs: Vec<Job>| {
         said.send(jobs.iter().map(text).collect::<Vec<_>>()).unwrap();
-        // None for the last one.
+        // No outcome for the last one.
         async { vec![Outcome::Done, Outcome::Bury { reason: "b".into() }] }
     });
     let running = start(stage.worker().lane(lane));
@@ -957,12 +958,12 @@ async fn a_settlement_that_is_not_answered_is_made_again_and_holds_up_no_other()
     let second = stage.put("b", &["y"]).await.remove(0);
     hears.next().await;
     let is_gone = async |queue: &str, put: &PutAnswer| stage.queue(queue).get(put.id).await.is_err();
-    // The next call waits a second for the one before it.
+    // The next call waits a second for the previous one.
     let done = eventually(async || is_gone("b", &second).await);
     within(stepping(&stage.manual, 1_000, done)).await;
     assert!(!is_gone("a", &first).await, "its call is still under way");
     let done = eventually(async || is_gone("a", &first).await);
-    // At the first step it is given up, and at the second one made again.
+    // At the first step the call times out, and at the second it is made again.
     within(stepping(&stage.manual, 9_500, done)).await;
     running.stop().await;
     assert_eq!((stats[0].done(), stats[0].lost(), stats[1].done()), (1, 0, 1));
@@ -1006,7 +1007,7 @@ async fn a_renewal_that_is_not_answered_is_made_again() {
     eventually(async || stage.store.hangs.load(Ordering::Relaxed) == 0).await;
     stage.manual.advance(5_000);
     stage.extended(1).await;
-    // Past the end of the lease as it was granted first.
+    // Past the end of the lease as first granted.
     stage.manual.advance(10_000);
     stage.extended(2).await;
     stage.manual.advance(10_000);
@@ -1121,7 +1122,7 @@ async fn a_lane_that_may_take_no_more_settles_what_it_has_in_hand() {
         reason: "the token was withdrawn".into(),
         is_retryable: false,
     });
-    // The take that waits brings it; the next one is refused.
+    // The waiting take returns it; the next one is refused.
     let second = stage.put("q", &["b"]).await.remove(0);
     hears.next().await;
     eventually(async || stage.store.refused.load(Ordering::Relaxed) > 0).await;

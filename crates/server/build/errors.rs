@@ -1,4 +1,4 @@
-//! The pages of `docs/errors`, so that a server answers with them where there is no repository at hand.
+//! The pages of `docs/errors`, embedded so that a server can answer with them outside the repository.
 
 use std::fmt::Write as _;
 use std::path::Path;

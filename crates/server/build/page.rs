@@ -62,7 +62,7 @@ fn read(folder: &Path) -> io::Result<Vec<File>> {
     Ok(files)
 }
 
-/// Sixteen hexadecimal digits: enough to tell one version from another.
+/// Sixteen hexadecimal digits: enough to distinguish versions.
 fn digest(files: &[File]) -> String {
     let mut hash = Sha256::new();
     for File { name, bytes } in files {

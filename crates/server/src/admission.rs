@@ -1,17 +1,18 @@
-//! Admission: how many bytes the bodies of requests and answers may hold, all connections together.
+//! Admission: limits the bytes that bodies of requests and answers hold on all connections together.
 //!
 //! Ground rules:
-//! 1. Room is set aside as a body comes, twice what has come of it and never more than all of it: who announces much and
-//!    sends little holds little. What is [`SMALL`] is neither counted nor does it wait.
-//! 2. Where there is no room for more of a body, its connection waits, in the order of coming, for [`PATIENCE`]. Then the
-//!    body is refused, and what it held is free: so bodies that wait for each other do not wait for ever.
-//! 3. How large an answer is shows when it is there. It is made only while no more is held than may be, counts at once, and
-//!    where that passes the limit, nothing further is read, taken or listed until some of it has been written: see
-//!    [`bring`]. What one answer may have is an eighth of the limit, or one message.
-//! 4. While somebody waits for room, a client is cut off that leaves its answer unread for [`PRESSED`], or reads it more
-//!    slowly than at [`PRESSED_RATE`]; and a body that holds room is refused if it stands still as long, or comes as slowly.
-//! 5. Names of queues that are waited on have an eighth of the limit of their own: see [`names`].
-//! 6. One that is larger than all there is goes through alone, so that nothing waits for ever.
+//! 1. Room is set aside as a body arrives, twice what has arrived and never more than the whole body: a client that
+//!    announces much and sends little holds little. A body of up to [`SMALL`] bytes is not counted and does not wait.
+//! 2. Where there is no room for more of a body, its connection waits in a queue, for up to [`PATIENCE`]. Then the body
+//!    is refused, and its room is freed, so that bodies that wait for each other cannot deadlock.
+//! 3. The size of an answer is known only when it is made. It is made only while no more is held than the limit, and
+//!    counts at once; where that exceeds the limit, nothing further is read, taken or listed until some of it has been
+//!    written: see [`bring`]. One answer may hold an eighth of the limit, or one message.
+//! 4. While any connection waits for room, a client that leaves its answer unread for [`PRESSED`], or reads it more
+//!    slowly than at [`PRESSED_RATE`], is disconnected; and a body that holds room is refused if it pauses as long, or
+//!    arrives as slowly.
+//! 5. Names of queues that are waited on have a limit of an eighth of this one: see [`names`].
+//! 6. A body larger than the whole limit is admitted alone, so that nothing waits for ever.
 
 mod bring;
 mod names;
@@ -29,55 +30,55 @@ pub(crate) use self::names::{FREE_NAMES, Names};
 use crate::pace::Pace;
 use crate::present::Present;
 
-/// A body of so many bytes is small: as many are in memory for each connection anyway.
+/// The maximum size of a small body: each connection holds as much in memory anyway.
 pub(crate) const SMALL: usize = 16 * 1024;
 
 /// How long a body waits for room before it is refused.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a body or an answer may stand still while others wait for room.
+/// How long a body or an answer may make no progress while others wait for room.
 pub(crate) const PRESSED: Duration = Duration::from_secs(1);
 
-/// While others wait for room, a body has to come, and an answer to be read, at so many bytes a second.
+/// The minimum rate in bytes per second, of an arriving body or a read answer, while others wait for room.
 const PRESSED_RATE: u64 = 256 * 1024;
 
-/// The pace that what holds room has to keep while others wait for it, from `now_ms` on.
+/// The rate limit from `now_ms` on of what holds room while others wait for it.
 pub(crate) fn pressed_pace(now_ms: u64) -> Pace {
     Pace::new(PRESSED.as_millis() as u64, PRESSED_RATE, now_ms)
 }
 
-/// The bytes that are held.
+/// The accounting of held bytes.
 #[derive(Debug)]
 pub(crate) struct Memory {
     limit: u64,
     patience: Duration,
     held: AtomicU64,
-    /// Whoever waits stands in this line; the first of it looks again each time that something is let go.
+    /// The waiting line: the first waiter holds the lock, and checks again each time that room is freed.
     line: Mutex<()>,
     waiting: AtomicUsize,
     freed: Notify,
-    /// Places for those that read bodies.
+    /// Permits to read bodies from a store.
     readers: Arc<Semaphore>,
     names: Beyond,
 }
 
-/// Bytes that are held while this lives.
+/// Bytes that are held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     memory: Arc<Memory>,
     bytes: u64,
 }
 
-/// Room for a body that comes by and by.
+/// Room for a body that arrives in pieces.
 #[derive(Debug)]
 pub(crate) struct Growing {
     held: Held,
-    /// It is no longer than this.
+    /// The maximum length of the body.
     most: usize,
 }
 
 impl Memory {
-    /// At most `limit` bytes.
+    /// With a limit of `limit` bytes.
     pub(crate) fn new(limit: u64) -> Arc<Memory> {
         Memory::with_patience(limit, PATIENCE)
     }
@@ -88,34 +89,34 @@ impl Memory {
         Arc::new(Memory { limit, patience, held, line, waiting, freed, readers, names: Beyond::default() })
     }
 
-    /// Nothing yet, for a body of at most `most` bytes.
+    /// Holds nothing yet, for a body of at most `most` bytes.
     pub(crate) fn growing(self: &Arc<Memory>, most: usize) -> Growing {
         Growing { held: self.add(0), most }
     }
 
-    /// Counts what is there already.
+    /// Counts bytes that are in memory already.
     pub(crate) fn add(self: &Arc<Memory>, bytes: u64) -> Held {
         self.held.fetch_add(bytes, Ordering::AcqRel);
         Held { memory: Arc::clone(self), bytes }
     }
 
-    /// So many bytes one answer may have, unless a single message has more.
+    /// The maximum bytes of one answer, unless a single message has more.
     pub(crate) fn answer_bytes(&self) -> usize {
         usize::try_from(self.limit / 8).unwrap_or(usize::MAX).max(1)
     }
 
-    /// Whether more is held than may be.
+    /// Whether more is held than the limit.
     pub(crate) fn is_over(&self) -> bool {
         self.held.load(Ordering::Acquire) > self.limit
     }
 
-    /// Whether somebody has to wait for what is held, or would have to.
+    /// Whether anything waits for room, or would have to.
     pub(crate) fn is_pressed(&self) -> bool {
         self.is_over() || self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Room for one message before it is known how long it is, of bodies of at most `most` bytes: for calls that may not
-    /// be given up once they were made. What it holds then is to be [said](Held::resize).
+    /// Room for one message before its length is known, with bodies of at most `most` bytes: for calls that cannot be
+    /// abandoned once they are made. What it holds afterwards has to be [set](Held::resize).
     ///
     /// # Errors
     /// [`NoRoom`], if there is none in time.
@@ -126,26 +127,26 @@ impl Memory {
         Ok(held)
     }
 
-    /// Waits until no more is held than may be.
+    /// Waits until no more is held than the limit.
     pub(crate) async fn room(self: &Arc<Memory>) {
         if self.is_over() {
             self.add(0).grow(0).await;
         }
     }
 
-    /// So many bytes are held.
+    /// The number of held bytes.
     pub(crate) fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
 }
 
 impl Held {
-    /// So many bytes.
+    /// The number of bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// So much is held from now on: of what was brought, something else was made.
+    /// Sets the number of bytes, after the data was converted to another form.
     pub(crate) fn resize(&mut self, bytes: u64) {
         let before = std::mem::replace(&mut self.bytes, bytes);
         self.memory.held.fetch_add(bytes, Ordering::AcqRel);
@@ -155,12 +156,12 @@ impl Held {
         }
     }
 
-    /// Holds what `other` held too.
+    /// Takes over what `other` holds.
     pub(crate) fn absorb(&mut self, mut other: Held) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
-    /// Waits until no more is held than may be, or nothing but this.
+    /// Waits until no more is held than the limit, or nothing but this.
     ///
     /// # Errors
     /// [`NoRoom`], if there is none in time.
@@ -171,13 +172,13 @@ impl Held {
         timeout(self.memory.patience, self.grow(0)).await.map_err(|_| NoRoom)
     }
 
-    /// Adds `more`, once there is room; waits for it. May be dropped, which gives up the place in the line.
+    /// Waits for room for `more`, and adds it. Cancel safe; dropping it leaves the line.
     async fn grow(&mut self, more: u64) {
         let memory = &*self.memory;
         let _waiting = Present::among(&memory.waiting);
         let _first = memory.line.lock().await;
         loop {
-            // Before the look, so that what is let go meanwhile is not missed.
+            // Registered before the check, so that no release is missed.
             let freed = memory.freed.notified();
             let own = self.bytes;
             let sum = |held: u64| {
@@ -201,8 +202,8 @@ impl Drop for Held {
 }
 
 impl Growing {
-    /// Room for what follows when so many bytes of the body have come. Waits for it, at most [`PATIENCE`]; false if there
-    /// is none, and the body is to be refused. May be dropped.
+    /// Makes room for what follows when `come` bytes of the body have arrived. Waits for it for at most [`PATIENCE`];
+    /// false if there is none, and the body has to be refused. Cancel safe.
     pub(crate) async fn make_room(&mut self, come: usize) -> bool {
         if self.most <= SMALL || come < SMALL {
             return true;
@@ -215,41 +216,41 @@ impl Growing {
         timeout(self.held.memory.patience, self.held.grow(more)).await.is_ok()
     }
 
-    /// Waits until there is room for what is made of what has come: see [`Held::room`].
+    /// Waits until there is room for what is made of the bytes that have arrived: see [`Held::room`].
     pub(crate) async fn room(&mut self) -> Result<(), NoRoom> {
         self.held.room().await
     }
 
-    /// So much was made of what has come; it counts at once, and does not wait.
+    /// Counts at least this many bytes, which were made of those that have arrived; it does not wait.
     pub(crate) fn at_least(&mut self, bytes: usize) {
         if self.held.bytes < bytes as u64 {
             self.held.resize(bytes as u64);
         }
     }
 
-    /// Of what is held, as much as `come` bytes need goes on being held by what is given back, for what comes next.
+    /// Splits off the part that `come` bytes need, for what arrives next.
     pub(crate) fn split(&mut self, come: usize) -> Growing {
         let bytes = if come < SMALL { 0 } else { self.held.bytes.min(come as u64) };
         self.held.bytes -= bytes;
         Growing { held: Held { memory: Arc::clone(&self.held.memory), bytes }, most: self.most }
     }
 
-    /// So many bytes are held.
+    /// The number of held bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.held.bytes
     }
 
-    /// Where room is set aside for it, if there is some: others may come to wait for it.
+    /// The memory in which room is set aside for it, if any is: others may come to wait for it.
     pub(crate) fn set_aside_in(&self) -> Option<&Memory> {
         (self.held.bytes > 0).then_some(&*self.held.memory)
     }
 
-    /// Whether what it holds keeps others from what they want.
+    /// Whether others wait for room while this holds some.
     pub(crate) fn is_in_the_way(&self) -> bool {
         self.set_aside_in().is_some_and(Memory::is_pressed)
     }
 
-    /// What is held by now, which goes on being held.
+    /// Keeps what is held by now.
     pub(crate) fn into_held(self) -> Held {
         self.held
     }
@@ -316,7 +317,7 @@ mod tests {
         let mut large = Box::pin(large.make_room(40 * K));
         assert!((&mut large).now_or_never().is_none());
         assert!(memory.is_pressed());
-        // There is room for it, but somebody came before.
+        // There is room for it, but another waiter is first.
         let mut smaller = Box::pin(smaller.make_room(16 * K));
         assert!((&mut smaller).now_or_never().is_none());
         drop(first);

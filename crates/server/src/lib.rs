@@ -1,4 +1,4 @@
-//! dwell over the network, on any store: HTTP, and beanstalkd's protocol beside it.
+//! Serves any store over the network, with HTTP and beanstalkd's protocol.
 //!
 //! ```no_run
 //! # async fn run(store: std::sync::Arc<dyn dwell_store::Store>) -> Result<(), dwell_server::BindError> {
@@ -13,21 +13,21 @@
 //!
 //! # Layout
 //! - [`Server`]: binds, serves, drains
-//! - [`ServerConfig`]: where to listen, whom to listen to, how long to wait; `config/`: how it is read from a
-//!   file, the environment and the command line ([`Loaded::load`])
-//! - `listener/`: sockets, and how many connections they have; `security/`: tokens, scopes, certificates
-//! - `http/`: one file for each group of operations; `http/routes.rs` says who answers which route
+//! - [`ServerConfig`]: listeners, authentication and timeouts; `config/`: how it is read from a file, the environment
+//!   and the command line ([`Loaded::load`])
+//! - `listener/`: sockets, and their limits on connections; `security/`: tokens, scopes, certificates
+//! - `http/`: one file for each group of operations; `http/routes.rs` maps routes to handlers
 //! - `beanstalkd/`: one file for each command; `beanstalkd/command/mod.rs` is the index of verbs
-//! - `json`: what goes over the wire as JSON; `query`: what comes in a query
+//! - `json`: JSON on the wire; `query`: the query of a URL
 //! - `delivery/`: sinks and schedules that the server runs itself
-//! - `metrics`: what is counted, and `/metrics`
+//! - `metrics`: counts, and `/metrics`
 //! - `page/`: the web page's files, and how they are served
 //! - `openapi`: the document at `/openapi.json`
-//! - `admission`: how many bytes requests and answers may hold
+//! - `admission`: the limit on bytes that requests and answers hold
 //! - `reserved`: the store as callers have it, whose reserved queues can only be read
-//! - `returns`: gives back messages whose taker has gone
+//! - `returns`: gives back messages whose taker has disconnected
 //!
-//! The interfaces for callers are written down in `docs/http.md` and `docs/beanstalkd.md`.
+//! The protocols are documented in `docs/http.md` and `docs/beanstalkd.md`.
 
 mod admission;
 mod beanstalkd;
@@ -51,7 +51,7 @@ mod returns;
 mod security;
 mod server;
 
-/// The most queues that one take may name, and tubes that one connection may watch. A store waits on each of them; a
+/// The maximum number of queues per take, and of tubes that one connection may watch. A store waits on each of them; a
 /// consumer of more is better served by several takes.
 const MOST_NAMES: usize = 1_024;
 

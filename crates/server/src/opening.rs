@@ -1,11 +1,11 @@
-//! Between the opening of the listeners and that of the store: whoever asks already is answered honestly.
+//! Answers requests between the opening of the listeners and that of the store.
 //!
 //! Ground rules:
-//! 1. A request over HTTP is answered with `503` and `Retry-After`, `GET /health/live` as ever.
-//! 2. A connection that has asked nothing yet when the store is open is served like any other.
-//! 3. Each connection has one of the places that the server's connections have, until it ends. Where there is none left, the
-//!    one that came first makes place: who comes and asks is answered in a moment, so that it is one that stalls.
-//! 4. beanstalkd's protocol has no word for it: connections wait, unread, until the store is open.
+//! 1. A request over HTTP is answered with `503` and `Retry-After`, `GET /health/live` as always.
+//! 2. A connection that has sent nothing when the store is open is served like any other.
+//! 3. Each connection has one of the server's permits until it ends. When none is left, the oldest connection is
+//!    closed: one that sends a request is answered in a moment, so the oldest is one that stalls.
+//! 4. beanstalkd's protocol has no reply for it: connections wait, unread, until the store is open.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,24 +20,24 @@ use crate::http;
 use crate::listener::{Admitted, Listeners};
 use crate::security::Tls;
 
-/// A connection that has asked nothing by the time the store is open.
+/// A connection that has sent nothing by the time the store is open.
 type Early = (TcpStream, Admitted);
 
-/// Connections that came before the store was open.
+/// Connections that were accepted before the store was open.
 struct Comers {
     tls: Option<Tls>,
     is_opened: watch::Receiver<bool>,
-    /// Where those are handed back that ask nothing; each has a sender until it asks.
+    /// Returns connections that have sent nothing; each task has a sender until its connection sends something.
     back: mpsc::UnboundedSender<Early>,
-    /// Each says which it was.
+    /// Each task returns its connection's number.
     tasks: JoinSet<u64>,
-    /// Those that have not ended, in the order of their coming.
+    /// Connections that have not ended, in the order of acceptance.
     open: BTreeMap<u64, AbortHandle>,
     comers: u64,
 }
 
 impl Listeners {
-    /// Waits for `opening`, which opens the store, and meanwhile answers what is asked over HTTP.
+    /// Waits for `opening`, which opens the store, and meanwhile answers HTTP requests.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
@@ -53,7 +53,7 @@ impl Listeners {
             open: BTreeMap::new(),
             comers: 0,
         };
-        // One for which a place is being made.
+        // One that waits for a permit.
         let mut next: Option<TcpStream> = None;
         let done = loop {
             if let Some(stream) = next.take() {
@@ -66,7 +66,7 @@ impl Listeners {
                 biased;
                 done = &mut opening => break done,
                 Some(ended) = comers.tasks.join_next() => {
-                    // One that was ended to make place has left the list already.
+                    // One that was closed for another has left the list already.
                     if let Ok(which) = ended {
                         comers.open.remove(&which);
                     }
@@ -101,10 +101,10 @@ impl Comers {
             let mut first = [0];
             tokio::select! {
                 biased;
-                // One that has ended is answered by what follows, too.
+                // One that has ended is handled by what follows, too.
                 _ = stream.peek(&mut first) => {}
                 _ = is_opened.wait_for(|opened| *opened) => {
-                    // Nobody takes it back where the opening was given up.
+                    // The receiver is dropped where the opening was abandoned.
                     let _ = back.send((stream, place));
                     return which;
                 }
@@ -117,7 +117,7 @@ impl Comers {
         self.open.insert(which, self.tasks.spawn(task));
     }
 
-    /// Ends the connection that came first; false if there is none.
+    /// Closes the oldest connection; false if there is none.
     fn end_the_first(&mut self) -> bool {
         while let Some((_, first)) = self.open.pop_first() {
             if !first.is_finished() {

@@ -1,28 +1,28 @@
-//! How slowly bytes may come: they may stand still for a while, and otherwise have to come at some rate.
+//! The minimum rate of incoming bytes: they may pause for a while, and otherwise have to arrive at some rate.
 //!
-//! A token bucket (RFC 2697 has one): what comes faster is credit, up to as much as the time is worth for which they may
-//! stand still. So whoever sends most of something at once cannot take hours over the rest of it.
+//! A token bucket (see RFC 2697): bytes that arrive faster are credit, up to what the allowed pause is worth. So a
+//! client that sends most of something at once cannot take hours over the rest of it.
 
-/// The pace of one thing that comes.
+/// The rate limit of one incoming item.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
-    /// Bytes a second; 0 for any few.
+    /// The minimum bytes per second; 0 for none.
     rate: u64,
-    /// The most credit there may be, and what is left of it, in bytes times a thousand.
+    /// The maximum credit, and the present one, in bytes times a thousand.
     most: u64,
     left: u64,
-    /// Until when it was reckoned.
+    /// When the credit was last updated.
     at_ms: u64,
 }
 
 impl Pace {
-    /// From `now_ms` on: `rate` bytes a second have to come, and they may stand still for `idle_ms`.
+    /// From `now_ms` on, `rate` bytes per second have to arrive, with pauses of up to `idle_ms`.
     pub(crate) fn new(idle_ms: u64, rate: u64, now_ms: u64) -> Pace {
         let most = idle_ms.saturating_mul(rate);
         Pace { rate, most, left: most, at_ms: now_ms }
     }
 
-    /// So many `bytes` have come since it was reckoned last; false if they come too slowly.
+    /// Accounts for `bytes` that have arrived since the last update; false if they arrive too slowly.
     pub(crate) fn came(&mut self, bytes: usize, now_ms: u64) -> bool {
         let owed = now_ms.saturating_sub(self.at_ms).saturating_mul(self.rate);
         let paid = self.left.saturating_add((bytes as u64).saturating_mul(1_000));
@@ -31,12 +31,12 @@ impl Pace {
         owed <= paid
     }
 
-    /// Until when it was reckoned.
+    /// When the credit was last updated.
     pub(crate) fn at_ms(&self) -> u64 {
         self.at_ms
     }
 
-    /// The time until now was not the sender's: nothing was read.
+    /// Excludes the time until now, in which the server did not read.
     pub(crate) fn excuse(&mut self, now_ms: u64) {
         self.at_ms = now_ms;
     }
@@ -53,7 +53,7 @@ mod tests {
         let mut pace = Pace::new(60_000, 1_024, 0);
         let late = (1..10_000).find(|second| !pace.came(512, second * 1_000));
         assert_eq!(late, Some(121));
-        // However small the pieces are.
+        // For pieces of any size.
         let mut pace = Pace::new(60_000, 1_024, 0);
         assert!((1..1_000_000).all(|ms| pace.came(2, ms)));
     }

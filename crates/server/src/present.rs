@@ -1,8 +1,8 @@
-//! Counts those who are somewhere at present: in a line, among those who ask.
+//! Counts the present members of a group, such as a line of waiters.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// One of those, for as long as this lives.
+/// One member, until it is dropped.
 pub(crate) struct Present<'a>(&'a AtomicUsize);
 
 impl<'a> Present<'a> {

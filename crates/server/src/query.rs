@@ -1,4 +1,4 @@
-//! Strict reading of a URL's query: every parameter is known, given once, and understood.
+//! Strict reading of a URL's query: every parameter has to be known, given once, and valid.
 
 use std::fmt::Display;
 use std::num::NonZeroU32;
@@ -27,7 +27,7 @@ impl Query {
         Ok(Query { pairs, asked: Vec::new() })
     }
 
-    /// Whether nothing was given.
+    /// Whether there are no parameters.
     pub(crate) fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
@@ -47,7 +47,7 @@ impl Query {
         self.pairs.extract_if(.., |(given, _)| given == name).map(|(_, value)| value).collect()
     }
 
-    /// The value of `name`, read by its type's own rules.
+    /// The value of `name`, parsed by its type.
     pub(crate) fn parsed<T: FromStr<Err = Invalid>>(
         &mut self,
         name: &'static str,
@@ -110,7 +110,7 @@ impl Query {
         }
     }
 
-    /// One of some words.
+    /// Parses one of a list of words.
     pub(crate) fn word<T: Copy>(
         &mut self,
         name: &'static str,
@@ -126,7 +126,7 @@ impl Query {
         }
     }
 
-    /// Refuses what nobody asked for.
+    /// Refuses parameters that no handler has taken out.
     pub(crate) fn finish(self) -> Result<(), Problem> {
         let Some((name, _)) = self.pairs.first() else { return Ok(()) };
         let known = if self.asked.is_empty() { "none".to_owned() } else { self.asked.join(", ") };
@@ -149,7 +149,7 @@ fn invalid(name: &str, reason: impl Display) -> Problem {
     Problem::new(Refusal::InvalidParameter, format!("parameter '{name}': {reason}"))
 }
 
-/// The first 80 characters, so that an answer never carries a megabyte back.
+/// The first 80 characters, so that an answer never repeats a megabyte.
 fn short(text: &str) -> String {
     text.chars().take(80).collect()
 }

@@ -1,7 +1,7 @@
-//! A store whose reserved queues can only be read: what callers over the network are given.
+//! A store whose reserved queues can only be read, for callers over the network.
 //!
-//! All that changes a message or a queue is refused here, so that no route and no command has to think of it, and a new one cannot
-//! forget it. What the server does itself, such as running schedules, is done on the store beneath.
+//! Every call that changes a message or a queue is checked here, so that no route or command has to do it, and a new
+//! one cannot forget it. What the server does itself, such as running schedules, uses the store beneath.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use dwell_store::{
     Selection, Settle, Settled, Store, Swept, Take, Target, When, delegate_store,
 };
 
-/// A store, guarded.
+/// A store with this check.
 pub(crate) struct Guarded(Arc<dyn Store>);
 
 impl Guarded {
@@ -21,7 +21,7 @@ impl Guarded {
     }
 }
 
-/// Refuses what would change a reserved queue.
+/// Refuses a change to a reserved queue.
 fn check(queue: &QueueName) -> Result<()> {
     if queue.is_reserved() { Err(Error::QueueReserved { queue: queue.clone() }) } else { Ok(()) }
 }
@@ -31,7 +31,7 @@ fn each<T>(items: usize, refusal: &Error) -> Vec<Result<T>> {
     (0..items).map(|_| Err(refusal.clone())).collect()
 }
 
-/// Does those items that are not refused in one call, and answers each in its place.
+/// Passes on the items that are not refused in one call, and answers each at its index.
 async fn others<I, A, C>(
     items: Vec<I>,
     queue: fn(&I) -> &QueueName,
@@ -40,7 +40,7 @@ async fn others<I, A, C>(
 where
     C: Future<Output = Vec<Result<A>>>,
 {
-    // As good as always.
+    // The common case.
     if items.iter().all(|item| !queue(item).is_reserved()) {
         return call(items).await;
     }

@@ -1,6 +1,6 @@
-//! Gives back messages that were taken for somebody who has gone before the answer was written.
+//! Gives back messages whose taker disconnected before the answer was written.
 //!
-//! Dropping is not async and settling is, so receipts are handed to one task that settles them.
+//! Drop is not async and settling is, so receipts are sent to one task that settles them.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use dwell_store::{Action, Settle, Store};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
-/// Where receipts of undelivered messages are handed in. Not bounded by itself: every receipt is of a
-/// leased message, and these are capped by the store.
+/// The sender of receipts of undelivered messages. The channel is unbounded, but every receipt is of a leased message,
+/// and the store caps these.
 #[derive(Clone, Debug)]
 pub(crate) struct Returns(UnboundedSender<Vec<Receipt>>);
 
 impl Returns {
-    /// Starts the task; it ends once every clone of the `Returns` is gone and all is settled.
+    /// Starts the task; it ends once every clone of the `Returns` is dropped and all receipts are settled.
     pub(crate) fn start(store: Arc<dyn Store>) -> (Returns, JoinHandle<()>) {
         let (sender, receiver) = unbounded_channel();
         (Returns(sender), tokio::spawn(settle_all(store, receiver)))
@@ -26,16 +26,16 @@ impl Returns {
         if receipts.is_empty() {
             return;
         }
-        // The task ends only after the last sender, so that the other end is there unless the runtime itself
-        // is being torn down; then the leases run out.
+        // The task ends only after the last sender, so the receiver exists unless the runtime is being shut down; then
+        // the leases run out.
         let _ = self.0.send(receipts);
     }
 }
 
-/// So many that were handed in are taken together at most.
+/// The maximum number of receipts per call.
 const TOGETHER: usize = 1_024;
 
-/// All that were handed in while a call was under way go back in one: each costs a sync, where the store has a disk.
+/// Receipts that arrive during a call are settled in one call: each costs a sync, where the store has a disk.
 async fn settle_all(store: Arc<dyn Store>, mut receiver: UnboundedReceiver<Vec<Receipt>>) {
     let batch = store.limits().batch.max(1);
     let mut handed_in = Vec::new();
@@ -49,8 +49,8 @@ async fn settle_all(store: Arc<dyn Store>, mut receiver: UnboundedReceiver<Vec<R
                     action: Action::Release { after_ms: None, priority: None },
                 })
                 .collect();
-            // A refusal means that the lease is over already, or that the store is closed and will say so
-            // to everybody; either way there is nobody left to tell.
+            // A refusal means that the lease is over already, or that the store is closed and refuses every call; in
+            // either case there is no caller left to report it to.
             let _ = store.settle(settles).await;
         }
     }

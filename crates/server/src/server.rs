@@ -1,4 +1,4 @@
-//! The server's life: it binds, serves, and drains.
+//! The server's lifecycle: it binds, serves, and drains.
 
 use std::fmt;
 use std::future::Future;
@@ -26,25 +26,25 @@ use crate::reserved::Guarded;
 use crate::returns::Returns;
 use crate::security::{Live, Tls, Tokens};
 
-/// What a connection past the limit is counted as, whatever it speaks.
+/// The code under which a refused connection is counted, in any protocol.
 const TOO_MANY_CONNECTIONS: &str = "too_many_connections";
 
-/// So long, however little time there is to drain, may messages take to go back that were taken and not delivered. None is
-/// waited for but the store.
+/// The minimum time for giving back messages that were taken and not delivered, however short the drain is. It only
+/// waits for the store.
 const GIVE_BACK: Duration = Duration::from_secs(10);
 
 /// How a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that were cut off because the time to drain was over.
+    /// The number of connections that were closed because the time to drain was over.
     pub cut_off: usize,
 }
 
-/// A listener for HTTP, and what its connections share.
+/// An HTTP listener, and what its connections share.
 struct Http {
     bound: Bound,
     app: Arc<App>,
-    /// Connections that came before there was a server, each with its place.
+    /// Connections that were accepted before there was a server, each with its permit.
     early: Vec<(TcpStream, Admitted)>,
 }
 
@@ -54,7 +54,7 @@ struct Beanstalkd {
     shared: Arc<beanstalkd::Shared>,
 }
 
-/// A server that listens.
+/// A server with open listeners.
 pub struct Server {
     http: Http,
     beanstalkd: Option<Beanstalkd>,
@@ -72,34 +72,34 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Changes a server while it runs.
+/// Changes a running server.
 #[derive(Clone, Debug)]
 pub struct Control {
     live: Arc<Live>,
     configured: Configured,
     address: SocketAddr,
-    /// Whether it was said at the start that everybody may call.
+    /// Whether unauthenticated callers were allowed at the start.
     insecure: bool,
 }
 
 impl Control {
-    /// Whether the server may go on with these: it listens where it has listened from the start, and speaks TLS if it has
-    /// from the start, and everybody may call if that was said [at the start](crate::HttpConfig::insecure), whatever a
-    /// configuration that is read anew says of that.
+    /// Whether the server may use these tokens and certificates. Its addresses, whether it uses TLS, and whether
+    /// unauthenticated callers are [allowed](crate::HttpConfig::insecure) stay as at the start, whatever a reloaded
+    /// configuration says.
     ///
     /// # Errors
-    /// [`BindError::Exposed`]: other machines reach its address, and nobody would be asked who they are.
+    /// [`BindError::Exposed`]: other machines can reach its address, and callers would not be authenticated.
     pub fn check(&self, tokens: &Tokens, tls: Option<&Tls>) -> Result<(), BindError> {
         let stays = self.live.tls();
         let tls = stays.as_ref().map(|stays| tls.unwrap_or(stays));
         check_exposure(self.address, self.insecure, tokens, tls)
     }
 
-    /// Brings settings of queues in as [`apply_queues`](crate::apply_queues) does. If that succeeds those of `now` are
-    /// [kept](Control::keep_queues). A queue that is deleted meanwhile has them, and not those of before.
+    /// Applies queue settings as [`apply_queues`](crate::apply_queues) does. On success those of `now` are
+    /// [kept](Control::keep_queues). A queue that is deleted meanwhile gets these, and not the previous ones.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`apply_queues`](crate::apply_queues).
     pub async fn apply_queues(
         &self,
         store: &dyn Store,
@@ -109,15 +109,15 @@ impl Control {
         self.configured.apply(store, before, now).await
     }
 
-    /// The configuration in force has these settings of queues, which [`apply_queues`](crate::apply_queues) has brought into the
-    /// store: a queue that is deleted over HTTP gets its own again before that is answered, or, where the store refuses them
-    /// then, as soon as it takes them.
+    /// Records the queue settings of the configuration in force, which [`apply_queues`](crate::apply_queues) has
+    /// applied to the store. A queue that is deleted over HTTP gets its settings again before that is answered, or,
+    /// where the store refuses them then, as soon as the store accepts them.
     pub fn keep_queues(&self, queues: &[QueueConfig]) {
         self.configured.replace(queues);
     }
 
-    /// Puts these names, tokens and certificates in force, for requests and connections from now on. Whether
-    /// TLS is spoken at all does not change: with `tls` left out the certificate in force stays.
+    /// Puts these names, tokens and certificates in force, for requests and connections from now on. Whether TLS is
+    /// used does not change: with `tls` left out the present certificate stays.
     pub fn replace(&self, hosts: &[String], tokens: Tokens, tls: Option<Tls>) {
         self.live.replace(Hosts::new(self.address.port(), hosts), tokens, tls);
     }
@@ -136,7 +136,7 @@ impl Server {
         Ok(Server::new(store, listeners, config))
     }
 
-    /// Serves on listeners that were opened before: with the same `config`, but before the store was.
+    /// Serves on listeners that were opened earlier: with the same `config`, but before the store was opened.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
@@ -144,10 +144,10 @@ impl Server {
         Server::new_on(store, listeners, config, Arc::new(SystemClock::new()))
     }
 
-    /// The same as [`Server::bind`] on the clock of a test, which is that of its store too.
+    /// [`Server::bind`] with the clock of a test, which is its store's clock too.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Server::bind`].
     ///
     /// # Panics
     /// Outside a Tokio runtime.
@@ -212,17 +212,17 @@ impl Server {
         Server { http, beanstalkd, returned, drain, drain_limit }
     }
 
-    /// Where HTTP is spoken, with the port that was chosen if 0 was asked for.
+    /// The address of the HTTP listener, with the port that was chosen if 0 was asked for.
     pub fn http_addr(&self) -> SocketAddr {
         self.http.bound.address
     }
 
-    /// Where beanstalkd's protocol is spoken, likewise; `None` if it is not.
+    /// The address of the listener for beanstalkd's protocol, likewise; `None` if there is none.
     pub fn beanstalkd_addr(&self) -> Option<SocketAddr> {
         self.beanstalkd.as_ref().map(|beanstalkd| beanstalkd.bound.address)
     }
 
-    /// What changes the server while it runs.
+    /// A handle that changes the running server.
     pub fn control(&self) -> Control {
         let Http { app, .. } = &self.http;
         Control {
@@ -233,21 +233,21 @@ impl Server {
         }
     }
 
-    /// Sinks and schedules that the server may run itself. Nothing of it runs before it is [started](Delivery::start), and whoever has
-    /// started it [stops](Delivery::stop) it before the store is closed.
+    /// The sinks and schedules that the server may run itself. None runs before it is [started](Delivery::start), and a
+    /// caller that starts it [stops](Delivery::stop) it before the store is closed.
     pub fn delivery(&self) -> Delivery {
         self.http.app.delivery.clone()
     }
 
-    /// Shows at `/metrics` what somebody else counts, such as an engine. The first one given counts.
+    /// Shows the samples of another component, such as an engine, at `/metrics`. Only the first one is kept.
     pub fn show_samples(&self, samples: Arc<dyn Samples>) {
         self.http.app.metrics.set_source(samples);
     }
 
-    /// Serves until `shutdown` is ready. Then no connection is accepted any more, waiting takes are answered
-    /// with nothing, what is under way is answered, and all connections end; at the latest after
-    /// [`ServerConfig::drain_ms`]. Messages that were taken and not delivered have been given back when it
-    /// returns, so that the caller may close the store.
+    /// Serves until `shutdown` completes. Then no connection is accepted any more, waiting takes are answered with
+    /// nothing, requests in progress are answered, and all connections end, at the latest after
+    /// [`ServerConfig::drain_ms`]. Messages that were taken and not delivered have been given back when it returns, so
+    /// that the caller may close the store.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Drained {
         let Server { mut http, beanstalkd, returned, drain, drain_limit } = self;
         let router = http::router(Arc::clone(&http.app));
@@ -256,7 +256,7 @@ impl Server {
             connections.spawn(http::serve(stream, place, router.clone(), Arc::clone(&http.app)));
         }
         accept(&http, beanstalkd.as_ref(), &mut connections, &router, shutdown).await;
-        // Nobody is let in any more, not even into the operating system's queue.
+        // The listener is closed: no connection enters the operating system's queue any more.
         let Http { bound, app, .. } = http;
         drop((bound, beanstalkd));
         tracing::info!(connections = connections.len(), "stopping: what is under way is answered");
@@ -268,7 +268,7 @@ impl Server {
             Err(_) => connections.len(),
         };
         connections.shutdown().await;
-        // With the last connection and the application the last of those that give back are gone.
+        // With the last connection and the application the last senders of receipts are dropped.
         drop((router, app));
         let _ = timeout(drain_limit.max(GIVE_BACK), returned).await;
         Drained { cut_off }
@@ -276,7 +276,7 @@ impl Server {
 }
 
 impl Http {
-    /// Serves a connection, or tells it that there is no place for it.
+    /// Serves a connection, or refuses it where there is no permit.
     fn admit(&self, stream: TcpStream, connections: &mut JoinSet<()>, router: &Router) {
         match self.bound.gate.admit() {
             Some(place) => {
@@ -291,7 +291,7 @@ impl Http {
     }
 }
 
-/// Takes connections until `shutdown` is ready.
+/// Accepts connections until `shutdown` completes.
 async fn accept(
     http: &Http,
     beanstalkd: Option<&Beanstalkd>,
@@ -301,11 +301,10 @@ async fn accept(
 ) {
     let mut shutdown = pin!(shutdown);
     loop {
-        // Without an order: callers of one listener who come faster than they are let in are not to be in the way of the
-        // other's.
+        // Unbiased: connections of one listener that arrive faster than they are accepted must not starve the other.
         tokio::select! {
             () = &mut shutdown => return,
-            // Ended connections leave the set, which would grow otherwise.
+            // Ended connections are removed from the set, which would grow otherwise.
             Some(_) = connections.join_next() => {}
             stream = http.bound.next() => http.admit(stream, connections, router),
             (stream, listener) = next_beanstalkd(beanstalkd) => match listener.bound.gate.admit() {
@@ -321,7 +320,7 @@ async fn accept(
     }
 }
 
-/// The next connection for beanstalkd's protocol; waits for ever if it is not spoken.
+/// The next connection for beanstalkd's protocol; pending for ever if there is no listener.
 async fn next_beanstalkd(beanstalkd: Option<&Beanstalkd>) -> (TcpStream, &Beanstalkd) {
     match beanstalkd {
         Some(beanstalkd) => (beanstalkd.bound.next().await, beanstalkd),

@@ -1,4 +1,4 @@
-//! Configurations as they are read: what is refused, with code, line and what to do; who wins; what is shown.
+//! Configuration parsing: errors with code, line and remedy; precedence; display.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -14,7 +14,7 @@ use dwell_time::SystemClock;
 
 const DIGEST: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-/// Reads `text` as a file of its own.
+/// Loads `text` as a file.
 fn load(text: &str) -> Result<Loaded, Vec<ConfigError>> {
     load_over(text, &[], &[])
 }
@@ -32,7 +32,7 @@ fn load_over(
     Loaded::load(&Layers { file: Some(file), environment: environment.iter().map(owned).collect(), flags })
 }
 
-/// What is wrong with `text`: code, line, and what is said.
+/// The errors in `text`: code, line, and message.
 fn refused(text: &str) -> Vec<(&'static str, usize, String)> {
     let errors = load(text).expect_err(text);
     errors
@@ -52,7 +52,7 @@ fn refused(text: &str) -> Vec<(&'static str, usize, String)> {
 fn every_mistake_has_its_code_its_line_and_a_way_out() {
     let token = |rest: &str| format!("\n[[tokens]]\nname = \"a\"\nsha256 = \"{DIGEST}\"\n{rest}");
     let cases: &[(&str, &str, usize, &str)] = &[
-        // No TOML.
+        // Not TOML.
         ("[http", "config_malformed", 1, "no TOML"),
         ("a = ", "config_malformed", 1, "no TOML"),
         ("[http]\nlisten = \"x\nhosts = []", "config_malformed", 2, "no TOML"),
@@ -62,7 +62,7 @@ fn every_mistake_has_its_code_its_line_and_a_way_out() {
             3,
             "duplicate key",
         ),
-        // No such key.
+        // Unknown keys.
         ("[htp]\nlisten = \"127.0.0.1:0\"", "config_unknown_key", 1, "did you mean 'http'?"),
         ("[http]\n\nlisen = \"127.0.0.1:0\"", "config_unknown_key", 3, "did you mean 'listen'?"),
         ("listen = \"127.0.0.1:0\"", "config_unknown_key", 1, "in the table [http]"),
@@ -72,7 +72,7 @@ fn every_mistake_has_its_code_its_line_and_a_way_out() {
         ("[defaults]\nlease_ms = 5", "config_unknown_key", 2, "did you mean 'lease'?"),
         ("[[tokens]]\ntoken = \"dwell_secret\"", "config_unknown_key", 2, "dwell token new"),
         ("[[tokens]]\nscope = []", "config_unknown_key", 2, "did you mean 'scopes'?"),
-        // The wrong type.
+        // Wrong types.
         ("http = 5", "config_wrong_type", 1, "http is a table; this is integer"),
         ("[http]\nlisten = 7411", "config_wrong_type", 2, "text in quotes"),
         ("[http]\nmax_connections = \"many\"", "config_wrong_type", 2, "without quotes"),
@@ -86,7 +86,7 @@ fn every_mistake_has_its_code_its_line_and_a_way_out() {
         ("queues = []", "config_wrong_type", 1, "[queues.NAME]"),
         ("[queues]\norders = 5", "config_wrong_type", 2, "a table of settings"),
         ("defaults = 5", "config_wrong_type", 1, "a table"),
-        // A value that can not be.
+        // Invalid values.
         ("[store]\nurl = \"user:hush@h\"", "config_invalid_value", 2, "\"engine\""),
         ("[store]\nurl = \"redis://u:hush@h/x\"", "config_invalid_value", 2, "a database is a number"),
         ("[redisson]\nurl = \"redis://u:hush\"", "config_invalid_value", 2, "no port"),
@@ -127,7 +127,7 @@ fn every_mistake_has_its_code_its_line_and_a_way_out() {
         (&token("scopes = [\"read:a\"]"), "config_invalid_value", 5, "put:QUEUE"),
         ("[[tokens]]\nsha256 = \"dwell_hush\"", "config_invalid_value", 2, "64 hexadecimal digits"),
         ("[[tokens]]\nname = \"\"", "config_invalid_value", 2, "1 to 100 bytes"),
-        // Halves.
+        // Incomplete pairs.
         ("[redisson]\nqueues = [\"orders\"]", "config_incomplete", 2, "redisson.url"),
         ("[tls]\ncertificate = \"c.pem\"", "config_incomplete", 2, "tls.key"),
         ("[tls]\nkey = \"k.pem\"", "config_incomplete", 2, "tls.certificate"),
@@ -143,7 +143,7 @@ fn every_mistake_has_its_code_its_line_and_a_way_out() {
             4,
             "another port",
         ),
-        // Open doors.
+        // Exposed listeners.
         ("[http]\nlisten = \"0.0.0.0:7411\"", "listener_exposed", 2, "[[tokens]]"),
         ("[http]\nlisten = \"[::]:7411\"", "listener_exposed", 2, "http.insecure"),
         ("[beanstalkd]\nlisten = \"0.0.0.0:1\"", "listener_exposed", 2, "beanstalkd.insecure"),
@@ -205,12 +205,12 @@ fn what_keys_say_together_is_told_with_what_each_says_and_no_mistake_twice() {
     );
     let said = &found[3].2;
     assert!(said.contains("'x'") && said.contains("'y'") && !said.contains("'put:a'"), "{said}");
-    // However many there are, it takes a few lines to say.
+    // The message is short for any number of them.
     let scopes = vec!["\"no scope\""; 1_000].join(", ");
     let said =
         &refused(&format!("[[tokens]]\nname = \"a\"\nsha256 = \"{DIGEST}\"\nscopes = [{scopes}]\n"))[0].2;
     assert!(said.len() < 1_000 && said.ends_with("; and 997 more"), "{said}");
-    // Each of these is one mistake, though another key would look wrong beside it.
+    // Each of these is one error, though another key would look wrong with it.
     for text in [
         "[tls]\ncertificate = 5\nkey = \"k.pem\"\n",
         "[tls]\ncertificat = \"c.pem\"\nkey = \"k.pem\"\n",
@@ -274,7 +274,7 @@ fn a_mistake_in_the_environment_is_told_by_its_name() {
     let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
     assert!(said.len() == 2 && said.iter().any(|line| line.starts_with("DWELL_LISTEN: ")), "{said:?}");
     assert!(errors.iter().all(|error| error.kind.code() == "config_invalid_value"));
-    // What means nothing may be an orchestrator's own.
+    // Unknown variables may be an orchestrator's.
     let loaded =
         load_over("", &[("DWELL_LISTN", "x"), ("DWELL_PORT_7411_TCP", "x"), ("DWELL_TOKEN", "x")], &[]);
     let warnings: Vec<String> = loaded.unwrap().warnings.iter().map(ToString::to_string).collect();
@@ -308,8 +308,8 @@ fn all_that_is_said_arrives() {
     assert_eq!((limits.defaults.lease_ms, config.server.drain_ms), (7_000, 0));
     assert!(config.server.beanstalkd.is_none() && config.server.http.body_rate == 0);
     assert_eq!(config.queues[0].settings.len(), 2);
-    // A memory store has no use for the rest, tokens without TLS are worth a word, and a digest is no secret but
-    // nobody's business either.
+    // A memory store does not use the other keys, tokens without TLS deserve a warning, and a digest is not a secret
+    // but still private.
     assert_eq!(loaded.warnings.len(), 4, "{:?}", loaded.warnings);
     let shown: Vec<String> = loaded.shown.iter().map(|row| format!("{} = {}", row.key, row.value)).collect();
     let shown = shown.join("\n");
@@ -334,7 +334,7 @@ async fn queues_are_as_the_file_says_and_otherwise_as_they_were_set() {
     let first = queues("[queues.a]\nlease = \"1m\"\nmax_pending = 5\n[queues.b]\nlease = \"2m\"\n");
     assert_eq!(apply_queues(&store, &[], &first).await.unwrap(), 2);
     assert_eq!(apply_queues(&store, &[], &first).await.unwrap(), 0, "nothing has to change");
-    // At run time, somebody sets one that the file names, and one that it does not.
+    // At run time, a setting is changed that the file has, and one that it has not.
     let set = |setting| vec![dwell_model::SettingChange::Set(setting)];
     store.configure("a".parse().unwrap(), set(dwell_model::Setting::LeaseMs(1))).await.unwrap();
     store.configure("a".parse().unwrap(), set(dwell_model::Setting::TokenMs(1))).await.unwrap();
@@ -348,7 +348,7 @@ async fn queues_are_as_the_file_says_and_otherwise_as_they_were_set() {
     assert!(store.stats("b".parse().unwrap()).await.is_err(), "it has nothing of its own any more");
 }
 
-/// Not as the file said before, but as they were found: what was set at run time stays.
+/// Not to the file's values, but to what they were: settings made at run time stay.
 #[tokio::test]
 async fn a_queue_that_refuses_leaves_the_others_as_they_were_found() {
     let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
@@ -359,7 +359,7 @@ async fn a_queue_that_refuses_leaves_the_others_as_they_were_found() {
     let set = |setting| vec![dwell_model::SettingChange::Set(setting)];
     store.configure("a".parse().unwrap(), set(dwell_model::Setting::LeaseMs(1))).await.unwrap();
     store.configure("b".parse().unwrap(), set(dwell_model::Setting::MaxPending(5))).await.unwrap();
-    // Its spread is fixed while it has messages.
+    // Its partitions are fixed while it has messages.
     assert!(store.put(vec![dwell_store::Put::new("b".parse().unwrap(), "x")]).await[0].is_ok());
     let (a, b) = (own("a").await, own("b").await);
 
@@ -373,7 +373,7 @@ async fn a_queue_that_refuses_leaves_the_others_as_they_were_found() {
     assert!(store.stats("c".parse().unwrap()).await.is_err());
 }
 
-/// A value for each key, other than its default, as the environment says it.
+/// A value for each key, other than its default, as in the environment.
 const SAMPLES: &[(&str, &str)] = &[
     ("store.url", "memory"),
     ("store.data", "/somewhere"),
@@ -420,10 +420,10 @@ const SAMPLES: &[(&str, &str)] = &[
     ("redisson.max_attempts", "3"),
 ];
 
-/// Halves of something, which are refused by themselves.
+/// Keys of incomplete pairs, which are refused by themselves.
 const HALVES: [&str; 5] = ["tls.certificate", "tls.key", "tls.client_ca", "redisson.url", "redisson.queues"];
 
-/// What is shown of `key`, and where it is from.
+/// The displayed value of `key`, and its origin.
 fn shown(loaded: &Loaded, key: &str) -> (ConfigValue, Origin) {
     let shown = loaded.shown.iter().find(|shown| shown.key == key).unwrap_or_else(|| panic!("{key}"));
     (shown.value.clone(), shown.origin.clone())
@@ -461,11 +461,11 @@ fn every_key_says_the_same_in_file_environment_and_option_and_the_later_wins() {
         assert_eq!(by_option, value, "{path}");
         assert!(matches!(origin, Origin::Flag(_)), "{path}: {origin}");
 
-        // Of two that say something, the later one counts: the default is said over the sample.
+        // Of two sources the later one counts: the default is set over the sample.
         let unchanged = load("").unwrap();
         let Some(default) = unchanged.shown.iter().find(|shown| shown.key == *path) else { continue };
         let default = default.value.to_string().trim_matches(['"', '[', ']']).to_owned();
-        // An empty variable is no variable.
+        // An empty variable is ignored.
         if !default.is_empty() {
             let over_file = load_over(&in_file, &[(env, &default)], &[]).unwrap();
             assert_eq!(shown(&over_file, path).1, Origin::Environment((*env).to_owned()), "{path}");
@@ -482,7 +482,7 @@ fn every_key_says_the_same_in_file_environment_and_option_and_the_later_wins() {
     }
 }
 
-/// A secret of 32 bytes, as a file or a variable holds it.
+/// A secret of 32 bytes, as in a file or a variable.
 const SECRET: &str = "whsec_AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 
 /// A sink and a schedule with these lines in place of some of theirs.
@@ -502,20 +502,20 @@ fn what_is_wrong_with_a_sink_has_its_code_and_a_way_out() {
     let whole = sink(&[]);
     assert!(load(&whole).is_ok(), "{:?}", load(&whole));
     let cases = [
-        // Halves.
+        // Missing parts.
         (name_no_more(&whole, "name"), "config_incomplete", "'name'"),
         (name_no_more(&whole, "queues"), "config_incomplete", "'queues'"),
         (name_no_more(&whole, "kind"), "config_incomplete", "'kind'"),
         (name_no_more(&whole, "url"), "config_incomplete", "'url_header'"),
         (name_no_more(&sink(&["url_header = \"webhook-url\""]), "url ="), "config_incomplete", "'hosts'"),
-        // What excludes each other.
+        // Contradictions.
         (sink(&["url_header = \"webhook-url\"", "hosts = [\"*\"]"]), "config_conflict", "not both"),
         (sink(&["hosts = [\"*\"]"]), "config_conflict", "'hosts'"),
         (sink(&["allow = [\"10.0.0.0/8\"]"]), "config_conflict", "'allow'"),
         (sink(&["queues = [\"q\", \"q\"]"]), "config_conflict", "twice"),
         (format!("{whole}{}", sink(&["name = \"b\""])), "config_conflict", "sink 'a' takes from queue 'q'"),
         (format!("{whole}{}", sink(&["queues = [\"r\"]"])), "config_conflict", "a sink 'a' already"),
-        // Values that cannot be.
+        // Invalid values.
         (sink(&["kind = \"kafka\""]), "config_invalid_value", "\"webhook\""),
         (sink(&["name = \"two words\""]), "config_invalid_value", "A-Za-z0-9"),
         (sink(&["queues = [\"two words\"]"]), "config_invalid_value", "two words"),
@@ -536,7 +536,7 @@ fn what_is_wrong_with_a_sink_has_its_code_and_a_way_out() {
         (sink(&["secrets = [\"env:DWELL_TEST_THERE_IS_NONE\"]"]), "unreadable_secret", "cannot be read"),
         (sink(&["secrets = [\"whsec_hush\"]"]), "unreadable_secret", "file:PATH"),
         (sink(&["ca = \"none.pem\""]), "config_invalid_value", "none.pem"),
-        // Forms.
+        // Wrong types.
         (sink(&["concurrency = \"7\""]), "config_wrong_type", "whole number"),
         (sink(&["urls = \"x\""]), "config_unknown_key", "'url'"),
         ("sinks = 5".to_owned(), "config_wrong_type", "[[sinks]]"),
@@ -557,7 +557,7 @@ fn a_mistake_in_a_sink_is_told_by_its_own_line() {
     let text = sink(&["timeout = \"never\"", "order = \"lax\""]);
     let lines: Vec<usize> = refused(&text).iter().map(|(_, line, _)| *line).collect();
     assert_eq!(lines, [6, 7]);
-    // So is one that shows only when all is put together.
+    // So is an error that shows only in the check across keys.
     let dir = tempfile::tempdir().unwrap();
     let pem = dir.path().join("ca.pem");
     std::fs::write(&pem, "no PEM").unwrap();
@@ -614,7 +614,7 @@ fn what_is_wrong_with_a_schedule_has_its_code_and_a_way_out() {
         assert_eq!(*found, code, "{text}: {detail}");
         assert!(*line > 0 && detail.contains(part), "{text}: {detail}");
     }
-    // One that is over is no mistake: it was right when it was written.
+    // A schedule that is over is valid: it was right when it was written.
     assert!(load(&schedule("cron = \"0 0 0 1 1 ? 2020\"")).is_ok());
 }
 
@@ -633,7 +633,7 @@ fn a_sink_is_another_one_when_what_is_in_its_secret_changes() {
     assert_eq!(first.configuration.sinks, again.configuration.sinks);
     std::fs::write(dir.path().join("shop.secret"), SECRET.replace("AQEB", "AgIC")).unwrap();
     assert_ne!(first.configuration.sinks, load().configuration.sinks);
-    // Nothing of it needs a restart, and nothing secret is shown.
+    // None of it needs a restart, and no secret is displayed.
     assert!(first.held_back(&load()).is_empty());
     let shown = format!("{:?} {:?}", first.shown, first.configuration);
     assert!(!shown.contains("hush") && !shown.contains("AQEB"), "{shown}");

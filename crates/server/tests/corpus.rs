@@ -1,4 +1,4 @@
-//! What fuzzers began with and found, run through the functions that they call.
+//! The fuzzers' seeds and findings, run through their entry points.
 
 use dwell_server::fuzzing::{ENTRIES, seeds};
 use dwell_testkit::corpus::{replay, replay_seeds};

@@ -1,4 +1,4 @@
-//! Which message is meant: by id or key, or a selection of the dead.
+//! Arguments that select messages: by id or key, or a selection of the dead.
 
 use clap::Args;
 use dwell_model::{Key, MessageId, QueueName};
@@ -16,13 +16,13 @@ pub(crate) struct TargetArgs {
     /// The message's id
     #[arg(required_unless_present = "key", conflicts_with = "key")]
     id: Option<MessageId>,
-    /// The live message that has this key
+    /// The live message with this key
     #[arg(long)]
     key: Option<Key>,
 }
 
 impl TargetArgs {
-    /// What was asked for.
+    /// The target to send.
     pub(crate) fn target(&self) -> Target {
         match (&self.id, &self.key) {
             (Some(id), _) => Target::Id(*id),
@@ -37,13 +37,13 @@ impl TargetArgs {
 pub(crate) struct DeadArgs {
     /// The queue
     pub(crate) queue: QueueName,
-    /// These messages
+    /// The messages with these ids
     #[arg(required_unless_present_any = ["oldest", "all", "key"], value_name = "ID")]
     ids: Vec<MessageId>,
-    /// The youngest of those that had this key, where no live message has it
+    /// The youngest of those that had this key, if no live message has it
     #[arg(long, conflicts_with_all = ["ids", "oldest", "all"], value_name = "KEY")]
     key: Option<Key>,
-    /// So many of those that have been dead longest
+    /// This many of those that have been dead longest
     #[arg(long, conflicts_with_all = ["ids", "all"], value_name = "COUNT")]
     oldest: Option<u64>,
     /// All that are dead now
@@ -52,7 +52,7 @@ pub(crate) struct DeadArgs {
 }
 
 impl DeadArgs {
-    /// What was asked for. A key is looked up first: what is done is done to the message with the id that is found, and said.
+    /// The selection to send. A key is looked up first: the operation uses the id that is found, and prints it.
     pub(crate) fn selection(&self, context: &Context, client: &Server) -> Result<Selection, Failure> {
         if let Some(key) = &self.key {
             let target = Target::Key(key.clone());

@@ -1,4 +1,4 @@
-//! When a message is to be due: `--delay`, `--due` or `--level`.
+//! The due instant of a message: `--delay`, `--due` or `--level`.
 
 use clap::Args;
 use dwell_model::Timestamp;
@@ -10,7 +10,7 @@ use super::duration_ms;
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub(crate) struct WhenArgs {
-    /// Due so long from now, by the server's clock: 250ms, 30m, 1h30m, 7d
+    /// Due this long from now, by the server's clock: 250ms, 30m, 1h30m, 7d
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
     delay: Option<u64>,
     /// Due at this instant: 2026-11-21T18:00:00Z; a past one is due now
@@ -22,7 +22,7 @@ pub(crate) struct WhenArgs {
 }
 
 impl WhenArgs {
-    /// What was asked for.
+    /// The instant to send.
     pub(crate) fn when(&self) -> When {
         match (self.delay, self.due, self.level) {
             (Some(delay_ms), ..) => When::AfterMs(delay_ms),
@@ -32,7 +32,7 @@ impl WhenArgs {
         }
     }
 
-    /// Whether something was asked for.
+    /// Whether an option is given.
     pub(crate) fn is_given(&self) -> bool {
         self.delay.is_some() || self.due.is_some() || self.level.is_some()
     }

@@ -1,4 +1,4 @@
-//! A server over beanstalkd's protocol: dwell, beanstalkd itself, or another that speaks it.
+//! A server over beanstalkd's protocol: dwell, beanstalkd itself, or another.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -9,18 +9,18 @@ use dwell_model::QueueName;
 use super::peer::{Answer, Peer, TakeAnswer, Taken, Wire, sent_us};
 use crate::exit::{Exit, Failure};
 
-/// How long a reply may take over what a reserve waits.
+/// The timeout of a reply, in addition to the wait of a reserve.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a reserve waits for the first job: the least that the protocol has.
+/// The wait of a reserve for the first job: the minimum of the protocol.
 const WAIT_S: u64 = 1;
 
-/// Jobs are deleted at once; they are another's again so soon if this process is killed.
+/// Jobs are deleted at once; this is when they are ready again if this process is killed.
 const TTR_S: u64 = 60;
 
 const PRIORITY: u32 = 1024;
 
-/// How many jobs are made ready, and how many are removed, at a time.
+/// The number of jobs that are kicked, and that are removed, at a time.
 const KICKED: usize = 10_000;
 const REMOVED: usize = 256;
 
@@ -124,7 +124,7 @@ impl BeanstalkdWire {
         std::str::from_utf8(line).map_err(|_| odd("no text"))
     }
 
-    /// A reply that has to begin with `word`; what stands behind it.
+    /// Reads a reply that has to begin with `word`; returns what follows it.
     fn expect(&mut self, word: &str) -> Result<String, Failure> {
         let line = self.line()?;
         match line.strip_prefix(word) {
@@ -155,7 +155,7 @@ impl BeanstalkdWire {
         Ok(counts.any(|(_, count)| count.trim() != "0"))
     }
 
-    /// Jobs that are ready, at most so many; waits so many seconds for the first.
+    /// Reserves at most `max` jobs; waits `wait_s` seconds for the first.
     fn reserve(&mut self, max: usize, wait_s: u64) -> Result<Vec<Taken<u64>>, Failure> {
         let mut commands = format!("reserve-with-timeout {wait_s}\r\n");
         commands.push_str(&"reserve-with-timeout 0\r\n".repeat(max.saturating_sub(1)));
@@ -201,11 +201,11 @@ fn odd(reply: &str) -> Failure {
     Failure::new(Exit::Unreachable, "bad_answer", format!("the reply is '{reply}', which was not asked for"))
 }
 
-/// What may pass is the job's; all else is the bench's end.
+/// A transient error is the job's; any other ends the bench.
 fn answer(line: &str, good: &str) -> Result<Answer, Failure> {
     match line.split(' ').next() {
         Some(word) if word == good => Ok(Ok(())),
-        // beanstalkd had no memory to make it ready, and keeps it.
+        // beanstalkd had no memory to make it ready, and keeps it buried.
         Some("BURIED") => Ok(Ok(())),
         Some(word @ ("OUT_OF_MEMORY" | "DRAINING" | "NOT_FOUND")) => Ok(Err(word.to_lowercase())),
         Some("JOB_TOO_BIG") => {

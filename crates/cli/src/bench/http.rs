@@ -8,13 +8,14 @@ use crate::access::Server;
 use crate::command::Context;
 use crate::exit::Failure;
 
-/// How long a take waits: an interruption is noticed so soon.
+/// The wait of a take, and so the delay until an interruption is noticed.
 const WAIT_MS: u64 = 500;
 
-/// Messages are acked at once. Nobody needs their leases for longer, should this process be killed.
+/// Messages are acked at once, so their leases may be short, in case this process is killed.
 const LEASE_MS: u64 = 60_000;
 
-/// How long the server is to remember the tokens of puts, which would be in its memory for long after a bench.
+/// How long the server remembers the idempotency keys of puts, which would otherwise stay in its memory for long after
+/// a bench.
 const TOKEN_MS: u64 = 10_000;
 
 pub(super) struct Http<'a> {
@@ -27,7 +28,7 @@ impl<'a> Http<'a> {
         Http { context, queue }
     }
 
-    /// The messages there are in the queue; nothing if it is not known.
+    /// The number of messages in the queue; 0 if there is no such queue.
     fn count(&self, client: &Server) -> Result<u64, Failure> {
         match client.stats(self.queue.clone()) {
             Ok(queue) => {
@@ -67,13 +68,13 @@ impl Peer for Http<'_> {
                 )));
             }
         }
-        // Whoever may not do this may not clean up either: nothing is put then.
+        // A caller without the right to do this may not clean up either: then nothing is put.
         client.configure(self.queue.clone(), vec![SettingChange::Set(Setting::TokenMs(TOKEN_MS))])?;
         Ok(())
     }
 
     fn connect(&self) -> Result<HttpWire, Failure> {
-        // A client of its own has connections of its own.
+        // Each client has its own connections.
         Ok(HttpWire { client: self.context.client()?, queue: self.queue.clone() })
     }
 
@@ -89,7 +90,7 @@ pub(super) struct HttpWire {
     queue: QueueName,
 }
 
-/// What may pass is the item's; all else is the bench's end.
+/// A transient error is the item's; any other ends the bench.
 fn refused(error: Error) -> Result<String, Failure> {
     match error {
         error @ (Error::Unreachable { .. } | Error::OutcomeUnknown { .. }) => Err(error.into()),

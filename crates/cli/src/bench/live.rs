@@ -1,4 +1,4 @@
-//! The line on a terminal that shows how a bench goes.
+//! The line on a terminal that shows the progress of a bench.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -20,7 +20,7 @@ impl Live {
         Live { bar, on_terminal }
     }
 
-    /// Draws the line anew.
+    /// Redraws the line.
     pub(super) fn show(&self, tally: &Tally) {
         if self.on_terminal {
             self.bar.set_message(line(tally));
@@ -28,7 +28,7 @@ impl Live {
         }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,67 +1,67 @@
-//! What a server has to do for a bench, whichever protocol it is asked in.
+//! The operations of a server that a bench needs, for any protocol.
 
 use dwell_model::QueueName;
 
 use crate::exit::Failure;
 
-/// What became of an item: done, or refused for now with this code.
+/// The result of an item: done, or refused for now with this code.
 pub(super) type Answer = Result<(), String>;
 
-/// A message that was handed over.
+/// A message that was taken.
 pub(super) struct Taken<H> {
-    /// When it was sent, as it says itself; nothing if it is none of ours.
+    /// The time at which it was sent, from its body; `None` if it is not one of the bench.
     pub(super) sent_us: Option<u64>,
-    /// What it is acked by.
+    /// What acks it.
     pub(super) held: H,
 }
 
-/// A server, and a queue there.
+/// A server, and a queue of it.
 pub(super) trait Peer: Sync {
     type Wire: Wire;
 
-    /// The protocol's name, and where it is spoken.
+    /// The protocol's name, and the server's address.
     fn protocol(&self) -> &'static str;
     fn address(&self) -> &str;
     fn queue(&self) -> &QueueName;
 
-    /// Makes sure that the queue is nobody's, and that it can be removed afterwards.
+    /// Checks that the queue is not in use, and that it can be removed afterwards.
     fn claim(&self) -> Result<(), Failure>;
 
     /// A connection.
     fn connect(&self) -> Result<Self::Wire, Failure>;
 
-    /// Removes what is in the queue: how many messages, and how many could not be removed.
+    /// Removes the messages of the queue; returns how many were removed, and how many could not be.
     fn clean(&self) -> Result<(u64, u64), Failure>;
 }
 
-/// What was taken, or why the server refused for now.
+/// The taken messages, or the code of a transient refusal.
 pub(super) type TakeAnswer<Held> = Result<Vec<Taken<Held>>, String>;
 
-/// A connection to a server. A failure ends the bench; a refusal that may pass does not.
+/// A connection to a server. A failure ends the bench; a transient refusal does not.
 pub(super) trait Wire: Send {
     type Held: Send;
 
-    /// Puts a message for each body, due so long after.
+    /// Puts a message for each body, with this delay.
     fn put(&mut self, bodies: Vec<Vec<u8>>, delay_ms: u64) -> Result<Vec<Answer>, Failure>;
 
     /// Takes messages; waits a moment for the first.
     fn take(&mut self, max: usize) -> Result<TakeAnswer<Self::Held>, Failure>;
 
-    /// Acks what was taken.
+    /// Acks taken messages.
     fn ack(&mut self, held: Vec<Self::Held>) -> Result<Vec<Answer>, Failure>;
 }
 
-/// How many digits say when a message was sent; no body is shorter.
+/// The number of digits of the time at which a message was sent; the minimum length of a body.
 pub(super) const STAMP: usize = 16;
 
-/// A body of so many bytes that says when it was sent.
+/// A body of `len` bytes that contains the time at which it was sent.
 pub(super) fn body(len: usize, sent_us: u64) -> Vec<u8> {
     let mut body = format!("{sent_us:0STAMP$x}").into_bytes();
     body.resize(len.max(STAMP), b'.');
     body
 }
 
-/// When a body says that it was sent.
+/// The time at which a body was sent.
 pub(super) fn sent_us(body: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(body.get(..STAMP)?).ok()?, 16).ok()
 }

@@ -1,4 +1,4 @@
-//! What a bench has found.
+//! The report of a bench.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -26,21 +26,21 @@ pub(super) struct Report {
     delay_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<u32>,
-    /// Whether it was stopped before its time.
+    /// Whether it was stopped early.
     interrupted: bool,
     put: Row,
     #[serde(skip_serializing_if = "Option::is_none")]
     take: Option<Row>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ack: Option<Row>,
-    /// What was refused for a time, by code.
+    /// Transient refusals, by code.
     refused: BTreeMap<String, u64>,
-    /// Messages that were in the queue in the end, and were removed; and those that could not be.
+    /// Messages that were in the queue at the end, and were removed; and those that could not be.
     removed: u64,
     left: u64,
 }
 
-/// One kind of work: how much, how fast, and how long a call took; of takes, how late a message came.
+/// One kind of operation: count, rate, and latency of a call; for takes, the lateness of messages.
 #[derive(Debug, Serialize)]
 struct Row {
     messages: u64,
@@ -103,7 +103,7 @@ impl Report {
         }
     }
 
-    /// Shows it; what is left behind is a failure.
+    /// Shows it; messages left behind are a failure.
     pub(super) fn show(&self, context: &Context) -> Outcome {
         context.output.show(self, |out| self.human(out))?;
         Ok(if self.left == 0 { Exit::Ok } else { Exit::Refused })
@@ -143,7 +143,7 @@ impl Report {
     }
 }
 
-/// A count with its thousands apart.
+/// A count with thousands separators.
 pub(super) fn count(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -156,7 +156,7 @@ pub(super) fn count(count: u64) -> String {
     text
 }
 
-/// Microseconds, with as many digits as a reader looks at.
+/// Microseconds, rounded to the digits that matter.
 pub(super) fn us(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} µs"),

@@ -1,4 +1,4 @@
-//! What all threads of a bench count together, and what tells them to stop.
+//! Counts that all threads of a bench share, and their stop flag.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use super::Wish;
 use super::peer::Answer;
 use crate::exit::Failure;
 
-/// Counts of one kind of work, as they are now.
+/// Counts of one kind of operation at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
     pub(super) messages: u64,
@@ -24,19 +24,19 @@ pub(super) struct Counts {
     pub(super) put: Done,
     pub(super) taken: Done,
     pub(super) acked: Done,
-    /// How long calls took, to three digits.
+    /// Durations of calls, to three digits.
     pub(super) put_us: Histogram<u64>,
     pub(super) ack_us: Histogram<u64>,
     /// From due to received.
     pub(super) late_us: Histogram<u64>,
-    /// Refusals that may pass, by code.
+    /// Transient refusals, by code.
     pub(super) refused: BTreeMap<String, u64>,
 }
 
 pub(super) struct Tally {
     watch: Stopwatch,
     begun_us: AtomicU64,
-    /// How many are still to be put.
+    /// The number of messages that are still to be put.
     left: Option<AtomicU64>,
     putting: AtomicUsize,
     stopped: AtomicBool,
@@ -59,18 +59,18 @@ impl Tally {
         }
     }
 
-    /// The work begins, with so many threads that put.
+    /// Marks the beginning, with the number of threads that put.
     pub(super) fn begin(&self, putting: usize) {
         self.begun_us.store(self.watch.elapsed_us(), Ordering::Relaxed);
         self.putting.store(putting, Ordering::Release);
     }
 
-    /// Since the work began.
+    /// Microseconds since the beginning.
     pub(super) fn now_us(&self) -> u64 {
         self.watch.elapsed_us().saturating_sub(self.begun_us.load(Ordering::Relaxed))
     }
 
-    /// Takes at most `batch` of what is still to be put.
+    /// Claims at most `batch` of the messages that are still to be put.
     pub(super) fn claim(&self, batch: usize) -> usize {
         let Some(left) = &self.left else { return batch };
         let batch = batch as u64;
@@ -79,7 +79,7 @@ impl Tally {
         before.unwrap_or_else(|left| left).min(batch) as usize
     }
 
-    /// A call that put and began then has been answered; says whether nothing was refused.
+    /// Records the answers of a put that began at `began_us`; returns whether nothing was refused.
     pub(super) fn put(&self, began_us: u64, answers: Vec<Answer>) -> bool {
         let now_us = self.now_us();
         let mut counts = self.counts();
@@ -89,7 +89,7 @@ impl Tally {
         done.1 == 0
     }
 
-    /// Messages have come that were due then; a nothing is somebody else's.
+    /// Records messages that have arrived, by their due times; `None` is a message that the bench did not put.
     pub(super) fn taken(&self, due_us: impl Iterator<Item = Option<u64>>) {
         let now_us = self.now_us();
         let mut counts = self.counts();
@@ -103,7 +103,7 @@ impl Tally {
         counts.taken.add(messages, now_us);
     }
 
-    /// A call that acked and began then has been answered.
+    /// Records the answers of an ack that began at `began_us`.
     pub(super) fn acked(&self, began_us: u64, answers: Vec<Answer>) {
         let now_us = self.now_us();
         let mut counts = self.counts();
@@ -112,12 +112,12 @@ impl Tally {
         counts.acked.add(done.0, now_us);
     }
 
-    /// A call was refused for now.
+    /// Records a transient refusal of a call.
     pub(super) fn refused(&self, code: String) {
         *self.counts().refused.entry(code).or_default() += 1;
     }
 
-    /// A thread that puts has ended.
+    /// Records that a thread that puts has ended.
     pub(super) fn has_put(&self) {
         self.putting.fetch_sub(1, Ordering::AcqRel);
     }
@@ -128,7 +128,7 @@ impl Tally {
     }
 
     pub(super) fn counts(&self) -> MutexGuard<'_, Counts> {
-        // Counts are right after each line that changes them.
+        // The counts are consistent after each statement that changes them.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -136,7 +136,7 @@ impl Tally {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Somebody asks for an end.
+    /// Requests an early end.
     pub(super) fn interrupt(&self) {
         self.interrupted.store(true, Ordering::Release);
         self.stopped.store(true, Ordering::Release);
@@ -146,7 +146,7 @@ impl Tally {
         self.interrupted.load(Ordering::Acquire)
     }
 
-    /// How a thread has ended. The first failure ends all others.
+    /// Records the end of a thread. The first failure ends all others.
     pub(super) fn note(&self, ended: Result<(), Failure>) {
         if let Err(failure) = ended {
             self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
@@ -161,7 +161,7 @@ impl Tally {
 
 impl Counts {
     fn new() -> Counts {
-        // A whole day in microseconds; what took longer counts as that.
+        // A whole day in microseconds; longer durations count as that.
         let micros = Histogram::new_with_bounds(1, 86_400_000_000, 3).expect("the bounds are in order");
         Counts {
             put: Done::default(),
@@ -174,7 +174,7 @@ impl Counts {
         }
     }
 
-    /// Notes refusals; how many were done, and how many refused.
+    /// Records refusals; returns how many were done, and how many refused.
     fn refusals(&mut self, answers: Vec<Answer>) -> (u64, u64) {
         let (mut done, mut refused) = (0, 0);
         for answer in answers {
@@ -198,7 +198,7 @@ impl Done {
         }
     }
 
-    /// So many a second, up to the last of them.
+    /// The rate per second, up to the last of them.
     pub(super) fn per_s(self) -> f64 {
         if self.last_us == 0 { 0.0 } else { self.messages as f64 / self.last_us as f64 * 1e6 }
     }

@@ -5,27 +5,27 @@ use super::tally::Tally;
 use super::{Wish, rest};
 use crate::exit::Failure;
 
-/// How long a thread rests after a refusal, in milliseconds.
+/// The pause of a thread after a refusal, in milliseconds.
 const REFUSED_MS: u64 = 20;
 
-/// How long to wait for messages that were put, are due, and do not come.
+/// How long to wait for messages that are overdue.
 const MISSING_US: u64 = 30_000_000;
 
-/// When a thread puts, and how much at a time, so that all together keep to a rate.
+/// When a thread puts, and how many messages, so that all threads together keep a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pace {
     batch: usize,
-    /// When its next call is due. A call comes when the time that its messages take has passed, and the threads come one
-    /// after the other: so never more has been put than the rate allows since the beginning.
+    /// When its next call is due. A call is made when the time that its messages take has passed, and the threads call
+    /// in turn: so never more has been put than the rate allows since the beginning.
     next_us: f64,
     every_us: f64,
 }
 
-/// With a rate each thread calls so many times a second, if it may put as many messages.
+/// With a rate, the number of calls per second of each thread, if there are enough messages for them.
 const CALLS_A_SECOND: usize = 10;
 
 impl Pace {
-    /// That of the thread `at`, from 0.
+    /// The pace of the thread with index `at`.
     fn new(wish: &Wish, at: usize) -> Pace {
         let Some(rate) = wish.rate else { return Pace { batch: wish.batch, next_us: 0.0, every_us: 0.0 } };
         let batch = wish.batch.min(rate as usize / wish.connections / CALLS_A_SECOND).max(1);
@@ -34,13 +34,13 @@ impl Pace {
     }
 }
 
-/// Puts until enough was put, or for as long as was asked for. It is the thread `at` of those that do.
+/// Puts until the limit of messages or time is reached, as the thread with index `at`.
 pub(super) fn produce(mut wire: impl Wire, wish: &Wish, at: usize, tally: &Tally) -> Result<(), Failure> {
     let _over = Over(tally);
     let mut pace = Pace::new(wish, at);
     loop {
         if wish.rate.is_some() {
-            // Past the end there is nothing to wait for.
+            // There is no reason to wait past the end.
             let end_us = wish.for_ms.map_or(f64::INFINITY, |ms| ms as f64 * 1_000.0);
             wait_until(pace.next_us.min(end_us), tally);
             pace.next_us += pace.every_us;
@@ -71,7 +71,7 @@ fn wait_until(us: f64, tally: &Tally) {
     }
 }
 
-/// However it ends, it puts no more.
+/// Records the end of the thread, however it ends.
 struct Over<'a>(&'a Tally);
 
 impl Drop for Over<'_> {
@@ -80,7 +80,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Takes and acks until all that was put has come.
+/// Takes and acks until all messages that were put have arrived.
 pub(super) fn consume(mut wire: impl Wire, wish: &Wish, tally: &Tally) -> Result<(), Failure> {
     let delay_us = wish.delay_ms.saturating_mul(1_000);
     loop {
@@ -105,7 +105,7 @@ pub(super) fn consume(mut wire: impl Wire, wish: &Wish, tally: &Tally) -> Result
     }
 }
 
-/// Whether all that was put is acked, or the rest is long overdue.
+/// Whether all messages that were put are acked, or the rest is long overdue.
 fn all_came(tally: &Tally, delay_us: u64) -> bool {
     let counts = tally.counts();
     let last_us = counts.acked.last_us.max(counts.put.last_us.saturating_add(delay_us));

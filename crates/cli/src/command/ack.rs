@@ -6,7 +6,7 @@ use dwell_store::Action;
 
 use super::{Context, Outcome};
 
-/// Say that taken messages are done; they are gone then
+/// Ack taken messages: they are done, and are removed
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell ack AQGa…
@@ -14,7 +14,7 @@ use super::{Context, Outcome};
 
 A receipt whose lease ran out is refused (lease_lost) and nothing changes.")]
 pub(crate) struct Ack {
-    /// Receipts, as take gave them
+    /// Receipts, as printed by take
     #[arg(required = true, value_name = "RECEIPT")]
     receipts: Vec<Receipt>,
 }

@@ -7,7 +7,7 @@ use super::{Context, Outcome};
 use crate::args::duration_ms;
 use crate::bench;
 
-/// Puts load on a running server, and shows what it does with it
+/// Put load on a running server, and measure it
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell bench                                   ten seconds over HTTP
@@ -26,32 +26,32 @@ Times of put and ack are those of a call with all its messages. That of take is
 from the moment a message was due, by this process's clock, counted from before
 it was sent, to the moment it was received.")]
 pub(crate) struct Bench {
-    /// A queue that is not there yet; without it one by a name of its own
+    /// A queue that does not exist yet; without it one with a new name
     #[arg(long, value_name = "NAME")]
     queue: Option<QueueName>,
-    /// Speak beanstalkd's protocol, at this address
+    /// Use beanstalkd's protocol, at this address
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:11300")]
     beanstalkd: Option<String>,
-    /// How many connections put, and how many others take
+    /// The number of connections that put, and of others that take
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1_000), value_name = "COUNT")]
     connections: u16,
-    /// How many messages go in one call, 1 to 1,000; over beanstalkd's protocol, how many commands are sent before
-    /// the first is answered
+    /// The number of messages per call, 1 to 1,000; over beanstalkd's protocol, the number of commands that are sent
+    /// before the first is answered
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1_000), value_name = "COUNT")]
     batch: u16,
-    /// Bytes of a body, 16 at least
+    /// Bytes of a body, at least 16
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(16..=64 << 20), value_name = "BYTES")]
     body: u32,
-    /// How long after its put each message is due
+    /// The delay of each message
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, default_value = "0s", value_name = "DURATION")]
     delay: u64,
-    /// Put so many messages in all
+    /// The number of messages to put
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..), value_name = "COUNT")]
     messages: Option<u64>,
-    /// Put for so long [default: 10s, unless --messages says when to end]
+    /// How long to put [default: 10s, unless --messages is given]
     #[arg(long = "for", value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
     for_ms: Option<u64>,
-    /// Put no more than so many a second, over all connections
+    /// The maximum number of puts per second, over all connections
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "COUNT")]
     rate: Option<u32>,
     /// Take nothing
@@ -59,7 +59,7 @@ pub(crate) struct Bench {
     put_only: bool,
 }
 
-/// How long it puts if nothing else is said.
+/// How long it puts by default.
 const DEFAULT_FOR_MS: u64 = 10_000;
 
 impl Bench {

@@ -12,10 +12,10 @@ use super::{Context, Outcome};
   dwell bury AQGa… --reason 'no such customer'
   dwell list orders --state dead")]
 pub(crate) struct Bury {
-    /// Receipts, as take gave them
+    /// Receipts, as printed by take
     #[arg(required = true, value_name = "RECEIPT")]
     receipts: Vec<Receipt>,
-    /// Why; kept with the message
+    /// The reason; kept with the message
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     /// A new priority

@@ -1,4 +1,4 @@
-//! `dwell config`: looks at a server's configuration without starting one.
+//! `dwell config`: checks or shows a server's configuration without starting one.
 
 use clap::{Args, Subcommand};
 use dwell_server::{Loaded, Shown};
@@ -25,13 +25,13 @@ pub(crate) struct Config {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Name every mistake, with where it is and what to do
+    /// Print every error, with its position and a remedy
     Check(Box<ServerOptions>),
-    /// Print every value and where it is from, without secrets
+    /// Print every value and its origin, without secrets
     Show(Box<ServerOptions>),
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Serialize)]
 struct Checked {
     valid: bool,
@@ -39,7 +39,7 @@ struct Checked {
     warnings: Vec<String>,
 }
 
-/// A value as it is shown.
+/// A value as displayed.
 #[derive(Serialize)]
 struct Row<'a> {
     key: &'a str,

@@ -12,7 +12,7 @@ use crate::access::Server;
 use crate::args::{attempts, duration_ms};
 use crate::exit::Failure;
 
-/// Change settings of a queue at run time: all that are named, or none
+/// Change settings of a queue at run time: all that are given, or none
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell configure orders --lease 2m --max-attempts 5
@@ -24,10 +24,10 @@ A pause is a setting too: see `dwell pause` and `dwell resume`.")]
 pub(crate) struct Configure {
     /// The queue
     queue: QueueName,
-    /// How long a lease lasts where neither take nor message says otherwise
+    /// The length of a lease where neither take nor message has one
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
     lease: Option<u64>,
-    /// How often a message is handed out before it is dead: a number, or `unlimited`
+    /// The number of attempts before a message is dead: a number, or `unlimited`
     #[arg(long, value_parser = attempts, value_name = "COUNT")]
     max_attempts: Option<AttemptLimit>,
     /// The delay after the first failed attempt
@@ -42,13 +42,13 @@ pub(crate) struct Configure {
     /// The largest share of a delay that is taken off at random, in percent
     #[arg(long, value_name = "PERCENT")]
     backoff_jitter_percent: Option<u32>,
-    /// The most scheduled and ready messages; past it a put is refused
+    /// The maximum number of scheduled and ready messages; past it a put is refused
     #[arg(long, value_name = "COUNT")]
     max_pending: Option<u64>,
     /// Named delays, separated by blanks; level 1 is the first
     #[arg(long, value_parser = levels, value_name = "DURATIONS")]
     levels: Option<Levels>,
-    /// Over how many partitions the queue is spread; fixed while it has messages
+    /// The number of partitions of the queue; fixed while it has messages
     #[arg(long, value_name = "COUNT")]
     spread: Option<u16>,
     /// How long a put's token is remembered
@@ -57,19 +57,19 @@ pub(crate) struct Configure {
     /// How long a message stays dead before it is discarded
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
     dead_ttl: Option<u64>,
-    /// The most dead messages; past it the oldest deaths are discarded
+    /// The maximum number of dead messages; past it the oldest deaths are discarded
     #[arg(long, value_name = "COUNT")]
     dead_max: Option<u64>,
-    /// What becomes of a message that expires
+    /// What happens to a message that expires
     #[arg(long, value_enum, value_name = "WHAT")]
     on_expiry: Option<ExpiryName>,
-    /// The most messages that are leased at a time; at it the queue is as if paused
+    /// The maximum number of leased messages; at it the queue is as if paused
     #[arg(long, value_name = "COUNT")]
     max_leased: Option<u64>,
-    /// From which lapse of its lease on a message waits for the backoff
+    /// The lapse of its lease from which on a message waits for the backoff
     #[arg(long, value_enum, value_name = "LAPSE")]
     lapse_backoff: Option<LapseName>,
-    /// Follow the server's default again in this; may be repeated
+    /// Reset this setting to the server's default; may be repeated
     #[arg(long, value_enum, value_name = "SETTING")]
     reset: Vec<ResetName>,
 }
@@ -85,7 +85,7 @@ fn levels(text: &str) -> Result<Levels, dwell_model::Invalid> {
 enum ExpiryName {
     /// It is dead
     Dead,
-    /// It is gone, and counted
+    /// It is removed, and counted
     Drop,
 }
 
@@ -189,7 +189,7 @@ impl Configure {
         settings::show(context, client.configure(self.queue, changes)?)
     }
 
-    /// The queue's backoff with the named parts of it changed.
+    /// The queue's backoff with the given parts changed.
     fn backoff(&self, client: &Server) -> Result<Option<Setting>, Failure> {
         let parts = [self.backoff_factor_percent, self.backoff_jitter_percent].iter().any(Option::is_some)
             || [self.backoff_base, self.backoff_cap].iter().any(Option::is_some);

@@ -15,7 +15,7 @@ Leased messages stay with their holders. Later puts make the queue anew.")]
 pub(crate) struct DeleteQueue {
     /// The queue
     queue: QueueName,
-    /// It is really to be removed
+    /// Confirms the deletion
     #[arg(long)]
     yes: bool,
 }

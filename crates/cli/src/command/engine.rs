@@ -1,8 +1,8 @@
-//! `dwell engine`: look after a data directory, most of it while no server has it open.
+//! `dwell engine`: maintains a data directory, mostly while no server has it open.
 //!
-//! - `bar`: how far a long command is
+//! - `bar`: the progress of a long command
 //! - `backup`: a copy that can be opened
-//! - `check`: whether everything is as it was written
+//! - `check`: whether everything is intact
 //! - `dump`: all messages, as JSON
 //! - `repair`: what can be saved of a damaged directory
 //! - `stats`: what is in it
@@ -26,7 +26,7 @@ use serde::Serialize;
 use super::{Context, Outcome};
 use crate::exit::{Exit, Failure, Own};
 
-/// Look after a data directory: back it up; and while no server has it open, check, measure, dump, repair it
+/// Maintain a data directory: back it up; and while no server has it open, check, measure, dump, repair it
 #[derive(Debug, Args)]
 pub(crate) struct Engine {
     #[command(subcommand)]
@@ -54,12 +54,12 @@ impl Engine {
     }
 }
 
-/// The machine's disk, looked at alone, and how much was read of it.
+/// The machine's disk, read-only, with a count of the bytes read.
 fn looked_at() -> CountedDisk {
     CountedDisk::new(Arc::new(ReadOnlyDisk))
 }
 
-/// Bytes of the kinds of files that `counts` says, each so many times.
+/// The bytes of the files in `dir`, each kind multiplied by `times`.
 fn bytes(disk: &CountedDisk, dir: &Path, times: impl Fn(&str) -> u64) -> u64 {
     let sizes = sizes(disk, dir).unwrap_or_default();
     sizes.iter().map(|(kind, size)| size.bytes * times(kind)).sum()
@@ -71,7 +71,7 @@ fn lies_in(path: &Path, dir: &Path) -> bool {
     absolute(path).starts_with(absolute(dir))
 }
 
-/// Where the chance of a new directory begins.
+/// The seed of a new directory.
 fn seed() -> Result<u64, Failure> {
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).map_err(|error| Failure::new(Exit::Refused, Own::Randomness.code(), error))?;
@@ -84,7 +84,7 @@ impl From<OpenError> for Failure {
     }
 }
 
-/// Damage, and where it is.
+/// Damage, with its position.
 #[derive(Debug, Serialize)]
 struct ShownFlaw<'a> {
     file: &'a Path,
@@ -93,7 +93,7 @@ struct ShownFlaw<'a> {
     reason: &'a str,
 }
 
-/// A torn tail: no damage.
+/// A torn tail, which is not damage.
 #[derive(Debug, Serialize)]
 struct ShownCut<'a> {
     file: &'a Path,

@@ -6,7 +6,7 @@ use dwell_store::LeaseRef;
 
 use super::{Context, Outcome};
 
-/// End a lease as if its deadline were now: its holder will not come back
+/// End a lease as if its deadline were now: its holder is known not to return
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell list orders --state leased                 who holds what, by which take
@@ -20,7 +20,7 @@ pub(crate) struct ExpireLease {
     queue: QueueName,
     /// The message's id
     id: MessageId,
-    /// The number of takes that `dwell list --state leased` has shown with it
+    /// The number of takes that `dwell list --state leased` has shown for it
     #[arg(long, value_name = "COUNT")]
     takes: u32,
 }

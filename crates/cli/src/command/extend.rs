@@ -13,7 +13,7 @@ use crate::args::duration_ms;
   dwell extend AQGa…                  the same length again, from now on
   dwell extend AQGa… --lease 10m")]
 pub(crate) struct Extend {
-    /// Receipts, as take gave them
+    /// Receipts, as printed by take
     #[arg(required = true, value_name = "RECEIPT")]
     receipts: Vec<Receipt>,
     /// The new length, from now on

@@ -14,13 +14,13 @@ use crate::human::{FAINT, NAME, STRONG};
 /// The longest bar, in characters.
 const LONGEST: u64 = 50;
 
-/// Show what falls due, a bar a step
+/// Show how many messages fall due, a bar per step
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell forecast                       all queues, minute by minute for an hour
   dwell forecast orders --span month")]
 pub(crate) struct Forecast {
-    /// The queue; without it all of them
+    /// The queue; without it all queues
     queue: Option<QueueName>,
     /// How far to look, from now on
     #[arg(long, value_enum, default_value_t = Span::Hour, value_name = "SPAN")]
@@ -61,7 +61,7 @@ impl Forecast {
     }
 }
 
-/// Writes a bar a step, in UTC, and what falls due later.
+/// Writes a bar per step, in UTC, and the number that fall due later.
 fn bars(out: &mut dyn Write, counted: &Counted, span: dwell_wire::Span) -> io::Result<()> {
     let whose = counted.queue.as_ref().map_or("all queues", QueueName::as_str);
     let (_, step_ms) = span.steps();
@@ -87,7 +87,7 @@ fn bars(out: &mut dyn Write, counted: &Counted, span: dwell_wire::Span) -> io::R
     Ok(())
 }
 
-/// How many fall due in each step, of how many are due by the end of each.
+/// The number that fall due in each step, from the number due by the end of each.
 fn by_step(due_by: &[u64]) -> Vec<u64> {
     let before = [0].into_iter().chain(due_by.iter().copied());
     due_by.iter().zip(before).map(|(by, before)| by.saturating_sub(before)).collect()
@@ -97,7 +97,7 @@ fn step_before(edge: Timestamp, step_ms: u64) -> Timestamp {
     Timestamp::MIN.saturating_after(edge.as_ms().unsigned_abs().saturating_sub(step_ms))
 }
 
-/// The part of an instant that tells the steps of a span apart, of `2026-11-27T12:11:00.000Z`.
+/// The part of an instant such as `2026-11-27T12:11:00.000Z` that distinguishes the steps of a span.
 fn label(begins: &str, span: dwell_wire::Span) -> &str {
     let part = match span {
         dwell_wire::Span::Minute => 11..19,
@@ -108,7 +108,7 @@ fn label(begins: &str, span: dwell_wire::Span) -> &str {
     begins.get(part).unwrap_or(begins)
 }
 
-/// A bar, to an eighth of a character; whatever is not nothing shows.
+/// A bar, to an eighth of a character; every count above 0 is visible.
 fn bar(count: u64, most: u64) -> String {
     const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     if count == 0 {
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn counts_by_step_are_what_is_added_by_each() {
         assert_eq!(by_step(&[1, 1, 4]), [1, 0, 3]);
-        // Of counts that may be off.
+        // From counts that are inexact.
         assert_eq!(by_step(&[3, 2]), [3, 0]);
         assert_eq!(by_step(&[]), [0; 0]);
     }

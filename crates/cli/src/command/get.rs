@@ -23,13 +23,13 @@ pub(crate) struct Get {
     queue: Option<QueueName>,
     /// The message's id
     id: Option<MessageId>,
-    /// The live message that has this key
+    /// The live message with this key
     #[arg(long, conflicts_with = "id")]
     key: Option<Key>,
     /// Where no live message has the key, the youngest of the dead that had it
     #[arg(long, requires = "key", conflicts_with_all = ["id", "number"])]
     dead: bool,
-    /// The message with this number, in whatever queue
+    /// The message with this number, in any queue
     #[arg(long, conflicts_with_all = ["id", "key"])]
     number: Option<Number>,
     /// Write the body alone, as it was put

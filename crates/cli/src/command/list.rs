@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::human::{FAINT, PLAIN, STRONG, excerpt, instant, state_style};
 use crate::table::{self, Cell};
 
-/// So many messages are asked for at a time.
+/// The number of messages per page.
 const PAGE: usize = 500;
 
 /// List the messages of a queue that are in one state, by due instant
@@ -24,13 +24,13 @@ const PAGE: usize = 500;
 pub(crate) struct List {
     /// The queue
     queue: QueueName,
-    /// Which state
+    /// The state
     #[arg(long, value_enum, default_value_t = ListState::Scheduled)]
     state: ListState,
-    /// At most so many
+    /// The maximum number of messages
     #[arg(long, default_value_t = 100)]
     max: usize,
-    /// However many there are
+    /// List all of them
     #[arg(long, conflicts_with = "max")]
     all: bool,
     /// Leave the bodies out
@@ -136,7 +136,7 @@ impl List {
     }
 }
 
-/// What an operator needs who may end the lease: until when, since when, by which take, by whom.
+/// The lease for an operator who may end it: its deadline, its beginning, the number of takes, the holder.
 fn leased(message: &Message<'_>, style: Style) -> Vec<Cell> {
     let at =
         |at: Option<Timestamp>| Cell::text(at.map_or(String::new(), |at| instant(at).to_string()), PLAIN);

@@ -7,7 +7,7 @@ use pollster::block_on;
 use super::{Context, Outcome};
 use crate::args::duration_ms;
 
-/// Stop handing messages of a queue out; puts go on
+/// Stop handing out messages of a queue; puts go on
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell pause orders                  until `dwell resume orders`
@@ -16,7 +16,7 @@ use crate::args::duration_ms;
 pub(crate) struct Pause {
     /// The queue
     queue: QueueName,
-    /// For so long, by the server's clock
+    /// For this long, by the server's clock
     #[arg(long = "for", value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
     for_ms: Option<u64>,
     /// Until this instant

@@ -15,7 +15,7 @@ Leased and dead messages stay, and so do those that are put later.")]
 pub(crate) struct Purge {
     /// The queue
     queue: QueueName,
-    /// They are really to be removed
+    /// Confirms the removal
     #[arg(long)]
     yes: bool,
 }

@@ -50,7 +50,7 @@ pub(crate) struct Put {
     file: FileOptions,
 }
 
-/// What one message may be given.
+/// The attributes of one message.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of one message")]
 struct MessageOptions {
@@ -66,10 +66,10 @@ struct MessageOptions {
     /// Its content type: the header content-type
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
-    /// Smaller first, among due messages
+    /// The priority: smaller first, among due messages
     #[arg(long)]
     priority: Option<u32>,
-    /// The instant after due past which it is dead if nobody took it
+    /// The instant after due past which it is dead if it was not taken
     #[arg(long, value_name = "INSTANT")]
     expires: Option<Timestamp>,
     /// Its own lease, over the queue's
@@ -83,29 +83,29 @@ struct MessageOptions {
     token: Option<PutToken>,
 }
 
-/// How a file is put.
+/// Options for a file.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of a file")]
 struct FileOptions {
-    /// A file of messages, one JSON object a line; `-` is standard input
+    /// A file of messages, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "delay", "due", "level", "key", "headers", "content_type", "priority", "expires", "lease",
         "max_attempts", "token",
     ])]
     from: Option<PathBuf>,
-    /// Write what became of each line; a later run goes on behind the last line told of
+    /// Write the result of each line; a later run continues after the last line in it
     #[arg(long, requires = "from", value_name = "FILE")]
     answers: Option<PathBuf>,
     /// Write refused lines' numbers and reasons here, not to standard error
     #[arg(long, requires = "from", value_name = "FILE")]
     rejects: Option<PathBuf>,
-    /// Put the same file anew, as a run of this name: its tokens are others
+    /// Put the same file again, as a run with this name: its tokens differ
     #[arg(long, requires = "from", value_name = "NAME", default_value = "")]
     run: String,
-    /// How long to go on trying while the server is away or asks to try later
+    /// How long to retry while the server does not answer or refuses for now
     #[arg(long, requires = "from", value_parser = duration_ms, allow_hyphen_values = true, default_value = "2m", value_name = "DURATION")]
     retry_for: u64,
-    /// So many requests at a time, 1 to 64; lines of one queue are never put side by side
+    /// The number of concurrent requests, 1 to 64; lines of one queue are never put concurrently
     #[arg(long, requires = "from", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64), value_name = "COUNT")]
     in_flight: u16,
 }
@@ -114,7 +114,7 @@ struct FileOptions {
 enum Conflict {
     /// Refuse: the standing message stays as it is
     Reject,
-    /// The new message counts, the old one is gone
+    /// The new message counts, the old one is removed
     Replace,
     /// The standing message stays; the earlier instant counts
     Keep,

@@ -10,7 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::human::{BAD, FAINT, GOOD, NAME, PLAIN, STRONG, WAITING, instant, pause};
 use crate::table::{self, Cell};
 
-/// So many queues are asked for at a time.
+/// The number of queues per page.
 const PAGE: usize = 1_000;
 
 /// List all queues with their counts

@@ -1,8 +1,8 @@
 //! `dwell redisson`: delayed queues shared with Java's Redisson, on its own keys.
 //!
-//! - `doctor`: what is wrong with a queue, and mending it
-//! - `mover`: due elements to their destination; `dwell serve` starts the same
-//! - `url`: reads a Redis' URL
+//! - `doctor`: diagnoses a queue, and repairs it
+//! - `mover`: moves due elements to their destination, as `dwell serve` can too
+//! - `url`: parses the URL of a Redis
 
 mod doctor;
 mod mover;
@@ -18,7 +18,7 @@ use self::url::RedisUrl;
 use super::{Context, Outcome};
 use crate::exit::{Exit, Failure};
 
-/// Look after delayed queues that are shared with Java's Redisson
+/// Maintain delayed queues that are shared with Java's Redisson
 #[derive(Debug, Args)]
 pub(crate) struct Redisson {
     #[command(subcommand)]
@@ -40,17 +40,17 @@ impl Redisson {
     }
 }
 
-/// Which queues, and where.
+/// The queues, and their Redis.
 #[derive(Debug, Args)]
 struct QueuesArgs {
     /// The Redis
     #[arg(long, env = "DWELL_REDIS", hide_env_values = true, default_value = "redis://127.0.0.1:6379",
         value_parser = RedisUrl, value_name = "URL")]
     redis: Address,
-    /// A queue by the name that Java gives it; may be repeated
+    /// A queue by its name in Java; may be repeated
     #[arg(long = "queue", required = true, value_name = "NAME")]
     queues: Vec<String>,
-    /// What Java's name mapper puts before every name
+    /// The prefix that Java's name mapper adds to every name
     #[arg(long, default_value = "", value_name = "TEXT")]
     name_prefix: String,
 }
@@ -70,7 +70,7 @@ impl QueuesArgs {
 /// Connects to a Redis.
 ///
 /// # Errors
-/// It can not be reached, or used.
+/// If it cannot be reached or used.
 pub(super) async fn link(redis: &Address) -> Result<Link, Failure> {
     Link::open(redis.clone()).await.map_err(|error| {
         let exit = if error.is_retryable() { Exit::Unreachable } else { Exit::Refused };
@@ -78,7 +78,7 @@ pub(super) async fn link(redis: &Address) -> Result<Link, Failure> {
     })
 }
 
-/// What the Java clients of a queue read.
+/// The layout that the Java clients of a queue read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Java {
     /// Not known

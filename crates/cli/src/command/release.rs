@@ -13,7 +13,7 @@ use crate::args::duration_ms;
   dwell release AQGa…                 ready again at once
   dwell release AQGa… --after 10s")]
 pub(crate) struct Release {
-    /// Receipts, as take gave them
+    /// Receipts, as printed by take
     #[arg(required = true, value_name = "RECEIPT")]
     receipts: Vec<Receipt>,
     /// The delay; without it ready at once

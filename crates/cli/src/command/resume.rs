@@ -6,7 +6,7 @@ use pollster::block_on;
 
 use super::{Context, Outcome};
 
-/// Hand messages of a paused queue out again
+/// Hand out messages of a paused queue again
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   dwell resume orders")]

@@ -5,7 +5,7 @@ use clap::Args;
 use super::{Context, Outcome};
 use crate::args::{DeadArgs, WhenArgs};
 
-/// Bring dead messages back, oldest first, with all their attempts before them
+/// Make dead messages scheduled again, oldest first, with all their attempts
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell revive orders 0197c5e2-…

@@ -16,7 +16,7 @@ use crate::exit::{Exit, Failure};
 use crate::human::{BAD, FAINT, GOOD, PLAIN, STRONG, WAITING, instant, pairs};
 use crate::table::{self, Cell};
 
-/// Define schedules, look at them, run them, pause them
+/// Define, list, run and pause schedules
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell schedules put report --queue reports --cron '30 9 * * MON-FRI'
@@ -40,11 +40,11 @@ enum What {
     List,
     /// Print the next instants of one
     Next(Next),
-    /// Define one, in place of the one of the same name
+    /// Define one, in place of the one with the same name
     Put(Box<Define>),
     /// Put a run of one now
     Run(Named),
-    /// Run one no more until it is resumed
+    /// Stop running one until it is resumed
     Pause(Named),
     /// Run one again, from its next instant on
     Resume(Named),
@@ -62,7 +62,7 @@ struct Named {
 struct Next {
     /// The schedule
     name: String,
-    /// How many
+    /// The number of instants
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000), value_name = "COUNT")]
     count: u32,
 }
@@ -71,39 +71,39 @@ struct Next {
 struct Define {
     /// The schedule
     name: String,
-    /// Where its runs are put
+    /// The queue of its runs
     #[arg(long)]
     queue: QueueName,
     /// When it runs, as an expression of five, six or seven fields
     #[arg(long, required_unless_present = "every", conflicts_with = "every", value_name = "EXPRESSION")]
     cron: Option<String>,
-    /// Whose expression it is
+    /// The dialect of the expression
     #[arg(long, value_enum, requires = "cron", value_name = "DIALECT")]
     dialect: Option<Dialect>,
     /// The expression's time zone; UTC if it is left out
     #[arg(long, requires = "cron", value_name = "ZONE")]
     zone: Option<String>,
-    /// At even distances, counted from 1970
+    /// At even intervals, counted from 1970
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
     every: Option<u64>,
     /// The body of its runs; empty if it is left out
     #[arg(long, allow_hyphen_values = true, value_name = "TEXT")]
     body: Option<String>,
-    /// A file that has the body of its runs
+    /// A file with the body of its runs
     #[arg(long, conflicts_with = "body", value_name = "FILE")]
     body_file: Option<std::path::PathBuf>,
-    /// What becomes of instants that came while nobody ran it
+    /// What happens to instants at which no server was running
     #[arg(long, value_enum, default_value_t = Missed::One, value_name = "WHAT")]
     missed: Missed,
-    /// What becomes of a run while an earlier one is not done
+    /// What happens to a run while an earlier one is not done
     #[arg(long, value_enum, default_value_t = Overlap::Skip, value_name = "WHAT")]
     overlap: Overlap,
-    /// Delay each run by up to this, a part of its own for each instant
+    /// Delay each run by up to this; the delay differs between instants
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
     jitter: Option<u64>,
 }
 
-/// Whose cron expressions are meant.
+/// The dialect of a cron expression.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Dialect {
     Unix,
@@ -123,11 +123,11 @@ enum Missed {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Overlap {
-    /// It is left out
+    /// It is skipped
     Skip,
-    /// It is put beside the earlier one
+    /// It is put in addition to the earlier one
     Allow,
-    /// It takes the place of the earlier one
+    /// It replaces the earlier one
     Replace,
 }
 
@@ -243,7 +243,7 @@ fn list(context: &Context, found: &dwell_wire::Schedules<'_>) -> Outcome {
     Ok(Exit::Ok)
 }
 
-/// When it runs, in one line.
+/// Its times, in one line.
 fn when(schedule: &Schedule<'_>) -> String {
     match (&schedule.cron, schedule.every_ms) {
         (Some(cron), _) => format!("{cron}  {}", schedule.zone.as_deref().unwrap_or("UTC")),

@@ -1,12 +1,12 @@
 //! `dwell serve`
 //!
-//! - `options`: what can be said on the command line
-//! - `store`: where messages are kept; `engine`: in files, and what opening them found
-//! - `movers`: delayed queues of Redisson's that are moved beside all else
-//! - `control`: the door for `dwell engine backup`
-//! - `logging`: what it says while it runs; `samples`: what the engine counts, `troubles`: what fails there
-//! - `signals`: what ends the server, and what makes it reload; `reload`: how it does
-//! - `notify`: tells systemd; `descriptors`: as many connections as the system allows
+//! - `options`: the command line
+//! - `store`: opens and closes the store; `engine`: the store in files, and the report of its opening
+//! - `movers`: moves Redisson's delayed queues
+//! - `control`: the socket for `dwell engine backup`
+//! - `logging`: the log; `samples`: the engine's metrics; `troubles`: its failures
+//! - `signals`: the signals that end or reload the server; `reload`: the reload
+//! - `notify`: notifies systemd; `descriptors`: the limit on open files
 
 pub(crate) mod control;
 mod descriptors;
@@ -73,7 +73,7 @@ pub(crate) struct Serve {
     options: ServerOptions,
 }
 
-/// What the server says once it serves.
+/// The output when the server begins to serve.
 #[derive(Serialize)]
 struct Serving<'a> {
     event: &'static str,
@@ -96,7 +96,7 @@ struct Serving<'a> {
     warnings: Vec<String>,
 }
 
-/// What the server says once it has ended.
+/// The output when the server has ended.
 #[derive(Serialize)]
 struct Stopped {
     event: &'static str,
@@ -116,12 +116,12 @@ impl Serve {
             .build()
             .map_err(|error| can_not_start(Own::Threads.code(), error))?;
         let config = &loaded.configuration;
-        // Before the store: an address that can not be had leaves the data directory untouched.
+        // Before the store: an address that cannot be listened on leaves the data directory untouched.
         let mut listeners = runtime.block_on(Listeners::bind(&config.server)).map_err(|error| {
             let hint = hint(&error, &config.server);
             Failure::new(Exit::CanNotStart, error.code(), format_args!("{error}{hint}"))
         })?;
-        // SIGHUP would end the process while the store opens; so it reloads when that is done.
+        // SIGHUP would end the process while the store opens; so it reloads after that.
         let hangups = runtime
             .block_on(async { Hangups::listen() })
             .map_err(|error| can_not_start(Own::Signals.code(), error))?;
@@ -135,7 +135,7 @@ impl Serve {
             opened.leave().await;
             served
         });
-        // The store closes when nobody but this function can call it any more.
+        // The store is closed when only this function can call it any more.
         drop(runtime);
         opened.close()?;
         served
@@ -189,10 +189,10 @@ impl Serve {
                 () = reloader.run(hangups) => {}
             }
             notify::tell(State::Stopping);
-            // The other end waits for it as long as the server runs.
+            // The receiver waits for it as long as the server runs.
             let _ = begin.send(());
         };
-        // Sinks finish what they have in hand while connections do, and not after them.
+        // Sinks finish their messages while connections do, and not after them.
         let delivering = async {
             let _ = begun.await;
             delivery.stop().await;
@@ -203,7 +203,7 @@ impl Serve {
         }
         let stopped =
             Stopped { event: "stopped", signal: signal.unwrap_or("none"), cut_off: drained.cut_off };
-        // Whoever read the output may be gone by now, which is no reason to fail.
+        // The reader of the output may have closed it, which is not a failure.
         let _ = context.output.show(&stopped, |out| {
             write!(out, "{FAINT}stopped by {}", stopped.signal)?;
             if stopped.cut_off > 0 {
@@ -215,7 +215,7 @@ impl Serve {
     }
 }
 
-/// Says so where a listener can not have as many connections as it may.
+/// Warns if a listener cannot have as many connections as it is configured for.
 fn tell_of_few(connections: usize, server: &ServerConfig, output: &Output) {
     let beanstalkd = server.beanstalkd.as_ref().map_or(0, |beanstalkd| beanstalkd.max_connections);
     if connections < server.http.max_connections.max(beanstalkd) {
@@ -226,7 +226,7 @@ fn tell_of_few(connections: usize, server: &ServerConfig, output: &Output) {
     }
 }
 
-/// Opens the door of a data directory. A server without one serves as well.
+/// Opens the control socket of a data directory. A server without one still serves.
 fn open_door(context: &Context, opened: &Opened, loaded: &Loaded) -> Option<control::Door> {
     let data = &loaded.configuration.store.data;
     let opened = control::open(data, opened.engine.clone()?, tokio::runtime::Handle::current());
@@ -255,7 +255,7 @@ fn announce(output: &Output, server: &Server, opened: &Opened, loaded: &Loaded) 
         recovered: opened.recovered.as_ref(),
         warnings: loaded.warnings.iter().map(ToString::to_string).collect(),
     };
-    // A server serves though nobody reads its output.
+    // A server serves even if its output is not read.
     let _ = output.show(&serving, |out| {
         writeln!(out, "{STRONG}dwell {}{STRONG:#} serves {GOOD}{}{GOOD:#}", serving.version, serving.http)?;
         if let Some(address) = &serving.beanstalkd {
@@ -285,7 +285,7 @@ fn announce(output: &Output, server: &Server, opened: &Opened, loaded: &Loaded) 
     });
 }
 
-/// What a durability promises.
+/// The guarantee of a durability.
 fn explained(durability: Durability) -> String {
     match durability {
         Durability::Always => "always: synced before it is answered".to_owned(),
@@ -296,7 +296,7 @@ fn explained(durability: Durability) -> String {
     }
 }
 
-/// What to do besides if it is beanstalkd's address that can not be listened on.
+/// An additional remedy if it is beanstalkd's address that cannot be listened on.
 fn hint(error: &BindError, config: &ServerConfig) -> &'static str {
     if config.beanstalkd.as_ref().is_some_and(|beanstalkd| beanstalkd.listen == error.address()) {
         "; --beanstalkd ADDRESS moves beanstalkd's protocol, --beanstalkd off does without it"
@@ -305,7 +305,7 @@ fn hint(error: &BindError, config: &ServerConfig) -> &'static str {
     }
 }
 
-/// The failure of a server that does not come to serve.
+/// The failure of a server that cannot start.
 fn can_not_start(code: &str, reason: impl std::fmt::Display) -> Failure {
     Failure::new(Exit::CanNotStart, code, reason)
 }

@@ -26,7 +26,7 @@ impl Settings {
     }
 }
 
-/// Shows the settings of `queue`.
+/// Prints the settings of `queue`.
 pub(super) fn show(context: &Context, queue: dwell_store::QueueStats) -> Outcome {
     let queue = QueueStats::from(queue);
     context.output.show(&queue, |out| human(out, &queue))?;

@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::human::{BAD, FAINT, GOOD, NAME, PLAIN, STRONG, WAITING, one_line, pairs};
 use crate::table::{self, Cell};
 
-/// Look at the sinks that a server runs, try them, pause them
+/// List the sinks that a server runs, test and pause them
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell sinks list
@@ -29,13 +29,13 @@ pub(crate) struct Sinks {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// List them with what they have done
+    /// List them with their counts
     List,
     /// Connect to a sink's destination, without a message
     Test(Named),
-    /// Let a sink take nothing; what it has in hand is finished
+    /// Pause a sink: it takes nothing more, and finishes what it has taken
     Pause(Named),
-    /// Let a sink take again
+    /// Resume a sink
     Resume(Named),
 }
 
@@ -97,7 +97,7 @@ fn row(sink: &Sink) -> Vec<Cell> {
     ]
 }
 
-/// Its state and why, of which the destination may have said a part.
+/// Its state and the reason, a part of which may be the destination's text.
 fn with_reason(sink: &Sink) -> String {
     match &sink.reason {
         Some(reason) => format!("{}: {}", sink.state, one_line(reason, 60)),
@@ -125,7 +125,7 @@ fn detail(out: &mut dyn io::Write, sink: &Sink) -> io::Result<()> {
     pairs(out, &rows)
 }
 
-/// A destination that is not reached is a refusal, so that a script sees it.
+/// A destination that cannot be reached is a refusal, so that a script sees it.
 fn test(context: &Context, name: &str, tested: dwell_wire::SinkTested) -> Outcome {
     let exit = if tested.reached == Some(false) { Exit::Refused } else { Exit::Ok };
     let shown = Tested { name, tested };

@@ -22,25 +22,25 @@ A message that is neither acked nor otherwise settled is ready again when its
 lease ends, and the attempt counts. With --ack it is settled after it was
 printed: if printing fails, it is given back instead.")]
 pub(crate) struct Take {
-    /// One queue or several
+    /// One or several queues
     #[arg(required = true, value_name = "QUEUE")]
     queues: Vec<QueueName>,
-    /// At most so many messages
+    /// The maximum number of messages
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     max: u32,
-    /// At most so many bytes of bodies, but always one message
+    /// The maximum bytes of bodies; one message is always taken
     #[arg(long, value_name = "BYTES")]
     max_bytes: Option<usize>,
     /// How long to wait for the first message
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, default_value = "0s", value_name = "DURATION")]
     wait: u64,
-    /// How long the messages are held; without it the message's, else the queue's
+    /// The length of the lease; by default the message's, else the queue's
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
     lease: Option<u64>,
-    /// Who takes, for people to see with the leases
+    /// The holder, a name shown to people with the leases
     #[arg(long, value_name = "NAME")]
     holder: Option<Holder>,
-    /// Ack each message once it was printed
+    /// Ack each message after it is printed
     #[arg(long)]
     ack: bool,
     /// Write the body alone, as it was put; one message only
@@ -89,7 +89,7 @@ impl Take {
     }
 }
 
-/// Acks what was printed; ends as the first that failed.
+/// Acks the printed messages; returns the exit code of the first failure.
 fn ack(client: &Server, context: &Context, deliveries: Vec<Delivery>) -> Outcome {
     let mut exit = Exit::Ok;
     for error in settle(client, deliveries, &Action::Ack).into_iter().filter_map(Result::err) {
@@ -102,7 +102,7 @@ fn ack(client: &Server, context: &Context, deliveries: Vec<Delivery>) -> Outcome
     Ok(exit)
 }
 
-/// Nobody has seen these: gives them back. Where that fails too, their leases run out.
+/// Gives back messages that were not printed. If that fails too, their leases run out.
 fn give_back(client: &Server, deliveries: Vec<Delivery>) {
     drop(settle(client, deliveries, &Action::Release { after_ms: None, priority: None }));
 }

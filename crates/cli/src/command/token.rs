@@ -1,4 +1,4 @@
-//! `dwell token`: makes the secrets that servers know callers by.
+//! `dwell token`: creates the secrets that authenticate callers.
 
 use std::io::Read as _;
 
@@ -10,7 +10,7 @@ use super::{Context, Outcome};
 use crate::exit::{Exit, Failure};
 use crate::human::{FAINT, STRONG};
 
-/// Make a token that a server knows a caller by
+/// Create a token that authenticates a caller
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell token new --name orders --scope put:orders --scope take:orders
@@ -25,7 +25,7 @@ pub(crate) struct Token {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Make a new one, and print it with its digest
+    /// Create a token, and print it with its digest
     New(New),
     /// Print the digest of the token on standard input
     Digest,
@@ -33,11 +33,11 @@ enum What {
 
 #[derive(Debug, Args)]
 struct New {
-    /// What it is called in the configuration
+    /// Its name in the configuration
     #[arg(long, default_value = "new", value_name = "NAME")]
     name: String,
-    /// What it is good for: `put:QUEUE`, `take:QUEUE`, `manage:QUEUE`, `look:QUEUE` (a name, a beginning and `*`, or `*`),
-    /// `metrics`; may be repeated
+    /// A scope: `put:QUEUE`, `take:QUEUE`, `manage:QUEUE`, `look:QUEUE` (a name, a prefix and `*`, or `*`), `metrics`;
+    /// may be repeated
     #[arg(long = "scope", required = true, value_name = "SCOPE")]
     scopes: Vec<Scope>,
 }
@@ -55,7 +55,7 @@ struct Digest {
     sha256: String,
 }
 
-/// What all our tokens begin with, so that those who look for secrets in files find them.
+/// The prefix of all our tokens, so that scanners for secrets in files find them.
 const PREFIX: &str = "dwell_";
 
 impl Token {

@@ -15,15 +15,15 @@ use crate::exit::{Exit, Failure};
 use crate::human::{BAD, FAINT, GOOD, NAME, PLAIN, STRONG, WAITING, instant};
 use crate::table::{self, Cell};
 
-/// It is shown again this often.
+/// The interval between refreshes.
 const EVERY_MS: u64 = 1_000;
-/// The server's first count of all queues is waited for this long; it is asked for again this often.
+/// How long to wait for the server's first count of all queues, and the interval between requests for it.
 const FIRST_MS: u64 = 30_000;
 const AGAIN_MS: u64 = 100;
-/// To the upper left corner, and nothing below.
+/// Moves the cursor to the upper left corner, and clears below.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-/// Show all queues at a glance, again each second
+/// Show all queues at a glance, refreshed every second
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell top                     until Ctrl-C
@@ -36,7 +36,7 @@ pub(crate) struct Top {
     /// The count that queues are sorted by
     #[arg(long, value_enum, default_value_t = By::Ready, value_name = "COUNT")]
     by: By,
-    /// The most queues that are shown, 1 to 100
+    /// The maximum number of queues shown, 1 to 100
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "N")]
     rows: u8,
 }
@@ -73,7 +73,7 @@ impl Top {
             let asked_ms = clock.now().mono_ms;
             let asked = block_on(client.store().overview()).map_err(Failure::from);
             let next_ms = match asked {
-                // The server walks over all queues, and that has not ended yet.
+                // The server's walk over all queues has not ended yet.
                 Ok(Overview { census: None, .. }) if asked_ms - began_ms < FIRST_MS => asked_ms + AGAIN_MS,
                 Ok(overview) => {
                     context.output.show(&overview, |out| {
@@ -84,7 +84,7 @@ impl Top {
                     })?;
                     asked_ms + EVERY_MS
                 }
-                // It is watched until somebody ends it: a server that restarts comes back.
+                // It runs until it is interrupted: a server that restarts is shown again.
                 Err(failure) if !self.once && failure.exit == Exit::Unreachable => {
                     context.output.failure(&failure);
                     asked_ms + EVERY_MS
@@ -146,7 +146,7 @@ fn totals(out: &mut dyn Write, census: &Census) -> io::Result<()> {
     writeln!(out)
 }
 
-/// What has happened in the last step that is over.
+/// The rates of the last complete step.
 fn rates(out: &mut dyn Write, series: &Series) -> io::Result<()> {
     let last = |counts: &[u64]| counts.len().checked_sub(2).map_or(0, |at| counts[at]);
     let a_second = |counts: &[u64]| last(counts) as f64 * 1_000.0 / series.step_ms as f64;
@@ -168,7 +168,7 @@ fn rates(out: &mut dyn Write, series: &Series) -> io::Result<()> {
     writeln!(out)
 }
 
-/// What falls due within a minute, an hour, a day and thirty days.
+/// The number of messages due within a minute, an hour, a day and thirty days.
 fn due(out: &mut dyn Write, census: &Census) -> io::Result<()> {
     let within = ["1 min", "1 h", "24 h", "30 d"];
     write!(out, "{FAINT}falls due within{FAINT:#}")?;

@@ -42,19 +42,19 @@ they get SIGTERM, a second later SIGKILL, and their messages are given back.")]
 pub(crate) struct Work {
     /// The queue
     queue: QueueName,
-    /// So many commands at a time
+    /// The number of concurrent commands
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000), value_name = "COUNT")]
     concurrency: u32,
-    /// At most so many messages a second
+    /// The maximum number of messages per second
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "COUNT")]
     rate: Option<u32>,
-    /// One after the other in the queue's order; a message that fails holds up those behind it
+    /// One after the other in the queue's order; a message that fails delays those after it
     #[arg(long, conflicts_with = "concurrency")]
     strict: bool,
-    /// How long a command may take; then it is killed, and the attempt has failed
+    /// The timeout of a command; then it is killed, and the attempt has failed
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, default_value = "10m", value_name = "DURATION")]
     timeout: u64,
-    /// After how long others get what this process held when it died; renewed while commands run
+    /// The lease: when others get the messages of this process if it dies; renewed while commands run
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, default_value = "30s", value_name = "DURATION")]
     lease: u64,
     /// Delays between attempts, of which the last repeats, in place of the queue's backoff
@@ -68,12 +68,12 @@ pub(crate) struct Work {
     command: Vec<OsString>,
 }
 
-/// Reads delays between commas.
+/// Parses delays separated by commas.
 fn ladder(text: &str) -> Result<Ladder, dwell_delivery::Error> {
     Ladder::parse(text.split(','))
 }
 
-/// What was done with how many messages.
+/// Counts of messages by outcome.
 #[derive(Serialize)]
 struct Summary {
     done: u64,
@@ -152,7 +152,7 @@ impl Work {
     }
 }
 
-/// Whether the system would find a program of this name.
+/// Whether the system would find a program with this name.
 fn is_there(program: &OsStr) -> bool {
     let path = Path::new(program);
     if path.components().count() != 1 || cfg!(windows) {

@@ -1,11 +1,11 @@
-//! The file of answers: one JSON object for each line that is done with, in the file's order.
+//! The file of answers: one JSON object for each completed line, in the file's order.
 //!
 //!     {"line":17,"digest":"0f1e…","outcome":"created","id":"…","number":9,"due":"…"}
 //!     {"line":18,"digest":"77ab…","outcome":"refused","code":"invalid_key","detail":"…"}
 //!
-//! A line is told of only after the server has answered it (or it was refused unsent). Since the order is
-//! the file's, the last whole object says where a later run goes on; its digest says that it is the same
-//! file. What a crash left of an unfinished object is cut off.
+//! A line is written only after the server has answered it (or it was refused unsent). Since the order is the file's,
+//! the last complete object says where a later run continues; its digest confirms that it is the same file. A partial
+//! object that a crash left is cut off.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
@@ -18,14 +18,14 @@ use super::ledger::{Outcome, Reason};
 use super::lines::Digest;
 use crate::exit::{Exit, Failure, Own};
 
-/// The last line that an earlier run tells of.
+/// The last line of an earlier run.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Resume {
     pub(crate) line: u64,
     pub(crate) digest: String,
 }
 
-/// Writes answers; to nowhere, if no file was named.
+/// The writer of answers, which discards them if no file was named.
 pub(crate) struct Answers {
     file: Option<BufWriter<File>>,
 }
@@ -50,7 +50,7 @@ enum What<'a> {
 }
 
 impl Answers {
-    /// Opens the file, and says where the run that wrote it left off.
+    /// Opens the file, and returns where the run that wrote it stopped.
     pub(crate) fn open(path: Option<&Path>) -> Result<(Answers, Option<Resume>), Failure> {
         let Some(path) = path else { return Ok((Answers { file: None }, None)) };
         let broken = |error| Failure::file(Own::Answers.code(), path.display(), &error);
@@ -76,7 +76,7 @@ impl Answers {
         Ok((Answers { file: Some(BufWriter::with_capacity(64 * 1024, file)) }, resume))
     }
 
-    /// Tells what became of a line.
+    /// Writes the result of a line.
     pub(crate) fn tell(&mut self, line: u64, digest: Digest, outcome: &Outcome) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let what = match outcome {
@@ -87,13 +87,13 @@ impl Answers {
         file.write_all(b"\n")
     }
 
-    /// Hands what was told to the operating system.
+    /// Passes buffered answers to the operating system.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.file.as_mut().map_or(Ok(()), |file| file.flush())
     }
 }
 
-/// Where the last whole line of `file` ends, and the line.
+/// The end of the last complete line of `file`, and the line.
 fn last_line(file: &mut File) -> io::Result<(u64, Option<Vec<u8>>)> {
     const STEP: u64 = 64 * 1024;
     let mut start = file.seek(SeekFrom::End(0))?;

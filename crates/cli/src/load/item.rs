@@ -1,6 +1,6 @@
-//! A line as the server takes it: checked for its shape, with its queue and its token.
+//! A line as the server accepts it: checked for its form, with its queue and its token.
 //!
-//! Values are passed on as they stand in the line, so that the server alone judges them, once.
+//! Values are passed on unchanged, so that the server alone checks them, once.
 
 use dwell_model::QueueName;
 use serde::{Deserialize, Serialize};
@@ -12,9 +12,9 @@ use crate::exit::Own;
 
 /// A line that may be sent.
 pub(crate) struct Item {
-    /// Where it goes; which lane it takes follows from this.
+    /// Its queue, which determines its lane.
     pub(crate) queue: QueueName,
-    /// The item of a batch, with a line's end.
+    /// The item of a batch, with a line end.
     pub(crate) json: Vec<u8>,
 }
 
@@ -66,7 +66,7 @@ impl Item {
             .map_err(|error| Reason::new("malformed_json", format!("the line is not UTF-8: {error}")))?;
         let mut fields: Fields<'_> = serde_json::from_str(text).map_err(|error| {
             let unknown = error.to_string().starts_with("unknown field");
-            // To the parser, the line is line 1.
+            // For the parser, the line is line 1.
             let detail = error.to_string().replace(" at line 1 column", " at column");
             Reason::new(if unknown { "unknown_field" } else { "malformed_json" }, detail)
         })?;

@@ -1,7 +1,7 @@
-//! Lanes: chunks of lines on their way to the server, one request at a time in each.
+//! Lanes: each sends chunks of lines to the server, one request at a time.
 //!
-//! A request that brought no answer is sent again, as it was: the tokens make that harmless. So is an item
-//! that the server asks to repeat later. Both end when nothing has succeeded for the run's patience.
+//! A request without an answer is sent again unchanged, which its idempotency keys make harmless. So is an item that
+//! the server refuses for now. Both end when nothing has succeeded within the run's retry time.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
@@ -17,26 +17,26 @@ use super::ledger::{Ledger, Outcome, Place, Reason};
 use super::waits::Waits;
 use crate::exit::Failure;
 
-/// A chunk has at most so many items.
+/// The maximum number of items in a chunk.
 const CHUNK_ITEMS: usize = 1_000;
-/// A chunk has at most so many bytes, but always one item.
+/// The maximum bytes of a chunk with more than one item.
 const CHUNK_BYTES: usize = 1024 * 1024;
 
-/// Lines that travel together.
+/// Lines that are sent together.
 #[derive(Default)]
 struct Chunk {
     items: Vec<(Place, Vec<u8>)>,
     bytes: usize,
 }
 
-/// All lanes, and what is gathered for each.
+/// All lanes, and the chunk that is gathered for each.
 pub(crate) struct Lanes<'a> {
     lanes: Vec<(SyncSender<Chunk>, Chunk)>,
     ledger: &'a Ledger<'a>,
 }
 
 impl<'a> Lanes<'a> {
-    /// Starts so many lanes.
+    /// Starts this many lanes.
     pub(crate) fn start<'scope>(
         scope: &'scope Scope<'scope, 'a>,
         count: usize,
@@ -68,12 +68,12 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Sends all that is gathered.
+    /// Sends all gathered chunks.
     pub(crate) fn send_all(&mut self) {
         (0..self.lanes.len()).for_each(|lane| self.send(lane));
     }
 
-    /// Sends all that is gathered, and lets the lanes end once they are done.
+    /// Sends all gathered chunks, and lets the lanes end after them.
     pub(crate) fn finish(mut self) {
         self.send_all();
     }
@@ -81,7 +81,7 @@ impl<'a> Lanes<'a> {
     fn send(&mut self, lane: usize) {
         let (sender, chunk) = &mut self.lanes[lane];
         let chunk = std::mem::take(chunk);
-        // A lane ends before its time only when the run has failed.
+        // A lane ends early only when the run has failed.
         if !chunk.items.is_empty() && sender.send(chunk).is_err() {
             assert!(self.ledger.is_failed(), "a lane ended and nothing failed");
         }
@@ -107,7 +107,7 @@ impl Lane<'_> {
         }
     }
 
-    /// Puts items until each is answered for good.
+    /// Puts items until each has a final answer.
     fn put(&self, mut items: Vec<(Place, Vec<u8>)>) -> Result<(), Failure> {
         let mut pauses = Pauses::within_ms(self.waits.patience_ms());
         loop {
@@ -132,7 +132,7 @@ impl Lane<'_> {
         }
     }
 
-    /// Notes the answers that are final, keeps the items of the others, and gives the reason of one of them.
+    /// Records the final answers, keeps the items of the others, and returns the reason of one of them.
     fn settle(
         &self,
         items: &mut Vec<(Place, Vec<u8>)>,
@@ -146,7 +146,7 @@ impl Lane<'_> {
                 outcomes.push((*place, Outcome::Put(answer.into())));
                 false
             }
-            // `leased` is retryable too, but it may last as long as somebody's work does.
+            // `leased` is retryable too, but may last as long as the holder's work does.
             Some(Err(error)) if error.is_retryable() && error.code() != "leased" => {
                 later = Some(error);
                 true

@@ -1,4 +1,4 @@
-//! The ledger: which lines are under way, and what became of each, written down in the file's order.
+//! The ledger: the lines in progress, and the result of each, written in the file's order.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,9 +15,9 @@ use super::lines::Digest;
 use super::progress::Progress;
 use crate::exit::{Exit, Failure, Own};
 
-/// The reader waits where so many lines are under way.
+/// The number of lines in progress at which the reader waits.
 const FAR_AHEAD: usize = 64 * 1024;
-/// From here on the reader sends on what it has gathered, so that waiting has an end.
+/// The number from which the reader sends its gathered chunks, so that its wait ends.
 const AHEAD: usize = FAR_AHEAD / 2;
 
 /// A line's place in the ledger.
@@ -43,25 +43,25 @@ impl From<&Error> for Reason {
     }
 }
 
-/// What became of a line.
+/// The result of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Put(PutAnswer),
     Refused(Reason),
 }
 
-/// What a whole run did.
+/// The counts of a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Summary {
     /// Lines that the server has put, in this run or, by their tokens, in an earlier one.
     pub(crate) put: u64,
     /// Lines that were refused.
     pub(crate) refused: u64,
-    /// Lines that the answers file told of before.
+    /// Lines that the file of answers had already.
     pub(crate) skipped: u64,
 }
 
-/// How a refused line is told.
+/// A refused line as JSON.
 #[derive(Serialize)]
 pub(super) struct Rejected<'a> {
     pub(super) line: u64,
@@ -69,11 +69,11 @@ pub(super) struct Rejected<'a> {
     pub(super) reason: &'a Reason,
 }
 
-/// Tells refused lines in a file.
+/// The file of refused lines.
 pub(crate) struct Rejects(BufWriter<File>);
 
 impl Rejects {
-    /// In the file at `path`, behind what it holds already.
+    /// Opens the file at `path`, and appends to it.
     pub(crate) fn create(path: &Path) -> Result<Rejects, Failure> {
         let file = File::options().append(true).create(true).open(path);
         let file = file.map_err(|error| Failure::file(Own::Rejects.code(), path.display(), &error))?;
@@ -94,7 +94,7 @@ pub(crate) struct Ledger<'a> {
 }
 
 struct State {
-    /// Lines under way, oldest first; those before the first that is not done are written and gone.
+    /// Lines in progress, oldest first; those before the first incomplete one are written and removed.
     under_way: VecDeque<Entry>,
     /// The place of the first of them.
     first: u64,
@@ -102,7 +102,7 @@ struct State {
     rejects: Option<Rejects>,
     summary: Summary,
     failure: Option<Failure>,
-    /// Whether writing down failed, perhaps half-way through a line: nothing more is written then.
+    /// Whether a write failed, perhaps within a line: nothing more is written then.
     is_broken: bool,
 }
 
@@ -140,12 +140,12 @@ impl<'a> Ledger<'a> {
         self.state.lock().expect("nobody panics while holding the ledger")
     }
 
-    /// Whether the reader should send on what it has gathered.
+    /// Whether the reader should send its gathered chunks.
     pub(crate) fn is_far_ahead(&self) -> bool {
         self.state().under_way.len() >= AHEAD
     }
 
-    /// Enters a line that is to be sent; waits while too many are under way. `None` once something failed.
+    /// Adds a line that is to be sent; waits while too many are in progress. `None` after a failure.
     pub(crate) fn enter(&self, line: u64, digest: Digest) -> Option<Place> {
         let full = |state: &mut State| state.under_way.len() >= FAR_AHEAD && state.failure.is_none();
         let mut state = self.moved.wait_while(self.state(), full).expect("as in `state`");
@@ -156,7 +156,7 @@ impl<'a> Ledger<'a> {
         Some(Place(state.first + state.under_way.len() as u64 - 1))
     }
 
-    /// Notes what became of lines, and writes down all that are done with up to the first that is not.
+    /// Records the results of lines, and writes all results up to the first incomplete line.
     pub(crate) fn settle(&self, outcomes: impl IntoIterator<Item = (Place, Outcome)>) {
         let mut state = self.state();
         for (place, outcome) in outcomes {
@@ -175,18 +175,18 @@ impl<'a> Ledger<'a> {
         self.moved.notify_all();
     }
 
-    /// Ends the run: nothing more is entered.
+    /// Ends the run: nothing more is added.
     pub(crate) fn fail(&self, failure: Failure) {
         self.state().failure.get_or_insert(failure);
         self.moved.notify_all();
     }
 
-    /// Whether something failed.
+    /// Whether the run has failed.
     pub(crate) fn is_failed(&self) -> bool {
         self.state().failure.is_some()
     }
 
-    /// The end of the run: its summary, or what ended it.
+    /// The result of the run: its summary, or its failure.
     pub(crate) fn finish(self) -> Result<Summary, Failure> {
         let state = self.state.into_inner().expect("as in `state`");
         match state.failure {

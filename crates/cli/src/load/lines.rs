@@ -1,18 +1,18 @@
-//! Reading a file line by line, once: text, number, and the digest of the file so far.
+//! Reads a file line by line in one pass: text, number, and the digest of the file so far.
 //!
-//! The digest of line *n* is SHA-256 over the whole file up to and with line *n*, cut to 128 bits. It is had
-//! in the one pass that reads the lines anyway, so a file of any size (and a pipe) is read once. It is as
-//! good a name for "line *n* of this file" as the digest of the whole file beside the number, and better in
-//! one case: a file to which lines were appended still has the digests of its old lines.
+//! The digest of line *n* is SHA-256 over the file up to and including line *n*, truncated to 128 bits. It is computed
+//! in the pass that reads the lines, so a file of any size (and a pipe) is read once. It identifies "line *n* of this
+//! file" as well as the number with the digest of the whole file does, and better in one case: a file to which lines
+//! were appended still has the digests of its old lines.
 
 use std::io::{self, BufRead};
 
 use sha2::{Digest as _, Sha256};
 
-/// A line longer than this is refused unread: the longest body (64 MiB) in base64, and room for the rest.
+/// The maximum length of a line: the longest body (64 MiB) in base64, and room for the rest. A longer line is refused.
 pub(crate) const MAX_LINE_LEN: usize = 96 * 1024 * 1024;
 
-/// 128 bits that name a line by all that stands before and in it.
+/// 128 bits that identify a line by everything up to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Digest([u8; 16]);
 
@@ -43,7 +43,7 @@ pub(crate) struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// The lines of `reader`. `run` tells one deliberate run over the same file from another.
+    /// The lines of `reader`. `run` distinguishes deliberate runs over the same file.
     pub(crate) fn new(reader: R, run: &str) -> Lines<R> {
         let mut hasher = Sha256::new();
         hasher.update((run.len() as u64).to_le_bytes());
@@ -51,7 +51,7 @@ impl<R: BufRead> Lines<R> {
         Lines { reader, hasher, number: 0, bytes: 0, max_len: MAX_LINE_LEN }
     }
 
-    /// How many bytes have been read.
+    /// The number of bytes read.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -60,7 +60,7 @@ impl<R: BufRead> Lines<R> {
     pub(crate) fn next(&mut self) -> io::Result<Option<Line>> {
         while let Some(text) = self.next_text()? {
             self.number += 1;
-            // The last line counts as ended, be it or not: an append later changes nothing for it.
+            // The last line counts as ended even without a line end: a later append changes nothing for it.
             self.hasher.update(b"\n");
             let blank = text.as_ref().is_some_and(|text| text.iter().all(u8::is_ascii_whitespace));
             if !blank {

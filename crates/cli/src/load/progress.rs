@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::ledger::{Reason, Rejected};
 use super::waits::Told;
 
-/// How far a run is.
+/// The progress of a run.
 pub(crate) struct Progress {
     bar: ProgressBar,
     on_terminal: bool,
@@ -26,19 +26,19 @@ impl Progress {
         Progress { bar, on_terminal }
     }
 
-    /// So many bytes were read.
+    /// Sets the number of bytes read.
     pub(crate) fn bytes(&self, bytes: u64) {
         self.bar.set_position(bytes);
     }
 
-    /// So many lines are done with.
+    /// Sets the number of completed lines.
     pub(crate) fn lines(&self, lines: u64) {
         if self.on_terminal {
             self.bar.set_message(format!("{lines} lines"));
         }
     }
 
-    /// A line was refused: for people beside the bar, else as JSON.
+    /// Reports a refused line: for people beside the bar, else as JSON.
     pub(crate) fn refused(&self, line: u64, reason: &Reason) -> io::Result<()> {
         if self.on_terminal {
             let Reason { code, detail } = reason;
@@ -49,8 +49,8 @@ impl Progress {
         }
     }
 
-    /// Tells what the run waits for, or that it goes on: to people beside the bar, else as JSON. Where standard error is
-    /// closed there is nobody to tell.
+    /// Reports what the run waits for, or that it goes on: for people beside the bar, else as JSON. If standard error
+    /// is closed, nothing is reported.
     pub(super) fn tell(&self, told: &Told<'_>) {
         if !self.on_terminal {
             let line = serde_json::to_string(told).unwrap_or_default();
@@ -70,7 +70,7 @@ impl Progress {
         });
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }

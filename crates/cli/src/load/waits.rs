@@ -1,4 +1,4 @@
-//! What a run waits for: told when it begins to, so that nobody takes it for stuck or for done.
+//! Reports what a run waits for when the wait begins, so that the run does not look stuck or finished.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::progress::Progress;
 
-/// What all lanes wait for.
+/// The waits of all lanes.
 pub(crate) struct Waits<'a> {
     progress: &'a Progress,
     patience_ms: u64,
@@ -18,34 +18,34 @@ pub(crate) struct Waits<'a> {
 
 #[derive(Default)]
 struct State {
-    /// Whether the last that was heard of the server is that it does not answer.
+    /// Whether the last request got no answer from the server.
     is_away: bool,
-    /// Codes of refusals that were told. Each is told once: a queue may be full again and again.
+    /// Codes of refusals that were reported. Each is reported once: a queue may be full repeatedly.
     told: BTreeSet<String>,
 }
 
-/// How it is told to programs.
+/// The report as JSON.
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Told<'a> {
-    /// Nothing goes on meanwhile, or not all.
+    /// A part of the run, or all of it, waits.
     Waiting { code: &'a str, detail: String, retry_for: String },
     /// The server answers again.
     Resumed,
 }
 
 impl<'a> Waits<'a> {
-    /// A run that waits so long at most while nothing succeeds.
+    /// For a run that waits at most this long while nothing succeeds.
     pub(crate) fn new(progress: &'a Progress, patience_ms: u64) -> Waits<'a> {
         Waits { progress, patience_ms, state: Mutex::default() }
     }
 
-    /// How long to try while nothing succeeds.
+    /// How long to retry while nothing succeeds.
     pub(crate) fn patience_ms(&self) -> u64 {
         self.patience_ms
     }
 
-    /// A lane has met an error that may pass, and tries again.
+    /// Records a transient error of a lane, which retries.
     pub(crate) fn for_want_of(&self, error: &Error) {
         let is_news = {
             let mut state = self.state();
@@ -63,7 +63,7 @@ impl<'a> Waits<'a> {
         }
     }
 
-    /// The server has answered.
+    /// Records that the server has answered.
     pub(crate) fn answered(&self) {
         if std::mem::take(&mut self.state().is_away) {
             self.progress.tell(&Told::Resumed);

@@ -1,4 +1,4 @@
-//! Thousands of connections to one server: as many files as that takes, and what they cost it.
+//! Thousands of connections to one server: raises limits on open files, and measures the memory.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -9,22 +9,22 @@ use dwell_testkit::process::memory_bytes;
 
 use super::{PATIENCE, Server};
 
-/// Lets a process open files for so many connections, if the system allows it; how many files it may open now.
+/// Raises a process's limit on open files for this many connections, if the system allows it; returns the limit.
 pub(crate) fn raise_limit(pid: u32, connections: usize) -> usize {
     let wanted = format!("--nofile={}:", 2 * connections);
-    // Without `prlimit`, or without the right to raise it, fewer connections have to do.
+    // Without `prlimit`, or without the right to raise it, there are fewer connections.
     let _ = Command::new("prlimit").args(["--pid", &pid.to_string(), &wanted]).output();
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     line.split_whitespace().nth(3).unwrap().parse().unwrap()
 }
 
-/// What a process has in memory now.
+/// The present resident memory of a process.
 pub(crate) fn resident_kib(pid: u32) -> u64 {
     memory_bytes(pid, "VmRSS").unwrap() / 1024
 }
 
-/// The most that it ever had.
+/// Its peak.
 pub(crate) fn most_resident_kib(pid: u32) -> u64 {
     memory_bytes(pid, "VmHWM").unwrap() / 1024
 }
@@ -37,7 +37,7 @@ pub(crate) fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// The server's counts of takes that wait, over all queues.
+/// The server's number of waiting takes, over all queues.
 pub(crate) fn waiting(server: &Server) -> usize {
     let mut stream = connect(server.address());
     let head = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address());

@@ -1,4 +1,4 @@
-//! The real binary as the tests run it.
+//! Runs the real binary.
 
 #![allow(
     dead_code,
@@ -14,7 +14,7 @@ use std::process::Command;
 pub(crate) use dwell_testkit::process::{Kept, Ran, Running, run, run_with, send_signal};
 pub(crate) use dwell_testkit::{PATIENCE, Server, until};
 
-/// A `dwell` command, without anything of the environment that would change what it does.
+/// A `dwell` command without environment variables that would affect it.
 pub(crate) fn dwell() -> Command {
     dwell_testkit::dwell(env!("CARGO_BIN_EXE_dwell"))
 }

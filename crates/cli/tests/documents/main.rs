@@ -1,7 +1,7 @@
 //! The shell blocks of documents, run as they are written, in their order.
 //!
-//! They speak of port 7411, so each document gets a network of its own where the system allows it (Linux, user
-//! namespaces). Elsewhere the port has to be free.
+//! They use port 7411, so each document gets a separate network where the system allows it (Linux, user namespaces).
+//! Elsewhere the port has to be free.
 //!
 //! # Layout
 //! - `readme`: the README
@@ -20,13 +20,13 @@ use std::sync::{Mutex, PoisonError};
 
 use common::{Ran, run};
 
-/// A new network with nothing but a loopback, and a new process namespace that ends as a whole.
+/// A new network with a loopback alone, and a new process namespace that ends as a whole.
 const OWN_NETWORK: [&str; 6] =
     ["--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
-/// Runs `test`, an ignored test of this program, in a network of its own; `here`, where the system does not allow one.
+/// Runs `test`, an ignored test of this program, in a separate network; `here`, where the system does not allow one.
 fn in_own_network(test: &str, here: fn()) {
-    /// Held by who uses the port of the one network that there is.
+    /// Locked by the test that uses the port of the only network.
     static PORT: Mutex<()> = Mutex::new(());
     let allowed = Command::new("unshare")
         .args(OWN_NETWORK)
@@ -51,7 +51,7 @@ fn shell_blocks(document: &str) -> impl Iterator<Item = &str> {
     document.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap())
 }
 
-/// Runs a block with the program of this build, far from whatever the environment says; it must not fail.
+/// Runs a block with the program of this build, independent of the environment; it must not fail.
 fn shell(block: &str, folder: &Path) -> Ran {
     let binary = Path::new(env!("CARGO_BIN_EXE_dwell")).parent().unwrap();
     let path = std::env::join_paths(

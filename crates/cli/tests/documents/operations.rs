@@ -10,7 +10,7 @@ use crate::{in_own_network, shell, shell_blocks};
 
 const PAGE: &str = include_str!("../../../../docs/operations.md");
 
-/// The block that starts the server, for which the test does it: it wants to hear what the server says.
+/// The block that starts the server; the test starts it instead, to read its output.
 const START: &str = "dwell serve --config dwell.toml & echo $! > dwell.pid\n";
 
 #[test]
@@ -31,7 +31,7 @@ fn run_the_blocks() {
     fs::write(folder.path().join("deploy/dwell.toml"), example).unwrap();
     let tls = folder.path().join("tls");
     fs::create_dir(&tls).unwrap();
-    // As root, it can be somebody else's, as under the unit.
+    // As root, its owner can be another user, as under the unit.
     let _ = std::os::unix::fs::chown(&tls, Some(65_534), Some(65_534));
 
     let mut server: Option<Server> = None;
@@ -95,7 +95,7 @@ fn run_the_blocks() {
     let counts = &stats["counts"];
     let there: u64 = ["scheduled", "ready"].iter().map(|state| counts[state].as_u64().unwrap()).sum();
     assert_eq!(there, sent, "{stats}");
-    // Each of them, and not one of them twice in the place of another: as the dump of the backup has them.
+    // Each of them, and none twice in the place of another, as the dump of the backup shows.
     let dump = fs::read_to_string(folder.path().join("messages.jsonl")).unwrap();
     let mut bodies: Vec<u64> = dump
         .lines()

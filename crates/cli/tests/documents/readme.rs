@@ -24,7 +24,7 @@ fn run_the_blocks() {
     let mut ran = Vec::new();
     for block in shell_blocks(README) {
         match block {
-            // The binary that was built for the tests stands in for the one that this would build.
+            // The binary that was built for the tests is used in place of the one that this would build.
             "cargo run --release -- serve\n" => {
                 let mut command = dwell();
                 command.arg("serve").current_dir(folder.path());
@@ -32,7 +32,7 @@ fn run_the_blocks() {
                 assert_eq!(serving.url(), "http://127.0.0.1:7411");
                 assert!(folder.path().join("dwell-data").is_dir());
             }
-            // It is what runs this test.
+            // This test is run by it.
             "./scripts/test\n" => {
                 assert!(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/test")).is_file());
             }

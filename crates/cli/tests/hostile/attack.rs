@@ -1,4 +1,4 @@
-//! Clients that mean no good, each a connection that never waits: what it can not write or read now it leaves.
+//! Hostile clients, each a connection that never blocks: what it cannot write or read now it skips.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -10,27 +10,27 @@ use crate::common::crowd::connect;
 
 /// The queue with the large messages.
 pub(crate) const LARGE: &str = "large";
-/// The queue that halves of messages go to.
+/// The queue that partial messages are put into.
 pub(crate) const HALF: &str = "half";
 
-/// The message of which half is sent.
+/// The length of the message of which half is sent.
 const WHOLE_BYTES: usize = 1 << 20;
-/// A line of this length is begun.
+/// The length of the line that is begun.
 const LONG_LINE_BYTES: usize = 1 << 20;
-/// What is written, and what is read, in one turn at most.
+/// The maximum that is written, and that is read, per turn.
 const PIECE: usize = 64 << 10;
-/// Every other of those who send half a message hangs up after so many turns, and begins again.
+/// Every other client that sends half a message disconnects after this many turns, and begins again.
 const HANGS_UP_AFTER: u64 = 50;
-/// One byte of its answer is read in so many turns: one in a second.
+/// The number of turns per byte of its answer: one byte per second.
 const READS_EVERY: u64 = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Attack {
     /// Takes 8 MiB, and reads them one byte a second.
     SlowReader,
-    /// Headers, or arguments, and more of them, and so on.
+    /// Endless headers, or arguments.
     Endless,
-    /// Bytes at random.
+    /// Random bytes.
     Garbage,
     /// A line of a megabyte.
     LongLine,
@@ -44,7 +44,7 @@ pub(crate) enum Protocol {
     Beanstalkd,
 }
 
-/// What came of an attack.
+/// The result of an attack.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Told {
     pub(crate) sent_bytes: usize,
@@ -54,7 +54,7 @@ pub(crate) struct Told {
 }
 
 impl Attack {
-    /// Each, and how many do it over either protocol.
+    /// Each attack, with the number of clients over each protocol.
     pub(crate) const ALL: [(Attack, usize); 5] = [
         (Attack::SlowReader, 2),
         (Attack::Endless, 16),
@@ -63,15 +63,15 @@ impl Attack {
         (Attack::Half, 32),
     ];
 
-    /// That it was done, and what the server did about it.
+    /// Asserts that the attack took place, and how the server handled it.
     pub(crate) fn assert_went_on(self, protocol: Protocol, told: Told) {
         let Told { sent_bytes, read_bytes, closed } = told;
         let as_meant = match (self, protocol) {
             // Its connection stays, and it reads a little.
             (Attack::SlowReader, _) => closed == 0 && (1..1_000).contains(&read_bytes),
-            // Refused, and closed where nothing better can be done.
+            // Refused, and closed where there is no other way.
             (Attack::Endless | Attack::Garbage | Attack::LongLine, Protocol::Http) => closed > 0,
-            // A line that does not end is skipped for as long as it comes.
+            // A line that does not end is skipped for as long as it arrives.
             (Attack::Endless, Protocol::Beanstalkd) => closed == 0 && sent_bytes > 1_000,
             (Attack::Garbage, Protocol::Beanstalkd) => sent_bytes > PIECE && read_bytes > 0,
             (Attack::LongLine, Protocol::Beanstalkd) => {
@@ -83,7 +83,7 @@ impl Attack {
     }
 }
 
-/// What came of each attack over each protocol, all attackers together.
+/// The results of each attack over each protocol, all attackers together.
 pub(crate) fn summary(attackers: &[Attacker]) -> Vec<(Protocol, Attack, Told)> {
     let mut summary: BTreeMap<(Protocol, Attack), Told> = BTreeMap::new();
     for attacker in attackers {
@@ -100,10 +100,10 @@ pub(crate) struct Attacker {
     attack: Attack,
     protocol: Protocol,
     address: String,
-    /// Which of its kind.
+    /// Its index among those of its kind.
     at: usize,
     stream: Option<TcpStream>,
-    /// What is still to be written of what was begun.
+    /// What is still to be written.
     to_write: Vec<u8>,
     /// Turns on this connection.
     turns: u64,
@@ -138,7 +138,7 @@ impl Attacker {
         }
     }
 
-    /// What a new connection begins with.
+    /// The first bytes of a new connection.
     fn opening(&self) -> Vec<u8> {
         let request = |rest: &str| format!("{rest} HTTP/1.1\r\nHost: localhost\r\n");
         match (self.attack, self.protocol) {
@@ -170,7 +170,7 @@ impl Attacker {
         }
     }
 
-    /// What it goes on with, once all so far is written.
+    /// Its next bytes, once everything so far is written.
     fn more(&mut self) {
         if !self.to_write.is_empty() {
             return;
@@ -178,7 +178,7 @@ impl Attacker {
         match (self.attack, self.protocol) {
             (Attack::SlowReader | Attack::Half, _) => {}
             (Attack::Endless, Protocol::Http) => {
-                // Some at a time, so that they come to what a head may have while the test lasts.
+                // A few at a time, so that they reach the limit of a head within the test.
                 self.to_write.extend_from_slice(&b"X-More: and more\r\n".repeat(64));
             }
             (Attack::Endless, Protocol::Beanstalkd) => self.to_write.extend_from_slice(b" 1"),
@@ -192,7 +192,7 @@ impl Attacker {
         }
     }
 
-    /// Writes what the connection takes; false if it is closed.
+    /// Writes what the connection accepts; false if it is closed.
     fn write(&mut self) -> bool {
         let Some(stream) = &mut self.stream else { return true };
         let piece = self.to_write.len().min(PIECE);
@@ -209,7 +209,7 @@ impl Attacker {
         }
     }
 
-    /// Reads what has come, if it is one that reads; false if the connection is closed.
+    /// Reads what has arrived, if it is one that reads; false if the connection is closed.
     fn read(&mut self) -> bool {
         let Some(stream) = &mut self.stream else { return true };
         let mut bytes = [0; PIECE];

@@ -1,6 +1,5 @@
-//! Clients that mean no good, over both protocols at once, beside ten thousand that are idle and two thousand that wait
-//! in a reserve: what that costs the server, and how late messages come meanwhile, stays within the bounds that stand
-//! here.
+//! Hostile clients over both protocols at once, with ten thousand idle ones and two thousand that wait in a reserve:
+//! the server's memory, and the lateness of messages meanwhile, stay within the limits below.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails by panicking")]
 
@@ -26,31 +25,31 @@ use common::{PATIENCE, Server, serve_with, until};
 const IDLE: usize = 10_000;
 const WAITING: usize = 2_000;
 
-/// How much of requests and answers under way the server may hold (`limits.bodies`). The attacks below hold less; `overload`
-/// goes past it.
+/// The maximum of requests and answers that the server may hold (`limits.bodies`). The attacks below hold less;
+/// `overload` exceeds it.
 const BODIES_KIB: u64 = 128 << 10;
-/// What an idle connection, one that waits, and one that attacks may cost beside that.
+/// The maximum memory of an idle connection, a waiting one, and an attacking one beyond that.
 const IDLE_KIB: u64 = 8;
 const WAITING_KIB: u64 = 24;
 const ATTACKER_KIB: u64 = 128;
-/// What the server may need for the messages themselves: puts, their journal, its caches.
+/// The server's memory for the messages themselves: puts, their journal, its caches.
 const STORE_KIB: u64 = 32 << 10;
 
-/// What is taken by clients that mean well: so many messages from each of two queues, one due every so often.
+/// The number of messages that well-behaved clients take from each of two queues, due at a fixed interval.
 const MESSAGES: usize = 200;
 const EVERY_MS: i64 = 10;
-/// The first is due so long after the puts began.
+/// The delay of the first message after the puts began.
 const LEAD_MS: i64 = 800;
 
-/// At these quantiles messages are at most so many times as late as without the crowd, or, since without it they are
-/// next to not late at all, so many milliseconds. Not all of them: a machine that does other things stops a process for
-/// a tenth of a second now and then, and makes all messages late that fall due meanwhile, one every 10 ms; a tenth of
-/// them is two such stops in two seconds, and what is left by them is worked off one sync at a time. A server that lets
-/// attackers hold up others is late by as long as they like, with every message.
+/// The maximum lateness at these quantiles, as a multiple of that without the crowd, or, since that is almost zero, in
+/// milliseconds. Not of all messages: a busy machine stops a process for a tenth of a second now and then, and makes
+/// all messages late that fall due meanwhile, one every 10 ms; a tenth of them is two such stops in two seconds, and
+/// their backlog is worked off one sync at a time. A server that lets attackers delay others is late with every
+/// message, by any amount.
 const TIMES_AS_LATE: i64 = 10;
 const LATEST_MS: [(f64, i64); 2] = [(0.5, 250), (0.9, 1_000)];
 
-/// Large bodies for those who do not read what they took.
+/// Large bodies for clients that do not read what they took.
 const LARGE: usize = 32;
 const LARGE_BYTES: usize = 1 << 20;
 
@@ -73,7 +72,7 @@ fn hostile_clients_cost_little_and_delay_nobody() {
         .collect();
     let wanted = IDLE + WAITING + attackers.len();
     let files = raise_limit(std::process::id(), wanted).min(raise_limit(server.pid(), wanted));
-    // A machine that allows fewer is asked for fewer, in the same shares.
+    // If the limit on files is lower, there are fewer of each in proportion.
     let share = |count: usize| count * files.saturating_sub(1_000).min(IDLE + WAITING) / (IDLE + WAITING);
     let (idle, waits) = (share(IDLE), share(WAITING));
 
@@ -125,12 +124,12 @@ fn hostile_clients_cost_little_and_delay_nobody() {
         }
     }
 
-    // Half a message is none, whoever sent it.
+    // Half a message is never put, whichever client sent it.
     drop(attackers);
     let half = attack::HALF.parse().unwrap();
     let put = client.stats(half).map_or(0, |stats| stats.counts.ready + stats.counts.scheduled);
     assert_eq!(put, 0, "half a message is none");
-    // Who is idle is still there, and who waits is served as ever.
+    // The idle clients are still connected, and the waiting ones are served.
     assert!(held[..idle].iter().all(overload::is_open), "an idle connection was closed");
     drop(held.drain(..idle));
     client.put_one(Put::new("nothing-0".parse().unwrap(), "x")).unwrap();
@@ -139,7 +138,7 @@ fn hostile_clients_cost_little_and_delay_nobody() {
     assert_eq!(&answer[..21], b"WATCHING 2\r\nRESERVED ");
 }
 
-/// How late messages were when clients that mean well had them, in milliseconds, the least late first.
+/// The lateness of messages on arrival at well-behaved clients, in milliseconds, in rising order.
 struct Latenesses {
     http: Vec<i64>,
     beanstalkd: Vec<i64>,
@@ -149,7 +148,7 @@ fn now_ms() -> i64 {
     SystemClock::new().now().wall.as_ms()
 }
 
-/// Puts messages due at known instants into a queue for each protocol, and takes them as they come.
+/// Puts messages due at known instants into a queue for each protocol, and takes them as they fall due.
 fn latenesses(server: &Server, beanstalkd: &str, name: &str) -> Latenesses {
     let queues = ["http", "beanstalkd"].map(|protocol| format!("{protocol}-{name}"));
     let [to_http, to_beanstalkd] = queues.clone();
@@ -162,7 +161,7 @@ fn latenesses(server: &Server, beanstalkd: &str, name: &str) -> Latenesses {
     let first_ms = now_ms() + LEAD_MS;
     let puts: Vec<Put> = (0..MESSAGES)
         .flat_map(|at| queues.iter().map(move |queue| (first_ms + at as i64 * EVERY_MS, queue)))
-        // The body says when it is due: beanstalkd's protocol has no word for that.
+        // The body contains the due instant: beanstalkd's protocol has no field for that.
         .map(|(due_ms, queue)| {
             Put::new(queue.parse().unwrap(), due_ms.to_string()).at(Timestamp::from_ms(due_ms).unwrap())
         })
@@ -192,7 +191,7 @@ fn take_over_http(url: &str, queue: &str) -> Vec<i64> {
         let now_ms = now_ms();
         for delivery in taken {
             let late_ms = now_ms - delivery.message.standing.due.as_ms();
-            // What the server says is from the later of its due instant and its put, and up to the take alone.
+            // The server's lateness begins at the later of due instant and put, and ends at the take.
             assert!(delivery.lateness_ms as i64 <= late_ms, "{delivery:?} was {late_ms} ms late");
             late.push(late_ms);
             client.settle_one(Settle { receipt: delivery.receipt, action: Action::Ack }).unwrap();
@@ -225,17 +224,17 @@ fn take_over_beanstalkd(address: &str, tube: &str) -> Vec<i64> {
     late
 }
 
-/// A thread that lets each attacker do its worst, again and again.
+/// A thread that lets each attacker act, in turns.
 struct Attacking {
     over: std::sync::Arc<AtomicBool>,
     attackers: std::sync::mpsc::Receiver<Vec<Attacker>>,
 }
 
 impl Attacking {
-    /// So often each of them has its turn: what they do takes a part of the machine, not all of it, since the server
-    /// and the clients that are measured run there too.
+    /// The interval between turns: the attacks use a part of the machine, not all of it, since the server and the
+    /// measured clients run there too.
     const EVERY_MS: u64 = 10;
-    /// However short the time: so many turns each has.
+    /// The minimum number of turns of each.
     const FEWEST_TURNS: usize = 200;
 
     fn begin(mut attackers: Vec<Attacker>) -> Attacking {

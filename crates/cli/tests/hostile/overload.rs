@@ -1,5 +1,5 @@
-//! Clients of beanstalkd's protocol that would hold more than bodies may: those that announce much and send nothing of it,
-//! and those that ask for much and read nothing of it. Others put and take large jobs meanwhile.
+//! Clients of beanstalkd's protocol that would exceed the limit on bodies: those that announce much and send none of
+//! it, and those that request much and read none of it. Others put and take large jobs meanwhile.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -13,24 +13,24 @@ use dwell_time::{Clock as _, SystemClock};
 use crate::common::crowd::{connect, most_resident_kib, raise_limit, resident_kib};
 use crate::common::{PATIENCE, Server, dwell};
 
-/// How much of requests and answers under way the server may hold.
+/// The maximum of requests and answers that the server may hold.
 const BODIES_KIB: usize = 8 << 10;
 const JOB: usize = 1 << 20;
 
 /// Together they announce 65 times as much as that.
 const ANNOUNCE: usize = 520;
-/// Together they ask for 80 times as much, of which a part is on its way between the two sockets.
+/// Together they request 80 times as much, of which a part is in the sockets' buffers.
 const UNREAD: usize = 16;
 const ASKED_BY_ONE: usize = 40;
 
-/// They, the well-meaning, and who comes again.
+/// These, the well-behaved ones, and those that reconnect.
 const CONNECTIONS: usize = ANNOUNCE + 4 * UNREAD;
 
-/// What the well-meaning put and take, one after the other, over connections that they keep.
+/// The number of jobs that each well-behaved client puts and takes, over connections that it keeps.
 const ROUNDS: usize = 5;
 
-/// Beside the limit: an answer that was asked for before it was met for each that does not read, some for each connection,
-/// and what the store needs.
+/// Beyond the limit: for each client that does not read, an answer that was requested before the limit was reached;
+/// some for each connection; and the store's memory.
 const ALLOWED_KIB: u64 =
     (BODIES_KIB + 2 * UNREAD * (JOB >> 10) + (ANNOUNCE + UNREAD) * 128 + (64 << 10)) as u64;
 
@@ -41,7 +41,7 @@ fn who_would_hold_more_than_there_may_be_holds_up_nobody() {
     command.arg("serve").arg("--data").arg(folder.path());
     command.args(["--listen", "127.0.0.1:0", "--beanstalkd", "127.0.0.1:0", "--max-bodies"]);
     command.arg(format!("{BODIES_KIB}KiB"));
-    // Nobody is cut off in time: what others have to wait for would last longer than the test waits.
+    // Timeouts are off: others would have to wait longer than the test does.
     command.env("DWELL_BEANSTALKD_READ_TIMEOUT", "1h").env("DWELL_BEANSTALKD_WRITE_TIMEOUT", "1h");
     let server = Server::spawn(command);
     let address = server.serving["beanstalkd"].as_str().unwrap().to_owned();
@@ -67,7 +67,7 @@ fn who_would_hold_more_than_there_may_be_holds_up_nobody() {
         told += client.put();
         told += client.take();
     }
-    // Until they have been in the way.
+    // Until they have had an effect.
     let clock = SystemClock::new();
     let (mut sleeper, over_ms) = (clock.sleeper(), clock.now().mono_ms + PATIENCE.as_millis() as u64);
     while unread.cut_off.load(Ordering::Relaxed) == 0 {
@@ -85,13 +85,13 @@ fn who_would_hold_more_than_there_may_be_holds_up_nobody() {
     }
 }
 
-/// Whether a connection on which nothing was said is open.
+/// Whether a connection on which nothing was sent is open.
 pub(crate) fn is_open(mut stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// One who tries again what was refused for now.
+/// A client that retries transient refusals.
 struct Client {
     stream: TcpStream,
     reader: BufReader<TcpStream>,
@@ -114,7 +114,7 @@ impl Client {
         line
     }
 
-    /// Puts a large job; how often it was told to try again.
+    /// Puts a large job; returns the number of retries.
     fn put(&mut self) -> usize {
         let put = [format!("put 0 0 3600 {JOB}\r\n").as_bytes(), &b"x".repeat(JOB), b"\r\n"].concat();
         let mut again = 0;
@@ -128,7 +128,7 @@ impl Client {
         }
     }
 
-    /// Takes and deletes one; how often it was told to try again.
+    /// Takes and deletes one; returns the number of retries.
     fn take(&mut self) -> usize {
         let mut again = 0;
         loop {
@@ -145,7 +145,7 @@ impl Client {
     }
 }
 
-/// Threads' worth of clients that ask and do not read; who is cut off comes again.
+/// Threads of clients that send requests and do not read; those that are disconnected reconnect.
 struct Unread {
     over: Arc<AtomicBool>,
     cut_off: Arc<AtomicUsize>,
@@ -153,7 +153,7 @@ struct Unread {
 }
 
 impl Unread {
-    /// So often it is looked whether one was cut off.
+    /// The interval of checks for disconnected clients.
     const EVERY_MS: u64 = 50;
 
     fn begin(address: &str) -> Unread {
@@ -171,7 +171,7 @@ impl Unread {
             let mut sleeper = clock.sleeper();
             while !ends.load(Ordering::Relaxed) {
                 for stream in &mut streams {
-                    // A connection that was reset says so once.
+                    // A connection that was reset reports it once.
                     if stream.take_error().unwrap().is_some() || stream.write_all(b"peek-ready\r\n").is_err()
                     {
                         count.fetch_add(1, Ordering::Relaxed);
@@ -185,7 +185,7 @@ impl Unread {
         Unread { over, cut_off, thread }
     }
 
-    /// How many were cut off.
+    /// The number of clients that were disconnected.
     fn end(self) -> usize {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();

@@ -1,6 +1,7 @@
-//! From civil times to instants: what a cron expression means where clocks are put forward or back.
+//! Converts civil times to instants: the meaning of a cron expression at changes of the clock.
 //!
-//! croner finds the next civil time; a zone's offset makes an instant of it, as long as no transition lies between. At a transition:
+//! croner finds the next civil time; a zone's offset turns it into an instant, if no transition lies between. At a
+//! transition:
 //!
 //! | | clocks go forward (a gap) | clocks go back (a fold) |
 //! |---|---|---|
@@ -14,13 +15,13 @@ use jiff::{SignedDuration, Timestamp as Instant};
 
 use super::Cron;
 
-/// How far back a transition may lie so that its fold is not over. The longest known is 24 hours.
+/// How far back a transition may be whose fold is not over. The longest known fold is 24 hours.
 const LONGEST_FOLD: SignedDuration = SignedDuration::from_hours(48);
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 /// The first instant after `after` at which the expression runs; `None` if there is none.
 pub(super) fn next_instant(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timestamp> {
-    // Runs lie on whole seconds, so that the next one lies after the second of `after`.
+    // Runs are at whole seconds, so the next one is after the second of `after`.
     let second = Instant::from_second(after.as_ms().div_euclid(1_000)).ok()?;
     let found = search(cron, zone, second)?;
     Timestamp::from_ms(found.as_millisecond()).ok()
@@ -43,7 +44,7 @@ fn search(cron: &Cron, zone: &TimeZone, second: Instant) -> Option<Instant> {
         let (ends, begins) = (offset.to_datetime(at), next.to_datetime(at));
         offset = next;
         if begins > ends && civil < begins {
-            // It lies in the gap.
+            // It is in the gap.
             if cron.names_hours() {
                 return Some(at);
             }
@@ -56,9 +57,9 @@ fn search(cron: &Cron, zone: &TimeZone, second: Instant) -> Option<Instant> {
     offset.to_timestamp(civil).ok()
 }
 
-/// The civil time up to which all have been at `second`, where a fold is under way; a time that has been where none is.
+/// The civil time up to which all have occurred by `second`, if a fold is in progress; otherwise an earlier time.
 fn end_of_folds(zone: &TimeZone, second: Instant) -> DateTime {
-    // A transition at this very second is one that has been.
+    // A transition at this very second has occurred.
     let until = second.checked_add(SignedDuration::from_nanos(1)).unwrap_or(second);
     let recent = zone
         .preceding(until)
@@ -68,7 +69,7 @@ fn end_of_folds(zone: &TimeZone, second: Instant) -> DateTime {
     ends.max().unwrap_or(DateTime::MIN)
 }
 
-/// The offset in force just before this instant.
+/// The offset just before this instant.
 fn before(zone: &TimeZone, at: Instant) -> Offset {
     zone.to_offset(at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(at))
 }
@@ -103,7 +104,7 @@ mod tests {
         // Berlin, 2026-03-29: 02:00 becomes 03:00.
         let found = runs("30 2 * * *", "Europe/Berlin", "2026-03-27T12:00:00Z", 3);
         assert_eq!(found, ["2026-03-28 02:30 +01:00", "2026-03-29 03:00 +02:00", "2026-03-30 02:30 +02:00"]);
-        // Several in the gap, and one at its end: one run.
+        // Several in the gap and one at its end are one run.
         let found = runs("0,20,40 2,3 * * *", "Europe/Berlin", "2026-03-29T00:30:00Z", 2);
         assert_eq!(found, ["2026-03-29 03:00 +02:00", "2026-03-29 03:20 +02:00"]);
     }
@@ -113,7 +114,7 @@ mod tests {
         // Berlin, 2026-10-25: 03:00 becomes 02:00.
         let found = runs("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", 2);
         assert_eq!(found, ["2026-10-25 02:30 +02:00", "2026-10-26 02:30 +01:00"]);
-        // Asked in the second hour, which has been already.
+        // Searched from the second of the two hours, the first of which has passed.
         let found = runs("0,30 2,3 * * *", "Europe/Berlin", "2026-10-25T01:10:00Z", 1);
         assert_eq!(found, ["2026-10-25 03:00 +01:00"]);
     }
@@ -147,7 +148,7 @@ mod tests {
         assert_eq!(next_instant(&cron, &zone, at("2026-01-01T00:00:01Z")), Some(at("2026-01-01T00:00:02Z")));
     }
 
-    /// Goes through time minute by minute, and knows of a zone no more than its offset at each of them.
+    /// Steps through time minute by minute, knowing only the zone's offset at each minute.
     struct Walker<'a> {
         cron: &'a Cron,
         zone: &'a TimeZone,
@@ -171,7 +172,7 @@ mod tests {
                 self.latest = self.latest.max(civil);
                 return self.cron.matches(civil);
             }
-            // All civil minutes that have come since the last one: one, none in a fold, many in a gap.
+            // All civil minutes since the last one: one, none in a fold, many in a gap.
             let mut runs = false;
             while self.latest < civil {
                 self.latest = self.latest.checked_add(Self::MINUTE).unwrap();
@@ -201,7 +202,7 @@ mod tests {
                 if walked {
                     runs += 1;
                     next = next_instant(&cron, &zone, minute);
-                    // Asked within the minute before, it is the same.
+                    // From any time within the minute before, the result is the same.
                     let earlier = Timestamp::from_ms(minute.as_ms() - 1).unwrap();
                     assert_eq!(
                         next_instant(&cron, &zone, earlier),
@@ -234,7 +235,7 @@ mod tests {
         agrees_with_the_walker("America/New_York", "2024-01-01T00:00:00Z", 3, EXPRESSIONS);
     }
 
-    /// Half an hour is put forward and back.
+    /// The clock changes by half an hour.
     #[test]
     fn lord_howe_agrees_with_the_walker() {
         agrees_with_the_walker("Australia/Lord_Howe", "2024-01-01T00:00:00Z", 3, EXPRESSIONS);
@@ -246,7 +247,7 @@ mod tests {
         agrees_with_the_walker("Pacific/Apia", "2010-06-01T00:00:00Z", 3, EXPRESSIONS);
     }
 
-    /// Clocks go back at midnight, from one day to the day before.
+    /// Clocks are put back at midnight, from one day to the day before.
     #[test]
     fn havana_agrees_with_the_walker() {
         agrees_with_the_walker("America/Havana", "2024-01-01T00:00:00Z", 2, EXPRESSIONS);

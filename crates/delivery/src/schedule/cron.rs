@@ -1,5 +1,5 @@
-//! Cron expressions, in the dialects of Unix, Spring and Quartz. croner reads them and finds civil times; what differs between the
-//! dialects is checked here.
+//! Cron expressions, in the dialects of Unix, Spring and Quartz. croner parses them and finds civil times; differences
+//! between the dialects are checked here.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use jiff::civil::DateTime;
 use crate::error::excerpt;
 use crate::{Error, Result};
 
-/// Whose cron expressions are meant.
+/// The dialect of a cron expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dialect {
@@ -33,7 +33,7 @@ impl Dialect {
     }
 }
 
-/// A cron expression that was read.
+/// A parsed cron expression.
 ///
 /// ```
 /// use dwell_delivery::schedule::{Cron, Dialect};
@@ -53,7 +53,7 @@ pub struct Cron {
     pattern: croner::Cron,
 }
 
-/// The fields of an expression, by their meaning.
+/// The fields of an expression by name.
 struct Fields<'a> {
     hour: &'a str,
     day_of_month: &'a str,
@@ -76,11 +76,11 @@ impl<'a> Fields<'a> {
 }
 
 impl Cron {
-    /// The longest expression in bytes.
+    /// The maximum length of an expression in bytes.
     pub const MAX_LEN: usize = 256;
 
-    /// Reads an expression. Five fields are Unix's; six or seven Spring's or Quartz's, as `dialect` says. Without a dialect they are
-    /// accepted where both read them alike.
+    /// Parses an expression. Five fields are Unix's; six or seven are Spring's or Quartz's, as `dialect` says. Without
+    /// a dialect they are accepted where both agree on the meaning.
     ///
     /// # Errors
     /// [`Error::MalformedCron`]; [`Error::AmbiguousDialect`] for the digit of a weekday in six or seven fields without a dialect.
@@ -133,18 +133,18 @@ impl Cron {
         Cron { text: text.trim().into(), ..self }
     }
 
-    /// The expression as it was written.
+    /// The expression as it was given.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The dialect that it was read in, if one was said.
+    /// The dialect that it was parsed in, if one was given.
     pub fn dialect(&self) -> Option<Dialect> {
         self.dialect
     }
 
-    /// Whether the hour field names hours: it has neither `*` nor `/`. Then each civil time that matches is one run, although the clocks
-    /// are put forward or back. Any other expression follows elapsed time.
+    /// Whether the hour field names hours: it has neither `*` nor `/`. Then each civil time that matches is one run,
+    /// also at changes of the clock. Any other expression follows elapsed time.
     pub fn names_hours(&self) -> bool {
         self.names_hours
     }
@@ -178,7 +178,7 @@ impl PartialEq for Cron {
 
 impl Eq for Cron {}
 
-/// What a name of an expression stands for, in upper case.
+/// The expression that a nickname stands for, in upper case.
 fn nickname(text: &str) -> Option<&'static str> {
     Some(match text {
         "@YEARLY" | "@ANNUALLY" => "0 0 1 1 *",
@@ -190,7 +190,7 @@ fn nickname(text: &str) -> Option<&'static str> {
     })
 }
 
-/// Why these fields are none of that dialect, though croner would read them.
+/// Why these fields are invalid in this dialect, although croner would accept them.
 fn misfit(fields: &Fields<'_>, dialect: Option<Dialect>) -> Option<String> {
     let Fields { day_of_month, day_of_week, count, .. } = *fields;
     let is_question = |field: &str| field == "?";
@@ -220,7 +220,7 @@ fn misfit(fields: &Fields<'_>, dialect: Option<Dialect>) -> Option<String> {
     })
 }
 
-/// Whether a field of weekdays names one by its digit. The number behind `#` counts weeks, and that behind `/` days.
+/// Whether a field of weekdays names one by a digit. The number after `#` counts weeks, and that after `/` days.
 fn has_weekday_digit(field: &str) -> bool {
     days(field).any(|days| days.contains(|c: char| c.is_ascii_digit()))
 }

@@ -1,4 +1,4 @@
-//! What a schedule says: where, when, and what about instants that were missed or whose run is not done yet.
+//! The definition of a schedule: queue, instants, and what happens to missed and overlapping runs.
 
 use dwell_model::{Headers, QueueName, Timestamp, format_duration_ms};
 use dwell_store::Bytes;
@@ -9,7 +9,7 @@ use super::{Cron, Dialect, civil};
 use crate::error::excerpt;
 use crate::{Error, Result, jitter};
 
-/// A schedule. It is checked when it is made: one that could never run is refused.
+/// A schedule. It is checked on creation: one that could never run is refused.
 ///
 /// ```
 /// use dwell_delivery::schedule::{Schedule, Times};
@@ -25,7 +25,7 @@ use crate::{Error, Result, jitter};
 pub struct Schedule {
     /// Its name, unique in the store.
     name: Box<str>,
-    /// Where runs are put.
+    /// The queue of its runs.
     pub(super) queue: QueueName,
     pub(super) times: Times,
     pub(super) body: Bytes,
@@ -38,7 +38,7 @@ pub struct Schedule {
 /// When a schedule runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Times {
-    /// At the civil times of an expression, in a zone.
+    /// The civil times of an expression in a zone.
     Cron {
         /// The expression.
         cron: Box<Cron>,
@@ -47,18 +47,18 @@ pub enum Times {
         /// The zone.
         zone: TimeZone,
     },
-    /// At even distances.
+    /// Even intervals.
     Every(Every),
 }
 
-/// Even distances, counted from 1970-01-01T00:00:00Z: every five minutes is at :00, :05 and so on, on every server and after every
-/// restart.
+/// Even intervals, counted from 1970-01-01T00:00:00Z: every five minutes is at :00, :05 and so on, on every server and
+/// after every restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Every {
     ms: u64,
 }
 
-/// What becomes of instants that came while nobody ran the schedule.
+/// What happens to instants at which no runner was active.
 ///
 /// An instant is missed if it is taken more than [`MISSED_AFTER_MS`](super::MISSED_AFTER_MS) after it was due, or after the next one was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -74,21 +74,21 @@ pub enum Missed {
     All,
 }
 
-/// What becomes of a run while an earlier one is scheduled, ready or leased.
+/// What happens to a run while an earlier one is scheduled, ready or leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overlap {
-    /// It is left out. A run's key is the schedule's name.
+    /// It is skipped. A run's key is the schedule's name.
     #[default]
     Skip,
-    /// It is put beside the earlier one. A run's key is the schedule's name and the instant.
+    /// It is put in addition to the earlier one. A run's key is the schedule's name and the instant.
     Allow,
-    /// It takes the place of the earlier one, unless somebody works on that already. A run's key is the schedule's name.
+    /// It replaces the earlier one, unless that is leased. A run's key is the schedule's name.
     Replace,
 }
 
 impl Missed {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Missed; 3] = [Missed::One, Missed::Skip, Missed::All];
 
     /// The word that configuration uses.
@@ -102,7 +102,7 @@ impl Missed {
 }
 
 impl Overlap {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Overlap; 3] = [Overlap::Skip, Overlap::Allow, Overlap::Replace];
 
     /// The word that configuration uses.
@@ -138,12 +138,12 @@ impl Times {
 }
 
 impl Every {
-    /// The shortest distance, in milliseconds.
+    /// The shortest interval, in milliseconds.
     pub const MIN_MS: u64 = 1_000;
-    /// The longest distance, in milliseconds: ten years.
+    /// The longest interval, in milliseconds: ten years.
     pub const MAX_MS: u64 = 3_650 * 86_400_000;
 
-    /// Every so many milliseconds.
+    /// An interval of `ms` milliseconds.
     ///
     /// # Errors
     /// [`Error::InvalidSchedule`] below [`Every::MIN_MS`] and above [`Every::MAX_MS`].
@@ -155,7 +155,7 @@ impl Every {
         Err(Error::InvalidSchedule { name: "every".into(), reason: reason.into() })
     }
 
-    /// The distance in milliseconds.
+    /// The interval in milliseconds.
     pub fn as_ms(self) -> u64 {
         self.ms
     }
@@ -170,7 +170,7 @@ impl Every {
 impl Schedule {
     /// The longest jitter, in milliseconds: a day.
     pub const MAX_JITTER_MS: u64 = 86_400_000;
-    /// How many instants are looked at to see that jitter keeps them in order.
+    /// The number of instants that are checked to see that jitter keeps them in order.
     const LOOKED_AT: usize = 100;
 
     /// A schedule that puts messages with an empty body into `queue`.
@@ -178,8 +178,8 @@ impl Schedule {
     /// Its name is one that a queue could have: 1 to 200 characters.
     ///
     /// # Errors
-    /// [`Error::InvalidSchedule`] for a name that is none; [`Error::Store`] (`invalid_queue_name`) for a queue that is none;
-    /// [`Error::ReservedQueue`] for one that is dwell's own.
+    /// [`Error::InvalidSchedule`] for an invalid name; [`Error::Store`] (`invalid_queue_name`) for an invalid queue;
+    /// [`Error::ReservedQueue`] for one that is reserved.
     pub fn new(name: &str, queue: &str, times: Times) -> Result<Schedule> {
         if let Err(invalid) = QueueName::new(name) {
             return Err(Error::InvalidSchedule { name: excerpt(name), reason: invalid.to_string().into() });
@@ -200,31 +200,33 @@ impl Schedule {
         })
     }
 
-    /// The body of its runs.
+    /// Sets the body of its runs.
     #[must_use]
     pub fn body(self, body: impl Into<Bytes>) -> Schedule {
         Schedule { body: body.into(), ..self }
     }
 
-    /// The headers of its runs. [`NAME_HEADER`](super::NAME_HEADER) and [`INSTANT_HEADER`](super::INSTANT_HEADER) are added to them.
+    /// Sets the headers of its runs. [`NAME_HEADER`](super::NAME_HEADER) and [`INSTANT_HEADER`](super::INSTANT_HEADER)
+    /// are added to them.
     #[must_use]
     pub fn headers(self, headers: Headers) -> Schedule {
         Schedule { headers, ..self }
     }
 
-    /// What becomes of instants that were missed.
+    /// Sets what happens to missed instants.
     #[must_use]
     pub fn missed(self, missed: Missed) -> Schedule {
         Schedule { missed, ..self }
     }
 
-    /// What becomes of a run while an earlier one is not done.
+    /// Sets what happens to a run while an earlier one is not done.
     #[must_use]
     pub fn overlap(self, overlap: Overlap) -> Schedule {
         Schedule { overlap, ..self }
     }
 
-    /// Moves each run back by up to so many milliseconds. How far follows from name and instant, and so is the same everywhere.
+    /// Delays each run by up to this many milliseconds. The delay is a hash of name and instant, and so is the same
+    /// everywhere.
     #[must_use]
     pub fn jitter_ms(self, jitter_ms: u64) -> Schedule {
         Schedule { jitter_ms, ..self }
@@ -240,27 +242,27 @@ impl Schedule {
         &self.queue
     }
 
-    /// The body of its runs, if [`body`](Schedule::body) was called.
+    /// The body of its runs, empty unless [`body`](Schedule::body) was called.
     pub fn run_body(&self) -> &Bytes {
         &self.body
     }
 
-    /// The headers of its runs, but for those that each run is given.
+    /// The headers of its runs, without those that each run is given.
     pub fn run_headers(&self) -> &Headers {
         &self.headers
     }
 
-    /// What becomes of instants that were missed.
+    /// What happens to missed instants.
     pub fn on_missed(&self) -> Missed {
         self.missed
     }
 
-    /// What becomes of a run while an earlier one is not done.
+    /// What happens to a run while an earlier one is not done.
     pub fn on_overlap(&self) -> Overlap {
         self.overlap
     }
 
-    /// By how many milliseconds a run may be moved back.
+    /// The maximum jitter of a run, in milliseconds.
     pub fn longest_jitter_ms(&self) -> u64 {
         self.jitter_ms
     }
@@ -278,8 +280,8 @@ impl Schedule {
     /// Whether it can run after `now`, and in order.
     ///
     /// # Errors
-    /// [`Error::CronNeverFires`]; [`Error::InvalidSchedule`] if jitter is longer than a day, or not shorter than the distance of two of
-    /// its next hundred instants.
+    /// [`Error::CronNeverFires`]; [`Error::InvalidSchedule`] if jitter is longer than a day, or not shorter than the
+    /// interval between two of its next hundred instants.
     pub fn check(&self, now: Timestamp) -> Result<()> {
         let instants = self.next(now, Schedule::LOOKED_AT);
         if instants.is_empty() {

@@ -1,4 +1,4 @@
-//! What is to be run when a schedule's message is taken, and what comes next.
+//! What to run when a schedule's message is taken, and the next instant.
 
 use dwell_model::Timestamp;
 
@@ -6,26 +6,26 @@ use super::{Missed, Schedule};
 
 /// How late a run may be taken before its instant counts as missed, in milliseconds.
 pub const MISSED_AFTER_MS: u64 = 60_000;
-/// The most instants that are run for one message: those of `missed = "all"`.
+/// The maximum number of instants that are run for one message: those of `missed = "all"`.
 pub const RUNS_AT_ONCE: usize = 1_000;
 
-/// What follows from one message of a schedule.
+/// The consequences of one message of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// The instants to run, in order.
     pub(super) runs: Vec<Timestamp>,
     /// The next instant; `None` if the schedule is over.
     pub(super) next: Option<Timestamp>,
-    /// How many instants are not run, counted up to [`RUNS_AT_ONCE`].
+    /// The number of instants that are not run, counted up to [`RUNS_AT_ONCE`].
     pub(super) missed: u64,
 }
 
 impl Schedule {
-    /// What follows from a message that is armed for `instant`, and is taken at `taken_at` by the store's clock. Without an instant it is armed
-    /// for the next one.
+    /// The plan for a message that is armed for `instant`, and is taken at `taken_at` by the store's clock. Without an
+    /// instant it is armed for the next one.
     ///
-    /// Who repeats a plan later, since somebody died in the middle of it, runs no instant under another name: which instants are run
-    /// follows from `instant`, but for those that have come since.
+    /// A runner that repeats a plan after another one died within it runs the same instants under the same names:
+    /// `instant` determines them, except for those that have come since.
     pub(super) fn plan(&self, instant: Option<Timestamp>, taken_at: Timestamp) -> Plan {
         let Some(instant) = instant else {
             return Plan { runs: Vec::new(), next: self.first_after(taken_at), missed: 0 };
@@ -48,9 +48,9 @@ impl Schedule {
         Plan { missed: in_all.saturating_sub(come.len() as u64), runs: come, next }
     }
 
-    /// The first instant behind `instant` that is not due at `taken_at`.
+    /// The first instant after `instant` that is not due at `taken_at`.
     fn next_after_all(&self, instant: Timestamp, taken_at: Timestamp) -> Option<Timestamp> {
-        // Those before are due whatever their jitter.
+        // Earlier ones are due with any jitter.
         let from = before(taken_at, self.jitter_ms.saturating_add(1)).max(instant);
         let mut next = self.first_after(from)?;
         while self.due(next) <= taken_at {
@@ -69,7 +69,7 @@ impl Schedule {
     }
 }
 
-/// So many milliseconds before `at`, or the first instant there is.
+/// The time `ms` milliseconds before `at`, or the first instant.
 fn before(at: Timestamp, ms: u64) -> Timestamp {
     let ms = at.as_ms().saturating_sub_unsigned(ms).max(Timestamp::MIN.as_ms());
     Timestamp::from_ms(ms).unwrap_or(Timestamp::MIN)
@@ -143,7 +143,7 @@ mod tests {
         let long = ms(20_000 + 10_000 * 5_000);
         let plan = schedule(Missed::All).plan(Some(ms(20_000)), long);
         assert_eq!((plan.runs.len(), plan.next), (1_000, Some(long.after(10_000).unwrap())));
-        // A year of seconds is not walked through.
+        // A year of seconds is not iterated over.
         let seconds = Schedule::new("a", "q", Times::Every(Every::new(1_000).unwrap())).unwrap();
         let year = ms(365 * 86_400_000);
         assert_eq!(seconds.plan(Some(ms(1_000)), year).next, Some(year.after(1_000).unwrap()));
@@ -161,7 +161,8 @@ mod tests {
     }
 
     proptest! {
-        /// However late each message is taken: with "all" every instant that comes to be due is run once, in order, and none before it is due.
+        /// However late each message is taken: with "all" every instant that falls due is run once, in order, and none
+        /// before it is due.
         #[test]
         fn each_instant_is_run_once_and_never_early(
             jitter_ms in 0..10_000_u64,

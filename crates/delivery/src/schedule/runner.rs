@@ -2,12 +2,13 @@
 //!
 //! What happens if it dies:
 //!
-//! 1. Before the runs are put: the lease ends, and who takes the message next puts them.
+//! 1. Before the runs are put: the lease ends, and the next runner that takes the message puts them.
 //! 2. After the runs, before the next message: the same; the runs' idempotency keys answer, and nothing is put twice.
-//! 3. After the next message, before the ack: the old message has no key any more. Who takes it acks it and runs nothing.
+//! 3. After the next message, before the ack: the old message has lost its key. The runner that takes it acks it and
+//!    runs nothing.
 //!
-//! What happens if it stalls instead: it looks at the clock before it puts the next message. If its lease may be over, it leaves all to
-//! whoever has the message now.
+//! What happens if it stalls instead: it reads the clock before it puts the next message. If its lease may be over, it
+//! leaves everything to the runner that has the message now.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,20 +24,22 @@ use super::{INSTANT_HEADER, NAME_HEADER, Overlap, Schedule, queue};
 use crate::timer::Timer;
 use crate::{IntoStore, Result};
 
-/// How many schedules are run by one turn.
+/// The maximum number of schedules per turn.
 const AT_ONCE: usize = 1_000;
-/// How many bytes of bodies one turn has in memory, but for a single message.
+/// The maximum body bytes that one turn holds in memory, except for a single message.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
-/// How long a take waits, in milliseconds. It ends at the instant of the next schedule; this bounds how long one call lasts.
+/// How long a take waits, in milliseconds. It ends at the instant of the next schedule; this bounds the length of one
+/// call.
 const WAIT_MS: u64 = 60_000;
-/// A take that lasts at least this many milliseconds has its leases extended before they are relied on: when they began is not
-/// known.
+/// A take that lasts at least this many milliseconds has its leases extended before they are relied on, since their
+/// beginning is unknown.
 const OLD_MS: u64 = LEASE_MS / 2;
 /// The lease of a schedule's message, in milliseconds. A turn is two puts and a settlement.
 const LEASE_MS: u64 = 30_000;
-/// When a schedule is tried again whose puts the store could not do, in milliseconds.
+/// The delay before a schedule is tried again whose puts the store could not execute, in milliseconds.
 const AGAIN_AFTER_MS: u64 = 1_000;
-/// When a schedule is tried again whose message this version cannot read, in milliseconds: a newer server may, meanwhile.
+/// The delay before a schedule is tried again whose message this version cannot read, in milliseconds: a newer server
+/// may, meanwhile.
 const UNREADABLE_AGAIN_AFTER_MS: u64 = 60_000;
 
 /// Runs the schedules of a store. Any number of runners may do so, in one process or many.
@@ -55,20 +58,21 @@ struct Counters {
     failed: AtomicU64,
 }
 
-/// What a runner has done since it was made.
+/// The counts of a runner since it was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Runs {
-    /// Runs that were put, those that another runner had put before it died among them.
+    /// Runs that were put, including those that another runner had put before it died.
     pub put: u64,
-    /// Instants that were missed and are not run. Of one message's, [`RUNS_AT_ONCE`](super::RUNS_AT_ONCE) are counted at most.
+    /// Instants that were missed and are not run. At most [`RUNS_AT_ONCE`](super::RUNS_AT_ONCE) are counted per
+    /// message.
     pub missed: u64,
-    /// Runs that were left out while an earlier one was not done.
+    /// Runs that were skipped because an earlier one was not done.
     pub skipped: u64,
-    /// Runs that the store refused for good, and messages that are no schedules.
+    /// Runs that the store refused for good, and messages that are not schedules.
     pub failed: u64,
 }
 
-/// A schedule in hand: what is to be done, and how to end it.
+/// A schedule in progress: its remaining work, and its settlement.
 struct InHand {
     settle: Settle,
     todo: Option<Todo>,
@@ -77,18 +81,18 @@ struct InHand {
 struct Todo {
     stored: Stored,
     plan: Plan,
-    /// Names the put of the next message: whoever repeats it for the same message puts nothing.
+    /// The idempotency key of the next message's put: a runner that repeats it for the same message puts nothing.
     token: PutToken,
 }
 
 impl Runner {
-    /// A runner for the schedules of this store. Instants are the store's; `clock` says how long calls take, and when one that failed is
-    /// made again.
+    /// A runner for the schedules of this store. Instants use the store's clock; `clock` measures calls and delays of
+    /// retries.
     pub fn new(store: impl IntoStore, clock: Arc<dyn Clock>) -> Runner {
         Runner { store: store.into_store(), clock, counters: Arc::default() }
     }
 
-    /// What it has done so far. Clones count together.
+    /// Its counts so far. Clones share them.
     pub fn runs(&self) -> Runs {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &*self.counters;
@@ -100,10 +104,10 @@ impl Runner {
         }
     }
 
-    /// Runs schedules until `stop` is done, or the store has to be opened again. A turn that has begun is finished.
+    /// Runs schedules until `stop` completes, or the store has to be opened again. A turn that has begun is finished.
     ///
     /// # Errors
-    /// The store's, if it has to be opened again. What it refuses and may do later is tried again.
+    /// The store's, if it has to be opened again. Retryable errors are retried.
     pub async fn run_until(&self, stop: impl Future<Output = ()> + Send) -> Result<()> {
         let timer = Timer::start(&self.clock)?;
         let mut stop = std::pin::pin!(stop);
@@ -111,7 +115,7 @@ impl Runner {
             let asked_ms = self.now_ms();
             let take =
                 Take::from(queue()).max(AT_ONCE).max_bytes(MAX_BYTES).wait_ms(WAIT_MS).lease_ms(LEASE_MS);
-            // A take that is dropped gives back what it was about to be handed.
+            // A take that is dropped gives back the messages that it was about to return.
             let taken = tokio::select! {
                 biased;
                 () = &mut stop => return Ok(()),
@@ -135,10 +139,10 @@ impl Runner {
         }
     }
 
-    /// Runs what is due now, and returns how many schedules there were.
+    /// Runs what is due now, and returns the number of schedules.
     ///
     /// # Errors
-    /// The store's, also where trying again can help.
+    /// The store's, including retryable ones.
     pub async fn run_due(&self) -> Result<usize> {
         let mut in_all = 0;
         loop {
@@ -157,8 +161,8 @@ impl Runner {
         self.clock.now().mono_ms
     }
 
-    /// Carries out what follows from these messages, which were asked for at `asked_ms`. So many at a time as have [`AT_ONCE`] runs: the
-    /// runs that some have missed would take longer than the leases of all.
+    /// Executes the plans of these messages, which were taken by a call that began at `asked_ms`. They are split into
+    /// groups of [`AT_ONCE`] runs: missed runs of some would take longer than the leases of all.
     async fn turn(&self, mut left: Vec<Delivery>, mut asked_ms: u64) -> Result<()> {
         while !left.is_empty() {
             if self.now_ms().saturating_sub(asked_ms) > OLD_MS {
@@ -191,11 +195,11 @@ impl Runner {
             return Ok(());
         }
         self.put_next(&mut in_hand).await?;
-        // Where a lease is lost, whoever has the message now does the same, and puts nothing twice.
+        // Where a lease is lost, the runner that has the message now does the same, and puts nothing twice.
         self.settle(in_hand.into_iter().map(|schedule| schedule.settle).collect()).await.map(drop)
     }
 
-    /// Settles; which of them the store has done.
+    /// Settles; returns which of them the store has settled.
     async fn settle(&self, settles: Vec<Settle>) -> Result<Vec<bool>> {
         let mut done = Vec::with_capacity(settles.len());
         for batch in settles.chunks(self.store.limits().batch.max(1)) {
@@ -209,7 +213,7 @@ impl Runner {
         Ok(done)
     }
 
-    /// What is to be done with a message of the schedules' queue.
+    /// The plan for a message of the schedules' queue.
     fn planned(&self, delivery: Delivery) -> InHand {
         let settle = |action| Settle { receipt: delivery.receipt.clone(), action };
         match Stored::read(&delivery.message) {
@@ -223,7 +227,7 @@ impl Runner {
                 }
             }
             Ok(Some(stored)) => {
-                // One that was just defined runs from then on, however long no runner was there.
+                // A schedule that was just defined runs from then on, even if no runner has run for a while.
                 let first = || stored.schedule.first_after(delivery.message.created);
                 let plan = stored.schedule.plan(stored.instant.or_else(first), delivery.taken_at);
                 InHand {
@@ -260,7 +264,7 @@ impl Runner {
                 Err(StoreError::KeyTaken { .. }) => count(&self.counters.skipped, 1),
                 Err(error) if error.needs_reopen() => return Err(error.into()),
                 Err(error) if error.is_retryable() => in_hand[owner].put_off_from(instant),
-                // The schedule goes on: its next run may be one that the store takes.
+                // The schedule goes on: the store may accept its next run.
                 Err(_) => count(&self.counters.failed, 1),
             }
         }
@@ -311,8 +315,8 @@ impl std::fmt::Debug for Runner {
 }
 
 impl InHand {
-    /// The store could not put the run of this instant now. Those before it are put, and must not be again when their tokens are forgotten:
-    /// the next message begins with this one.
+    /// The store could not put the run of this instant now. Earlier ones are put, and must not be repeated when their
+    /// idempotency keys have expired: the next message begins with this one.
     fn put_off_from(&mut self, instant: Timestamp) {
         match &mut self.todo {
             Some(todo) if todo.plan.runs.first() != Some(&instant) => {
@@ -322,7 +326,7 @@ impl InHand {
         }
     }
 
-    /// The store could not do all of it: the message goes back, and its plan is carried out a little later.
+    /// The store could not do all of it: the message is given back, and its plan is executed a little later.
     fn put_off(&mut self) {
         self.todo = None;
         self.settle.action = release(AGAIN_AFTER_MS);
@@ -337,7 +341,7 @@ fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-/// What names the put of the message that follows this one.
+/// The idempotency key of the put of the message that follows this one.
 fn next_token(delivery: &Delivery) -> PutToken {
     PutToken::new(&format!("after:{}", delivery.message.id)).expect("an id is visible ASCII")
 }
@@ -363,7 +367,7 @@ pub(super) fn run(schedule: &Schedule, instant: Timestamp) -> Result<Put> {
     })
 }
 
-/// The put of a run that is asked for by hand, for no instant.
+/// The put of a manual run, which has no instant.
 pub(super) fn run_by_hand(schedule: &Schedule) -> Result<Put> {
     let (key, on_conflict) = match schedule.overlap {
         Overlap::Skip => (Some(schedule.name()), OnConflict::Reject),

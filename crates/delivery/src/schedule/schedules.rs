@@ -1,7 +1,7 @@
-//! Defining, listing, pausing and deleting schedules.
+//! Defines, lists, pauses and deletes schedules.
 //!
-//! Ground rule: only who holds a schedule's standing message replaces it. So a definition and a run exclude each other, and neither
-//! overwrites what it has not seen.
+//! Ground rule: only the holder of a schedule's current message replaces it. So a definition and a run exclude each
+//! other, and neither overwrites what it has not read.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use super::stored::{Stored, key};
 use super::{Schedule, queue};
 use crate::{Error, IntoStore, Result};
 
-/// The lease under which a definition is changed, in milliseconds.
+/// The lease during a change of a definition, in milliseconds.
 const LEASE_MS: u64 = 30_000;
-/// How often a schedule is looked for that others define and delete at the same time.
+/// The maximum number of look-ups of a schedule that others define and delete at the same time.
 const TRIES: usize = 8;
-/// How many schedules one page of the list has.
+/// The number of schedules per page of the list.
 const PAGE: usize = 1_000;
 
 /// The schedules of a store. Cloning is cheap.
@@ -29,29 +29,29 @@ pub struct Schedules {
     store: Arc<dyn Store>,
 }
 
-/// What a definition did.
+/// The result of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defined {
-    /// There was no schedule of this name.
+    /// There was no schedule with this name.
     Created,
-    /// There was one that said something else.
+    /// There was one with another definition.
     Changed,
-    /// There was one that says the same. Nothing was changed, and it goes on as it was.
+    /// There was one with the same definition. Nothing was changed.
     Unchanged,
 }
 
-/// A schedule as it stands.
+/// A schedule with its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// What it says.
+    /// Its definition.
     pub schedule: Schedule,
-    /// The instant that it runs for next, before jitter; `None` while it is paused, and until a runner has computed the first one.
+    /// Its next instant, before jitter; `None` while it is paused, and until a runner has computed the first one.
     pub next: Option<Timestamp>,
     /// Whether it is paused.
     pub is_paused: bool,
 }
 
-/// What becomes of the schedule that stands.
+/// Computes the new state of a schedule from the current one.
 type Change<'a> = &'a (dyn Fn(Stored) -> Option<Stored> + Send + Sync);
 
 impl Schedules {
@@ -60,13 +60,14 @@ impl Schedules {
         Schedules { store: store.into_store() }
     }
 
-    /// Defines a schedule, in place of the one of the same name. It runs at its first instant after this, by the store's clock; one that
-    /// is paused stays paused. `now` is the caller's idea of the time, for checks alone.
+    /// Defines a schedule, in place of the one of the same name. It runs at its first instant after this call, by the
+    /// store's clock; one that is paused stays paused. `now` is the caller's time, used for checks alone.
     ///
     /// All servers may define the schedules of their configuration when they start.
     ///
     /// # Errors
-    /// Those of [`Schedule::check`]; [`Error::Store`] (`headers_too_large`) where its runs could not be put; [`Error::ScheduleBusy`] while a runner has it in hand, which takes milliseconds; the store's.
+    /// Those of [`Schedule::check`]; [`Error::Store`] (`headers_too_large`) where its runs could not be put;
+    /// [`Error::ScheduleBusy`] while a runner holds it, for milliseconds; the store's.
     pub async fn define(&self, schedule: Schedule, now: Timestamp) -> Result<Defined> {
         schedule.check(now)?;
         // Its runs, and its message for an instant, have longer headers than the message that is put now.
@@ -93,7 +94,7 @@ impl Schedules {
         Err(Error::ScheduleBusy { name: schedule.name().into() })
     }
 
-    /// The schedule of this name.
+    /// The schedule with this name.
     ///
     /// # Errors
     /// [`Error::UnknownSchedule`]; [`Error::InvalidSchedule`] for one that this version cannot read; the store's.
@@ -103,7 +104,7 @@ impl Schedules {
 
     /// All schedules, and the errors of those that this version cannot read.
     ///
-    /// One that is being run at this moment may be listed as it was before or as it is after, or be missing.
+    /// One that is being run at this moment may be listed in its state before or after, or be missing.
     ///
     /// # Errors
     /// The store's.
@@ -129,7 +130,7 @@ impl Schedules {
         Ok(found)
     }
 
-    /// Runs a schedule no more until it is [resumed](Schedules::resume). Runs that were put stay.
+    /// Stops running a schedule until it is [resumed](Schedules::resume). Runs that were put stay.
     ///
     /// # Errors
     /// [`Error::UnknownSchedule`], [`Error::ScheduleBusy`], the store's.
@@ -138,7 +139,7 @@ impl Schedules {
         self.change(name, &change).await.map(drop)
     }
 
-    /// Runs a paused schedule again, from its first instant after this on: the instants in between are not missed.
+    /// Runs a paused schedule again, from its first instant after this call on: the instants in between are not missed.
     ///
     /// # Errors
     /// [`Error::UnknownSchedule`], [`Error::ScheduleBusy`], the store's.
@@ -147,11 +148,11 @@ impl Schedules {
         self.change(name, &change).await.map(drop)
     }
 
-    /// Puts a run now, besides those of its instants; also while it is paused.
+    /// Puts a run now, in addition to those of its instants; also while it is paused.
     ///
     /// # Errors
     /// [`Error::UnknownSchedule`]; the store's, such as `key_taken` where an earlier run is not done and
-    /// [`Overlap`](super::Overlap) leaves out.
+    /// [`Overlap`](super::Overlap) skips.
     pub async fn run(&self, name: &str) -> Result<PutAnswer> {
         let (_, stored) = self.standing(name).await?;
         Ok(self.put(run_by_hand(&stored.schedule)?).await?)
@@ -171,7 +172,7 @@ impl Schedules {
         }
     }
 
-    /// Changes the standing schedule, if `change` wants to; whether it did.
+    /// Changes the current state, if `change` returns a new one; returns whether it did.
     async fn change(&self, name: &str, change: Change<'_>) -> Result<bool> {
         let (message, stored) = self.standing(name).await?;
         if change(stored).is_none() {
@@ -184,7 +185,7 @@ impl Schedules {
             }
             Err(error) => return Err(error.into()),
         };
-        // As it is now: another definition may have come between.
+        // Read again: another definition may have come between.
         let replaced = match Stored::read(&held.message) {
             Ok(Some(stored)) => match change(stored) {
                 Some(changed) => self.replace(&changed).await.map(|()| true),
@@ -193,7 +194,7 @@ impl Schedules {
             Ok(None) => Err(Error::ScheduleBusy { name: name.into() }),
             Err(error) => Err(error),
         };
-        // What was taken is due now; a runner arms it again for its instant.
+        // The taken message is due now; a runner arms it again for its instant.
         let action = match replaced {
             Ok(true) => Action::Ack,
             _ => Action::Release { after_ms: None, priority: None },
@@ -206,13 +207,13 @@ impl Schedules {
         Ok(self.put(stored.put(None)?).await.map(drop)?)
     }
 
-    /// Ends the lease of the message that stood. If that fails the lease ends by itself: a runner finds the message superseded, or arms
-    /// it again.
+    /// Ends the lease of the previous message. If that fails the lease runs out: a runner finds the message superseded,
+    /// or arms it again.
     async fn settle(&self, held: Delivery, action: Action) {
         self.store.settle(vec![Settle { receipt: held.receipt, action }]).await;
     }
 
-    /// The standing message of a schedule, in any state.
+    /// The current message of a schedule, in any state.
     async fn standing(&self, name: &str) -> Result<(Message, Stored)> {
         let unknown = || Error::UnknownSchedule { name: name.into() };
         let got =

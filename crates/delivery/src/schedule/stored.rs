@@ -1,6 +1,6 @@
-//! A schedule as a message: its definition as JSON in one header, the body that of its runs.
+//! A schedule as a message: its definition is JSON in one header, and its body is that of its runs.
 //!
-//! To change the form: add an optional field. A field that this version does not know is kept, and is there in the schedule's next
+//! To change the format, add an optional field. Fields that this version does not know are kept in the schedule's next
 //! message, so that servers of two versions may run one schedule.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// The header of the definition.
 const DEFINITION_HEADER: &str = "dwell-schedule";
 
-/// A schedule as it stands in the store.
+/// The state of a schedule in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stored {
     pub(super) schedule: Schedule,
@@ -26,7 +26,7 @@ pub(super) struct Stored {
     unknown: BTreeMap<String, Value>,
 }
 
-/// What the header holds.
+/// The content of the header.
 #[derive(Serialize, Deserialize)]
 struct Form {
     queue: Box<str>,
@@ -55,7 +55,7 @@ struct Form {
 }
 
 impl Stored {
-    /// A schedule that was just defined.
+    /// A new schedule.
     pub(super) fn new(schedule: Schedule) -> Stored {
         Stored { schedule, instant: None, is_paused: false, unknown: BTreeMap::new() }
     }
@@ -70,8 +70,8 @@ impl Stored {
         Stored { is_paused, ..self }
     }
 
-    /// Its message for this instant. It takes the place of the one that stands, and has no end of attempts: whoever takes it and
-    /// dies must not be the end of the schedule.
+    /// Its message for this instant. It replaces the current one, and has unlimited attempts: runners that take it and
+    /// die must not end the schedule.
     pub(super) fn put(&self, instant: Option<Timestamp>) -> Result<Put> {
         let schedule = &self.schedule;
         let (cron, dialect, zone, every_ms) = match &schedule.times {
@@ -111,10 +111,10 @@ impl Stored {
         })
     }
 
-    /// The schedule that a message is; `None` if its key has gone to another message: then it has been superseded.
+    /// Reads a schedule from its message; `None` if its key has passed to another message, which supersedes it.
     ///
     /// # Errors
-    /// [`Error::InvalidSchedule`] for a message that this version cannot read, and the errors of what is in it.
+    /// [`Error::InvalidSchedule`] for a message that this version cannot read, and the errors of its parts.
     pub(super) fn read(message: &Message) -> Result<Option<Stored>> {
         let Some(key) = &message.key else { return Ok(None) };
         let refused =
@@ -146,7 +146,7 @@ impl Stored {
     }
 }
 
-/// The key that a schedule's message has.
+/// The key of a schedule's message.
 ///
 /// # Errors
 /// [`Error::UnknownSchedule`] for a name that no schedule can have.

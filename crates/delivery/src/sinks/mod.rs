@@ -1,4 +1,4 @@
-//! Sinks: handlers that pass messages on to something else. A message is acked only once the far side has confirmed it.
+//! Sinks: handlers that forward messages. A message is acked only once the destination has confirmed it.
 //!
 //! - [`webhook`]: a request over HTTP for each message
 

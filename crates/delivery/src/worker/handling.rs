@@ -1,4 +1,4 @@
-//! Messages in their handler: what it comes to, when its time is over, when it panics, and when the worker ends.
+//! Runs messages in their handler: its outcome, its timeout, its panic, and the end of the worker.
 
 use std::any::Any;
 use std::future::Future;
@@ -18,10 +18,10 @@ use super::stats::{count, uncount};
 use crate::Outcome;
 use crate::token::Fired;
 
-/// How long a handler has after its token has fired for the drain, in milliseconds.
+/// The grace period of a handler after its token has fired for the drain, in milliseconds.
 pub(super) const GRACE_MS: u64 = 1_000;
 
-/// Handles messages that have come together, and tells their lane what has become of each.
+/// Handles messages that were taken together, and sends their lane the outcome of each.
 pub(super) async fn handle(
     shared: Arc<Shared>,
     spec: Arc<Spec>,
@@ -46,17 +46,18 @@ enum End<T> {
     Returned(T),
     Panicked(String),
     TimedOut,
-    /// The worker ends, and the handler with it.
+    /// The worker ends, and the handler is dropped.
     Stopped,
 }
 
 impl Handling<'_> {
-    /// One after the other. What has not begun goes back when one before it is not done, and when the worker ends.
+    /// One after the other. Those that have not begun are given back when an earlier one is not done, and when the
+    /// worker ends.
     async fn in_turn(&self, messages: Vec<Held>) {
         let mut is_held_up = false;
         for (place, held) in messages.into_iter().enumerate() {
             let phase = *self.shared.phase.borrow();
-            // Somebody else may have it, and what lies behind it must not overtake it.
+            // Another worker may have it, and what follows it must not overtake it.
             is_held_up |= held.is_lost();
             if is_held_up || phase == Phase::Stopping || (place > 0 && phase == Phase::Draining) {
                 self.tell(held, Outcome::Release { after: None }, false);
@@ -66,7 +67,7 @@ impl Handling<'_> {
         }
     }
 
-    /// Whether those behind it may go on.
+    /// Returns whether those after it may proceed.
     async fn one(&self, held: Held) -> bool {
         let deadline_ms = self.shared.now_ms().saturating_add(self.spec.timeout_ms);
         let job = held.job(self.shared, deadline_ms);
@@ -78,7 +79,8 @@ impl Handling<'_> {
             }
             Handler::Blocking(handler) => {
                 let handler = Arc::clone(handler);
-                // Whoever is first: a thread that begins, or the worker that waits no more for one to be free.
+                // Claimed by whichever comes first: a thread that begins, or the worker that no longer waits for a free
+                // one.
                 let claim = Arc::new(AtomicBool::new(false));
                 let its_claim = Arc::clone(&claim);
                 let mut running = tokio::task::spawn_blocking(move || {
@@ -90,7 +92,7 @@ impl Handling<'_> {
                 let ended = async {
                     match (&mut running).await {
                         Ok(outcome) => Ok(outcome),
-                        // A runtime that shuts down has not begun it, and nobody hears of this.
+                        // A runtime that shuts down has not begun it, and nothing receives this.
                         Err(error) => {
                             Err(error.try_into_panic().map_or_else(|_| "it was not begun".into(), text))
                         }
@@ -148,7 +150,7 @@ impl Handling<'_> {
         }
     }
 
-    /// Runs a handler until it ends, its time is over, or the worker ends.
+    /// Runs a handler until it ends, times out, or the worker ends.
     async fn until<T>(
         &self,
         running: impl Future<Output = Result<T, String>>,
@@ -175,7 +177,7 @@ impl Handling<'_> {
         }
     }
 
-    /// What becomes of a message, and whether its handler has said so.
+    /// The outcome of a message, and whether the handler itself returned it.
     fn outcome(&self, end: End<Outcome>) -> (Outcome, bool) {
         match end {
             End::Returned(outcome) => (outcome, true),
@@ -196,7 +198,7 @@ impl Handling<'_> {
         Outcome::Retry { error: format!("the handler has not returned after {timeout}"), after: None }
     }
 
-    /// A blocking handler has exceeded its time. Its message has failed, and its slot stays taken until it returns.
+    /// A blocking handler has timed out. Its message has failed, and its slot stays taken until it returns.
     async fn stuck(&self, held: Held, running: tokio::task::JoinHandle<Outcome>) {
         let stats = &self.spec.stats;
         count(&stats.stuck);
@@ -213,7 +215,7 @@ impl Handling<'_> {
     }
 
     fn tell(&self, held: Held, outcome: Outcome, is_said: bool) {
-        // A lane that has gone has left its messages to their leases.
+        // A lane that has ended has left its messages to their leases.
         let _ = self.lane.send(Event::Handled { held, outcome, is_said, keeps_slot: false });
     }
 }
@@ -225,7 +227,7 @@ fn end<T>(ended: Result<T, String>) -> End<T> {
     }
 }
 
-/// A future whose panic is its output. It may panic when it is dropped, too: as a client does that owns a runtime.
+/// A future whose panic is its output. It may also panic when it is dropped, as does a client that owns a runtime.
 struct Caught<F>(Option<Pin<Box<F>>>);
 
 impl<F> Caught<F> {
@@ -239,7 +241,7 @@ impl<F: Future> Future for Caught<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(running) = &mut self.get_mut().0 else { return Poll::Pending };
-        // After a panic it is polled no more, so that nobody sees what it left half done.
+        // After a panic it is not polled again, so its inconsistent state is not observed.
         match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context))) {
             Ok(polled) => polled.map(Ok),
             Err(payload) => Poll::Ready(Err(text(payload))),
@@ -250,12 +252,12 @@ impl<F: Future> Future for Caught<F> {
 impl<F> Drop for Caught<F> {
     fn drop(&mut self) {
         let running = self.0.take();
-        // A panic that went on from here would take the message's slot with it.
+        // A panic that propagated from here would leak the message's slot.
         dwell_store::contained(|| drop(running));
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn text(payload: Box<dyn Any + Send>) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a text".to_owned())

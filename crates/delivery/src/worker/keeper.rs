@@ -19,7 +19,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
         };
         lapsed.iter().for_each(|fuse| fuse.fire(Fired::LeaseLost));
         if !due.is_empty() {
-            // A call that does not return must hold up neither the next one nor a token.
+            // A call that does not return must delay neither the next one nor a token.
             tokio::spawn(renew(Arc::clone(&shared), due, now_ms));
         }
         tokio::select! {
@@ -29,7 +29,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
     }
 }
 
-/// Renews these leases, which the keeper asks for at `asked_ms`.
+/// Renews these leases, in a call that begins at `asked_ms`.
 async fn renew(shared: Arc<Shared>, due: Vec<(LeaseId, Receipt)>, asked_ms: u64) {
     let batch = shared.store.limits().batch.max(1);
     for due in due.chunks(batch) {
@@ -51,6 +51,6 @@ async fn renew(shared: Arc<Shared>, due: Vec<(LeaseId, Receipt)>, asked_ms: u64)
         }
         lost.iter().for_each(|fuse| fuse.fire(Fired::LeaseLost));
     }
-    // What comes next may be earlier than what the keeper sleeps for.
+    // The next deadline may be earlier than the one that the keeper sleeps for.
     shared.granted.notify_one();
 }

@@ -1,6 +1,6 @@
-//! The task of a lane: takes what there is room for, hands it to handlers, and settles what they come to.
+//! The task of a lane: takes as many messages as there is room for, hands them to handlers, and settles their outcomes.
 //!
-//! It alone changes its accounts and its breaker. Handlers, the settler and probes tell it what has happened by events.
+//! It alone changes its accounting and its breaker. Handlers, the settler and probes send it events.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -22,48 +22,49 @@ use crate::lane::{Capacity, Room};
 use crate::suspect::{self, Step};
 use crate::{Outcome, Result, jitter, whole_ms};
 
-/// How long a take waits, as a part of the lease: a lease counts from before the call, so that a message that comes at the end of the
-/// wait has lost that much of it.
+/// The length of a take's wait, as a fraction of the lease: a lease counts from before the call, so a message that
+/// arrives at the end of the wait has lost that much of it.
 const WAIT_OF_LEASE: u64 = 6;
-/// After how long a take is tried again that the store could not do, in milliseconds: at first, and at most.
+/// The initial and the maximum delay before a take is retried that the store could not execute, in milliseconds.
 const FIRST_PAUSE_MS: u64 = 100;
 const LAST_PAUSE_MS: u64 = 5_000;
 
-/// When a strict lane looks again at the message that it waits for and that may not be taken yet, in milliseconds.
+/// The interval at which a strict lane checks the message that it waits for and that may not be taken yet, in
+/// milliseconds.
 const LOOK_AGAIN_MS: u64 = 250;
 
-/// What has happened outside of the lane's task.
+/// An event from outside the lane's task.
 pub(super) enum Event {
-    /// A handler has come to this.
+    /// The outcome of a handler.
     Handled {
         held: Held,
         outcome: Outcome,
-        /// Whether the handler itself has said so: a panic or a timeout says nothing of the destination.
+        /// Whether the handler itself returned it: a panic or a timeout says nothing of the destination.
         is_said: bool,
         /// The slot stays taken until [`Event::Freed`].
         keeps_slot: bool,
     },
     /// The store has answered a settlement.
     Settled { held: Held, answer: dwell_store::Result<Settled>, action: Action, keeps_slot: bool },
-    /// A handler that had exceeded its time has returned, or the worker ends without it.
+    /// A handler that had timed out has returned, or the worker ends without it.
     Freed { bytes: usize },
-    /// The worker ends, and a blocking handler still runs: its message is left to its lease.
+    /// The worker ends while a blocking handler still runs: its message is left to its lease.
     Abandoned { held: Held },
     /// A probe has ended.
     Probed(bool),
 }
 
-/// A take that is under way.
+/// A take in progress.
 struct Taking {
     asked_ms: u64,
     call: BoxFuture<'static, dwell_store::Result<Vec<Delivery>>>,
-    /// The one message that is asked for, by a strict lane.
+    /// The message that a strict lane takes, if it waits for one.
     id: Option<MessageId>,
 }
 
 impl Taking {
-    /// When the lease of what it brings would be over: a take that has not been answered by then, as over a connection that is cut
-    /// silently, is made again.
+    /// When the lease of what it returns would be over: a take that has not been answered by then, as on a connection
+    /// whose peer has silently vanished, is made again.
     fn over_ms(&self, spec: &Spec) -> u64 {
         self.asked_ms.saturating_add(spec.lease_ms)
     }
@@ -77,19 +78,19 @@ pub(super) struct LaneTask {
     events: mpsc::UnboundedReceiver<Event>,
     sender: mpsc::UnboundedSender<Event>,
     taking: Option<Taking>,
-    /// Waits for its worker to fall silent.
+    /// Waits until its worker holds no other lease.
     suspect: Option<Held>,
-    /// The last take brought suspects: one message at a time, so that few go back and forth.
+    /// Set if the last take returned suspects: then takes one message at a time, so that few are given back.
     is_wary: bool,
     /// Whether the store has ever answered a take.
     has_answered: bool,
-    /// Takes that failed in a row, and when the next one may be made.
+    /// The number of consecutive failed takes, and when the next one may be made.
     failures: u32,
     paused_until_ms: u64,
     seed: u64,
 }
 
-/// What a lane does next.
+/// What a lane waits for.
 enum Next {
     Take(Take),
     TakeId(MessageId),
@@ -138,7 +139,7 @@ impl LaneTask {
                 biased;
                 Some(event) = self.events.recv() => self.hear(event),
                 taken = taken(&mut self.taking) => if let Err(error) = self.taken(taken) {
-                    // The worker ends, and what this lane has in hand is settled as that of the others.
+                    // The worker ends, and this lane's messages are settled like those of the others.
                     self.shared.drain();
                     failed.get_or_insert(error);
                 },
@@ -153,7 +154,8 @@ impl LaneTask {
         }
     }
 
-    /// Lets time act, begins what may begin, and drops the take that may not wait any more. When to do so again.
+    /// Advances the time, begins what may begin, and drops a take that may not wait any more. Returns when to do so
+    /// again.
     fn step(&mut self, is_draining: bool) -> Option<u64> {
         let now_ms = self.shared.now_ms();
         if self.breaker.wake(now_ms) {
@@ -167,7 +169,7 @@ impl LaneTask {
         }
         match self.next(now_ms, is_draining) {
             Next::Wait(until_ms) => {
-                // Dropped, it gives back what it was about to be handed.
+                // Dropping it gives back the messages that it was about to return.
                 self.taking = None;
                 wake_at_ms = earlier(wake_at_ms, until_ms);
             }
@@ -220,7 +222,7 @@ impl LaneTask {
         }
     }
 
-    /// A suspect begins, waits on or goes back.
+    /// A suspect begins, waits or is released.
     fn step_suspect(&mut self, now_ms: u64, is_draining: bool) -> Option<u64> {
         let held = self.suspect.take()?;
         if is_draining {
@@ -229,7 +231,7 @@ impl LaneTask {
             return None;
         }
         if held.is_lost() {
-            // It was handed to somebody else, or will be.
+            // Its lease is lost: another worker has it, or will.
             self.handled(held, Outcome::Release { after: None }, false, false);
             return None;
         }
@@ -255,7 +257,7 @@ impl LaneTask {
         let (shared, sender, timeout_ms) =
             (Arc::clone(&self.shared), self.sender.clone(), self.spec.timeout_ms);
         tokio::spawn(async move {
-            // In a task of its own, so that a panic is a probe that failed.
+            // In a separate task, so that a panic is a failed probe.
             let mut probing = tokio::spawn(async move { probe().await });
             let passed = tokio::select! {
                 passed = &mut probing => passed.unwrap_or(false),
@@ -280,11 +282,11 @@ impl LaneTask {
                 }
                 self.admit(deliveries, asked_ms);
             }
-            // It is gone, dead, or with somebody else: this lane waits for it no more.
+            // It is deleted, dead, or leased by others: this lane no longer waits for it.
             Err(
                 StoreError::MessageNotFound { .. } | StoreError::Leased { .. } | StoreError::KeyTaken { .. },
             ) if id.is_some() => self.capacity.let_go(),
-            // A proxy answers for itself while the server behind it is started anew.
+            // A proxy answers for the server behind it while that restarts.
             Err(error)
                 if error.is_retryable()
                     || (self.has_answered && matches!(error, StoreError::BadAnswer { .. })) =>
@@ -300,7 +302,7 @@ impl LaneTask {
         Ok(())
     }
 
-    /// Begins with what has come, but for suspects.
+    /// Begins with the taken messages, except for suspects.
     fn admit(&mut self, mut deliveries: Vec<Delivery>, asked_ms: u64) {
         let is_suspect = |delivery: &Delivery| suspect::is_suspect(delivery.message.standing.counts.lapses);
         // A suspect waits. In a strict lane nothing overtakes it, and it overtakes nothing that may fail.
@@ -320,7 +322,7 @@ impl LaneTask {
         if may_run {
             self.begin(others);
         } else {
-            // A suspect runs: these were on their way when it began.
+            // A suspect runs: these were in flight when it began.
             others.into_iter().for_each(|held| self.give_back(held, None));
         }
         for delivery in suspects {
@@ -413,7 +415,7 @@ impl LaneTask {
         }
     }
 
-    /// What is asked of the store for an outcome.
+    /// The settlement of an outcome.
     fn action(&mut self, held: &Held, outcome: Outcome, is_said: bool) -> Action {
         let now_ms = self.shared.now_ms();
         let (report, outcome) = match outcome {
@@ -451,8 +453,9 @@ impl LaneTask {
         }
     }
 
-    /// How long a message waits that the destination has refused. Where messages are the only trials, another one is tried next: one that
-    /// breaks the destination would be the first of its queue each time, and nothing would show that the destination is up.
+    /// The delay of a message that the destination has refused. Where messages are the only trials, another one is
+    /// tried next: otherwise a message that breaks the destination would be the first of its queue each time, and
+    /// nothing would show that the destination is up.
     fn until_trial(&self, now_ms: u64) -> Option<Duration> {
         if self.spec.probe.is_some() || self.spec.bounds.is_strict {
             return None;
@@ -463,12 +466,13 @@ impl LaneTask {
     fn settled(&mut self, held: &Held, answer: &dwell_store::Result<Settled>, action: &Action) {
         let stats = &self.spec.stats;
         if let (Ok(Settled::Scheduled(at)), true) = (answer, self.spec.bounds.is_strict) {
-            // At this moment the store's clock reads `at` at least.
+            // At this time the store's clock reads at least `at`.
             let after_ms = at.ms_since(held.delivery.taken_at);
-            // Both clocks leave out parts of a millisecond.
+            // Both clocks truncate to milliseconds.
             self.capacity.hold(held.id(), held.answered_ms.saturating_add(after_ms).saturating_add(1));
         }
-        // Whatever has become of the message by it: one that has expired meanwhile is dead or gone, and not done.
+        // The state that the settlement has led to: a message that has expired meanwhile is dead or deleted, and not
+        // done.
         match (answer, action) {
             (Err(_), _) => count(&stats.lost),
             (Ok(_), Action::Ack) => count(&stats.done),
@@ -478,13 +482,14 @@ impl LaneTask {
         }
     }
 
-    /// A slot is free.
+    /// Frees a slot.
     fn vacate(&mut self, bytes: usize) {
         uncount(&self.spec.stats.running);
         self.capacity.settled(bytes);
     }
 
-    /// A lease is over. A blocking handler that still runs holds none: it keeps no suspect waiting, and as a suspect no lane.
+    /// Records that a lease is over. A blocking handler that still runs holds none: it delays no suspect, and as a
+    /// suspect no lane.
     fn leave(&self, is_suspect: bool) {
         if is_suspect {
             self.shared.solo(true, |solo| solo.ended());
@@ -497,8 +502,8 @@ impl LaneTask {
     }
 }
 
-/// Takes the message that a strict lane waits for; none if it may not be taken yet. A take by its id alone would hand it out of a paused
-/// queue, before an instant that it was moved to, and from the dead, where it is if it has expired.
+/// Takes the message that a strict lane waits for; none if it may not be taken yet. A take by its id alone would also
+/// take it from a paused queue, before an instant that it was moved to, and from the dead, if it has expired.
 async fn take_held(
     store: &dyn Store,
     queue: QueueName,
@@ -514,7 +519,7 @@ async fn take_held(
             State::Dead(_) => return is_gone(&queue),
         },
         Some(Err(StoreError::UnknownQueue { .. })) => return is_gone(&queue),
-        // Who may take need not be allowed to look.
+        // The right to take does not include the right to read.
         Some(Err(StoreError::Refused { is_retryable: false, .. })) | None => {}
         Some(Err(error)) => return Err(error),
     }
@@ -527,7 +532,7 @@ async fn take_held(
     store.take_id(queue, id, terms).await.map(|delivery| vec![delivery])
 }
 
-/// The answer of the take under way; without end if there is none.
+/// The answer of the take in progress; pending for ever if there is none.
 async fn taken(taking: &mut Option<Taking>) -> dwell_store::Result<Vec<Delivery>> {
     match taking {
         Some(taking) => taking.call.as_mut().await,
@@ -535,7 +540,7 @@ async fn taken(taking: &mut Option<Taking>) -> dwell_store::Result<Vec<Delivery>
     }
 }
 
-/// Ends when something was sent; without end when nothing can be any more.
+/// Ends when a value was sent; pending for ever when none can be any more.
 async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         std::future::pending::<()>().await;
@@ -546,7 +551,7 @@ fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     one.into_iter().chain(other).min()
 }
 
-/// As much of a text as a message may keep.
+/// The part of a text that a message may keep.
 fn shortened(mut text: String) -> Arc<str> {
     text.truncate(text.floor_char_boundary(dwell_model::Limits::MAX_ERROR_TEXT_LEN));
     text.into()

@@ -1,17 +1,17 @@
-//! The worker: takes what is due from a store and calls a handler for each queue.
+//! The worker: takes due messages from a store and calls a handler for each queue.
 //!
 //! # What a handler can rely on
 //! - A message is handled at least once, and its lease is renewed for as long as that takes.
-//! - Each lane takes only what it has free slots for, and none waits for another.
-//! - A handler that panics or exceeds its time has failed one attempt. A message that kills the process again and again is run alone, and
-//!   is dead in the end: see [`suspect`](crate::suspect).
+//! - Each lane takes only as many messages as it has free slots, and none waits for another.
+//! - A handler that panics or times out has failed one attempt. A message that kills the process again and again is run
+//!   alone, and is dead in the end: see [`suspect`](crate::suspect).
 //! - While its destination is down, a lane takes nothing and spends no attempt: see [`breaker`](crate::breaker).
 //!
 //! # Layout
-//! - [`Worker`]: the lanes, and what is said for all of them
-//! - [`Lane`]: one queue, its handler and its bounds
-//! - [`Stats`]: what a lane has done
-//! - `run`: a worker that runs: its tasks, and how they end
+//! - [`Worker`]: the lanes, and their common configuration
+//! - [`Lane`]: one queue, its handler and its limits
+//! - [`Stats`]: the counts of a lane
+//! - `run`: the tasks of a running worker, and their end
 //! - `lane`: the task of a lane; `handling`: one message in its handler
 //! - `keeper`, `settler`: the tasks that renew leases and settle messages, for all lanes
 
@@ -39,9 +39,9 @@ use crate::{Error, IntoStore, Result, whole_ms};
 pub use spec::Lane;
 pub use stats::Stats;
 
-/// Handlers for queues of one store, that has not begun to run.
+/// Handlers for queues of one store, before they run.
 ///
-/// It runs on a Tokio runtime, in this process, over any store: one that is open here, or a client of one that is far away.
+/// It runs on a Tokio runtime, in this process, over any store: one that is open here, or a client of a remote one.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -78,10 +78,11 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// How long running handlers have when the worker is asked to end, unless [`drain`](Worker::drain) says otherwise, in milliseconds.
+    /// The default time that running handlers have when the worker is asked to end, in milliseconds: see
+    /// [`drain`](Worker::drain).
     pub const DRAIN_MS: u64 = 30_000;
 
-    /// A worker over this store, without a handler yet.
+    /// A worker over this store, without handlers.
     pub fn new(store: impl IntoStore) -> Worker {
         let clock = Arc::new(SystemClock::new());
         Worker {
@@ -93,7 +94,7 @@ impl Worker {
         }
     }
 
-    /// Calls `handler` for each message of `queue`, with the default bounds of a [`Lane`].
+    /// Calls `handler` for each message of `queue`, with the default limits of a [`Lane`].
     pub fn handle<A, F, R>(self, queue: &str, handler: F) -> Worker
     where
         A: FromJob + 'static,
@@ -103,29 +104,29 @@ impl Worker {
         self.lane(Lane::new(queue, handler))
     }
 
-    /// Runs this lane too.
+    /// Adds this lane.
     pub fn lane(mut self, lane: Lane) -> Worker {
         self.lanes.push(lane);
         self
     }
 
-    /// How long running handlers have when the worker is asked to end.
+    /// Sets the time that running handlers have when the worker is asked to end.
     pub fn drain(self, drain: Duration) -> Worker {
         Worker { drain_ms: whole_ms(drain), ..self }
     }
 
-    /// Takes session leases: those that end with this process. For a store that is open in this process: if that dies, its messages are
-    /// free when the store is opened again, and not only when their leases end.
+    /// Takes session leases: those that end with this process. For a store that is open in this process: if the process
+    /// dies, its messages are ready when the store is opened again, and not only when their leases end.
     pub fn session_leases(self) -> Worker {
         Worker { is_session: true, ..self }
     }
 
-    /// Measures time by this clock, in place of the machine's: for tests that move one.
+    /// Uses this clock, in place of the machine's, for tests that control one.
     pub fn on_clock(self, clock: Arc<dyn Clock>) -> Worker {
         Worker { clock, ..self }
     }
 
-    /// What the lanes have done, in the order in which they were added; also once the worker runs.
+    /// The counts of the lanes, in the order in which they were added; also while the worker runs.
     pub fn stats(&self) -> Vec<Arc<Stats>> {
         self.lanes.iter().map(|lane| Arc::clone(&lane.stats)).collect()
     }
@@ -138,14 +139,15 @@ impl Worker {
         self.run_until(std::future::pending()).await
     }
 
-    /// Runs until `stop` is done, then drains: takes end, running handlers have the time of [`drain`](Worker::drain), what is not done then is
-    /// dropped, and released with no attempt spent. A blocking handler that still runs is left alone: its lease ends by itself.
+    /// Runs until `stop` completes, then drains: takes end, running handlers have the time of [`drain`](Worker::drain),
+    /// and those that remain are dropped and their messages released with no attempt spent. A blocking handler that
+    /// still runs is abandoned: its lease runs out.
     ///
-    /// Dropped in the middle, it leaves its messages to their leases.
+    /// If it is dropped before it completes, it leaves its messages to their leases.
     ///
     /// # Errors
-    /// [`Error::InvalidLane`], [`Error::DuplicateLane`] before anything is taken; the store's, if it has to be opened again or refuses for
-    /// good what a lane asks for.
+    /// [`Error::InvalidLane`], [`Error::DuplicateLane`] before anything is taken; the store's, if it has to be opened
+    /// again or refuses a lane's calls for good.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.

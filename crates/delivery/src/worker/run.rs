@@ -1,4 +1,4 @@
-//! A worker that runs: its tasks, its drain, and its end.
+//! A running worker: its tasks, its drain, and its end.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::timer::Timer;
 use crate::token::Fired;
 use crate::{Error, Result};
 
-/// A task that ends with the worker, however that ends.
+/// A task that is aborted with the worker, however that ends.
 struct Aborted(JoinHandle<()>);
 
 impl Drop for Aborted {
@@ -25,7 +25,8 @@ impl Drop for Aborted {
     }
 }
 
-/// Stops what still runs when the worker has ended or was dropped: nobody renews its leases any more, or hears what it comes to.
+/// Stops what still runs when the worker has ended or was dropped: its leases are no longer renewed, and its outcomes
+/// no longer received.
 struct Ended(Arc<Shared>);
 
 impl Drop for Ended {
@@ -36,7 +37,7 @@ impl Drop for Ended {
     }
 }
 
-/// Runs the lanes until `stop` is done or one of them cannot go on, and drains them.
+/// Runs the lanes until `stop` completes or one of them fails, and drains them.
 pub(super) async fn run(
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -60,7 +61,7 @@ pub(super) async fn run(
     tokio::select! {
         biased;
         Some(ended) = lanes.join_next() => note(&mut first_error, ended),
-        // A lane cannot go on.
+        // A lane has failed.
         _ = phase.wait_for(|phase| *phase > Phase::Running) => {}
         () = stop => {}
     }
@@ -81,7 +82,7 @@ pub(super) async fn run(
     first_error.map_or(Ok(()), Err)
 }
 
-/// Keeps the first error. A lane that panics is a fault of ours, and is passed on.
+/// Keeps the first error. A lane that panics is a bug, and the panic is propagated.
 fn note(first_error: &mut Option<Error>, ended: std::result::Result<Result<()>, tokio::task::JoinError>) {
     match ended {
         Ok(Ok(())) => {}

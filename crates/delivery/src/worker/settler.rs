@@ -1,4 +1,4 @@
-//! The settler: settles the outcomes of all lanes, those that come together in one call.
+//! The settler: settles the outcomes of all lanes, in batches.
 
 use std::sync::Arc;
 
@@ -8,23 +8,24 @@ use tokio::sync::mpsc;
 use super::lane::Event;
 use super::shared::{Held, Shared};
 
-/// After how long a settlement is tried again that the store could not do, in milliseconds.
+/// The delay before a settlement is retried that the store could not execute, in milliseconds.
 const AGAIN_AFTER_MS: u64 = 250;
-/// How long the next call waits for the one before it, in milliseconds: what comes meanwhile goes together.
+/// How long the next call waits for the previous one, in milliseconds: what arrives meanwhile is one batch.
 const SLOW_MS: u64 = 1_000;
-/// How long a call may take, in milliseconds. One over a connection that is cut silently never returns; the next one goes over another.
+/// The timeout of a call, in milliseconds. A call over a connection whose peer has silently vanished never returns; the
+/// next one uses another connection.
 const CALL_MS: u64 = 10_000;
-/// The most settlements of one call.
+/// The maximum number of settlements per call.
 const AT_ONCE: usize = 1_000;
 
 /// An outcome to be settled.
 pub(super) struct Request {
     pub(super) settle: Settle,
-    /// When the lease is over: until then it is tried again.
+    /// When the lease is over: until then it is retried.
     pub(super) deadline_ms: u64,
     pub(super) held: Held,
     pub(super) keeps_slot: bool,
-    /// The lane that hears what has become of it.
+    /// The lane that receives the result.
     pub(super) lane: mpsc::UnboundedSender<Event>,
 }
 
@@ -43,13 +44,13 @@ pub(super) async fn settle(shared: Arc<Shared>, mut requests: mpsc::UnboundedRec
             () = shared.timer.sleep_until(shared.now_ms().saturating_add(SLOW_MS)) => true,
         };
         if is_slow {
-            // It goes on by itself, and holds up the outcomes of no other lane.
+            // It runs independently, and delays no other lane's outcomes.
             tokio::spawn(call);
         }
     }
 }
 
-/// Settles these, and brings back what the store could not do.
+/// Settles these, and sends back what the store could not settle.
 async fn call(shared: Arc<Shared>, batch: Vec<Request>) {
     let settles = batch.iter().map(|request| request.settle.clone()).collect();
     let over_ms = batch.iter().map(|request| request.deadline_ms).max().unwrap_or_default();
@@ -71,7 +72,7 @@ async fn call(shared: Arc<Shared>, batch: Vec<Request>) {
         tokio::spawn(async move {
             shared.timer.sleep_until(now_ms.saturating_add(AGAIN_AFTER_MS)).await;
             for request in again {
-                // A worker that has gone has left its messages to their leases.
+                // A worker that has ended has left its messages to their leases.
                 let _ = shared.settler.send(request);
             }
         });
@@ -85,7 +86,7 @@ fn no_answer() -> Error {
 impl Request {
     fn answer(self, answer: Result<Settled, Error>) {
         let Request { settle, held, keeps_slot, lane, .. } = self;
-        // A lane that has gone has nothing to hear.
+        // A lane that has ended needs no result.
         let _ = lane.send(Event::Settled { held, answer, action: settle.action, keeps_slot });
     }
 }

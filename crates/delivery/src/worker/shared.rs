@@ -1,4 +1,4 @@
-//! What the tasks of one worker share.
+//! The state that the tasks of one worker share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ use crate::suspect::Solo;
 use crate::timer::Timer;
 use crate::token::{Fired, Fuse, Token};
 
-/// Where a worker is in its life.
+/// The phase of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Running,
@@ -30,9 +30,9 @@ pub(super) struct Shared {
     pub(super) timer: Timer,
     pub(super) is_session: bool,
     pub(super) phase: watch::Sender<Phase>,
-    /// Outcomes on their way. Unbounded: what is in it holds a slot of its lane.
+    /// Outcomes to be settled. Unbounded: each of them holds a slot of its lane.
     pub(super) settler: mpsc::UnboundedSender<settler::Request>,
-    /// There is something to do for the keeper, earlier than it meant to look.
+    /// Wakes the keeper before its planned time.
     pub(super) granted: Notify,
     /// Wakes lanes that wait for a suspect, and a suspect that waits for lanes.
     pub(super) solo_changed: watch::Sender<()>,
@@ -40,13 +40,13 @@ pub(super) struct Shared {
     solo: Mutex<Solo>,
 }
 
-/// A message in hand.
+/// A taken message.
 pub(super) struct Held {
     pub(super) delivery: Arc<Delivery>,
     pub(super) lease: LeaseId,
     pub(super) fuse: Fuse,
     pub(super) token: Token,
-    /// When the take was answered: at this moment the store's clock read `taken_at`, or a little more.
+    /// When the take was answered: at this time the store's clock read `taken_at`, or a little more.
     pub(super) answered_ms: u64,
     pub(super) is_suspect: bool,
 }
@@ -60,7 +60,7 @@ impl Held {
         self.delivery.message.id
     }
 
-    /// Whether its lease is over: then nobody begins with it.
+    /// Whether its lease is over: then its handler must not begin.
     pub(super) fn is_lost(&self) -> bool {
         self.token.fired() == Some(Fired::LeaseLost)
     }
@@ -96,7 +96,7 @@ impl Shared {
         self.clock.now().mono_ms
     }
 
-    /// Ends all takes, unless they have ended already.
+    /// Ends all takes, if they have not ended already.
     pub(super) fn drain(&self) {
         self.phase.send_if_modified(|phase| {
             let is_running = *phase == Phase::Running;
@@ -112,7 +112,7 @@ impl Shared {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks or tells the core of suspects, and lets all that wait for it look again if `changes` says so.
+    /// Calls the core of suspects, and wakes all that wait for it if `changes` says so.
     pub(super) fn solo<T>(&self, changes: bool, ask: impl FnOnce(&mut Solo) -> T) -> T {
         let answer = ask(&mut self.solo.lock().unwrap_or_else(PoisonError::into_inner));
         if changes {
@@ -131,13 +131,13 @@ impl Shared {
         }
         let (delivery, answered_ms) = (Arc::new(delivery), self.now_ms());
         if asked_ms.saturating_add(lease_ms) <= answered_ms {
-            // The answer has come too late, as after a stop of the process. The keeper would say so a moment later.
+            // The answer has come too late, as after a stop of the process. The keeper would fire it a moment later.
             fuse.fire(Fired::LeaseLost);
         }
         Held { delivery, lease, fuse, token, answered_ms, is_suspect }
     }
 
-    /// Ends the keeping of a lease: its receipt and deadline, if it is not over.
+    /// Stops keeping a lease; returns its receipt and deadline, if it is not over.
     pub(super) fn end(&self, held: &Held) -> Option<(Receipt, u64)> {
         let now_ms = self.now_ms();
         self.leases().end(held.lease, now_ms)

@@ -1,4 +1,4 @@
-//! What is said of a lane: its queue, its handler, its bounds.
+//! The configuration of a lane: its queue, its handler, its limits.
 
 use std::fmt;
 use std::future::Future;
@@ -14,7 +14,7 @@ use crate::lane::{Bounds, Rate};
 use crate::outcome::{IntoOutcome, Outcome};
 use crate::{Error, Ladder, Result, Switch, whole_ms};
 
-/// One queue with its handler. What is not said is as the constants here have it.
+/// One queue with its handler. The constants are the defaults.
 ///
 /// ```
 /// use std::time::Duration;
@@ -59,7 +59,7 @@ pub(super) struct Spec {
     pub(super) stats: Arc<Stats>,
 }
 
-/// How messages are handled.
+/// The kind of a handler.
 #[derive(Clone)]
 pub(super) enum Handler {
     Each(Arc<dyn Fn(Job) -> BoxFuture<'static, Outcome> + Send + Sync>),
@@ -67,22 +67,22 @@ pub(super) enum Handler {
     Batch(Arc<dyn Fn(Vec<Job>) -> BoxFuture<'static, Vec<Outcome>> + Send + Sync>),
 }
 
-/// Tries a destination without a message.
+/// Probes a destination without a message.
 pub(super) type Probe = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
 
 impl Lane {
-    /// Messages at a time.
+    /// The default number of concurrent messages.
     pub const CONCURRENCY: usize = 16;
-    /// The most messages at a time.
+    /// The maximum number of concurrent messages.
     pub const MAX_CONCURRENCY: usize = 100_000;
-    /// How long a handler may take, in milliseconds.
+    /// The default timeout of a handler, in milliseconds.
     pub const TIMEOUT_MS: u64 = 600_000;
-    /// The lease of a message, in milliseconds. It is renewed at a third.
+    /// The default lease of a message, in milliseconds. It is renewed after a third.
     pub const LEASE_MS: u64 = 30_000;
-    /// The shortest lease, in milliseconds: shorter ones end before a slow call has renewed them.
+    /// The shortest lease, in milliseconds: a shorter one could end before a slow call has renewed it.
     pub const MIN_LEASE_MS: u64 = 1_000;
 
-    /// Calls an async handler for each message of `queue`. Handlers run beside each other, on all threads of the runtime.
+    /// Calls an async handler for each message of `queue`. Handlers run concurrently, on all threads of the runtime.
     pub fn new<A, F, R>(queue: &str, handler: F) -> Lane
     where
         A: FromJob + 'static,
@@ -107,8 +107,8 @@ impl Lane {
 
     /// Calls a blocking handler for each message of `queue`, on threads that may block.
     ///
-    /// It cannot be stopped: one that exceeds its time keeps its slot until it returns, though its message has failed already. It should look at
-    /// [`Job::token`].
+    /// It cannot be stopped: one that times out keeps its slot until it returns, though its message has failed already.
+    /// It should check [`Job::token`].
     pub fn blocking<A, F, R>(queue: &str, handler: F) -> Lane
     where
         A: FromJob + 'static,
@@ -122,8 +122,8 @@ impl Lane {
         Lane::of(queue, Handler::Blocking(Arc::new(handle)))
     }
 
-    /// Calls an async handler with all messages that one take has brought: at most [`concurrency`](Lane::concurrency) of them. It returns an
-    /// outcome for each, in their order; messages for which there is none have failed this attempt.
+    /// Calls an async handler with all messages of one take: at most [`concurrency`](Lane::concurrency) of them. It
+    /// returns an outcome for each, in their order; messages for which there is none have failed this attempt.
     pub fn batch<F, R>(queue: &str, handler: F) -> Lane
     where
         F: Fn(Vec<Job>) -> R + Send + Sync + 'static,
@@ -146,28 +146,28 @@ impl Lane {
         }
     }
 
-    /// At most so many messages at a time, 1 to [`Lane::MAX_CONCURRENCY`].
+    /// The maximum number of concurrent messages, 1 to [`Lane::MAX_CONCURRENCY`].
     pub fn concurrency(mut self, messages: usize) -> Lane {
         self.bounds.slots = messages;
         self
     }
 
-    /// At most so many messages in a time.
+    /// The maximum rate of messages.
     pub fn rate(mut self, rate: Rate) -> Lane {
         self.bounds.rate = Some(rate);
         self
     }
 
-    /// At most so many bytes of bodies at a time. One message is taken however long it is.
+    /// The maximum body bytes in flight. A single message of any length is taken.
     pub fn bytes_in_flight(mut self, bytes: usize) -> Lane {
         self.bounds.bytes = Some(bytes);
         self
     }
 
-    /// Handles messages one after the other, in the order of the queue. What one take has brought is settled before the next; a message that
-    /// fails holds the lane until it is done or dead.
+    /// Handles messages one after the other, in the order of the queue. The messages of one take are settled before the
+    /// next take; a message that fails holds the lane until it is done or dead.
     ///
-    /// This is so in one worker. Another worker takes from the queue all the same.
+    /// This holds within one worker. Another worker still takes from the queue.
     pub fn strict(mut self) -> Lane {
         self.bounds.is_strict = true;
         self
@@ -179,21 +179,22 @@ impl Lane {
         self
     }
 
-    /// How long a handler may take. Then an async one is dropped, and the attempt has failed. A part of a millisecond counts as a whole
-    /// one.
+    /// The timeout of a handler. Then an async one is dropped, and the attempt has failed. It is rounded up to
+    /// milliseconds.
     pub fn timeout(mut self, timeout: Duration) -> Lane {
         self.timeout_ms = whole_ms(timeout);
         self
     }
 
-    /// The lease of a message: how long it takes until others get what this process had when it died. It is renewed while a handler
-    /// runs. From [`Lane::MIN_LEASE_MS`] up; a part of a millisecond counts as a whole one.
+    /// The lease of a message: the time until others get the messages of a process that has died. It is renewed while a
+    /// handler runs. At least [`Lane::MIN_LEASE_MS`], rounded up to milliseconds.
     pub fn lease(mut self, lease: Duration) -> Lane {
         self.lease_ms = whole_ms(lease);
         self
     }
 
-    /// How the destination is tried without a message, once the breaker has opened: `true` if it is up. It has the time of a handler.
+    /// Sets a probe of the destination without a message, for when the breaker has opened: `true` if it is up. Its
+    /// timeout is that of a handler.
     pub fn probe<F, R>(mut self, probe: F) -> Lane
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -203,7 +204,7 @@ impl Lane {
         self
     }
 
-    /// Takes nothing while this switch is paused. Several lanes may have one.
+    /// Takes nothing while this switch is paused. Several lanes may share one.
     pub fn switch(mut self, switch: &Switch) -> Lane {
         self.switch = switch.clone();
         self

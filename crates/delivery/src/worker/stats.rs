@@ -1,8 +1,8 @@
-//! What a lane has done, and what it is doing.
+//! The counts of a lane, and its present state.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Counters and gauges of one lane. Each is exact; together they are of about one moment.
+/// Counters and gauges of one lane. Each is exact; they are read at slightly different times.
 #[derive(Debug, Default)]
 pub struct Stats {
     pub(super) taken: AtomicU64,
@@ -18,7 +18,7 @@ pub struct Stats {
     pub(super) breaker: AtomicU8,
 }
 
-/// The words of the breaker's states, by the numbers that stand for them here.
+/// The names of the breaker's states, by their numbers here.
 const BREAKER: [&str; 3] = ["closed", "half_open", "open"];
 
 impl Stats {
@@ -47,7 +47,7 @@ impl Stats {
         self.buried.load(Ordering::Relaxed)
     }
 
-    /// Outcomes that were thrown away, since the lease was over.
+    /// Outcomes that were discarded because the lease was over.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -57,7 +57,7 @@ impl Stats {
         self.panicked.load(Ordering::Relaxed)
     }
 
-    /// Handlers that have exceeded their time.
+    /// Handlers that have timed out.
     pub fn timed_out(&self) -> u64 {
         self.timed_out.load(Ordering::Relaxed)
     }
@@ -67,7 +67,7 @@ impl Stats {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// Blocking handlers that have exceeded their time and still keep their slots.
+    /// Blocking handlers that have timed out and still occupy their slots.
     pub fn stuck(&self) -> u64 {
         self.stuck.load(Ordering::Relaxed)
     }
@@ -83,12 +83,12 @@ impl Stats {
     }
 }
 
-/// One more.
+/// Increments a counter.
 pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// One less, of a gauge.
+/// Decrements a gauge.
 pub(super) fn uncount(gauge: &AtomicU64) {
     gauge.fetch_sub(1, Ordering::Relaxed);
 }

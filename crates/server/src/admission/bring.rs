@@ -1,11 +1,12 @@
-//! Calls to a store that bring bodies: when they may go on.
+//! Calls to a store that return bodies, and when they may proceed.
 //!
 //! A store reads bodies when its future is polled, on the thread that polls it. Ground rules:
-//! 1. A call goes on only while no more is held than may be, and what it has brought counts at once. So the limit is
-//!    passed by what one poll brings on each of the server's threads, and no further, however many calls there are.
-//! 2. Half of the threads read at a time, and one that has read much lets others have their turn before the next may
-//!    read. So what else there is to do is not kept waiting by a thousand messages that fall due together.
-//! 3. A call that finds no room is given up after [`PATIENCE`](super::PATIENCE): what it was handed meanwhile goes back.
+//! 1. A call proceeds only while no more is held than the limit, and what it returns counts at once. So the limit is
+//!    exceeded by at most what one poll returns on each of the server's threads, for any number of calls.
+//! 2. Half of the threads read at a time, and one that has read much yields before the next may read. So a thousand
+//!    messages that fall due together do not delay other tasks.
+//! 3. A call that finds no room is cancelled after [`PATIENCE`](super::PATIENCE): messages that it was handed meanwhile
+//!    are given back.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -18,7 +19,7 @@ use tokio::time::timeout;
 
 use super::{Held, Memory, SMALL};
 
-/// What a call waits for before it may go on.
+/// What a call waits for before it may proceed.
 enum Wait {
     Room(Pin<Box<dyn Future<Output = bool> + Send>>),
     Reader(Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>),
@@ -28,17 +29,17 @@ enum Wait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRoom;
 
-/// How many may read at a time.
+/// A semaphore for the maximum number of concurrent readers.
 pub(super) fn readers() -> Arc<Semaphore> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     Arc::new(Semaphore::new((threads / 2).max(1)))
 }
 
 impl Memory {
-    /// Does `call`, and counts the `bytes` of what it has brought. May be dropped, as far as the call may.
+    /// Makes `call`, and counts the `bytes` of what it returns. Cancel safe as far as the call is.
     ///
     /// # Errors
-    /// [`NoRoom`], and the call was dropped.
+    /// [`NoRoom`]; the call was dropped.
     pub(crate) async fn bring<T>(
         self: &Arc<Memory>,
         call: impl Future<Output = T>,
@@ -47,7 +48,7 @@ impl Memory {
         self.bring_within(self.patience, call, bytes).await
     }
 
-    /// The same for those who wait for room no longer than `patience`.
+    /// The same for callers who wait for room no longer than `patience`.
     pub(crate) async fn bring_within<T>(
         self: &Arc<Memory>,
         patience: Duration,
@@ -58,13 +59,13 @@ impl Memory {
         let mut wait = None;
         let mut has_begun = false;
         poll_fn(|context| {
-            // A call is passed on at its first poll, and nothing is read then.
+            // The first poll passes the call on to the store; nothing is read then.
             let Ok(reader) = ready!(self.poll_turn(context, &mut wait, patience, has_begun)) else {
                 return Poll::Ready(Err(NoRoom));
             };
             has_begun = true;
             let brought = ready!(call.as_mut().poll(context));
-            // Nothing is waited for from here on: what was brought must not be dropped.
+            // No await from here on: what was read must not be dropped.
             let len = bytes(&brought);
             if let Some(reader) = reader.filter(|_| len >= SMALL) {
                 tokio::spawn(async move {
@@ -77,7 +78,7 @@ impl Memory {
         .await
     }
 
-    /// Ready when there is room, and a place among the readers where one `is_to_read`.
+    /// Ready when there is room, and, if `is_to_read`, a permit to read.
     fn poll_turn(
         self: &Arc<Memory>,
         context: &mut Context<'_>,
@@ -99,7 +100,7 @@ impl Memory {
             }
             let (memory, readers) = (Arc::clone(self), Arc::clone(&self.readers));
             *wait = if self.is_over() {
-                // Whoever waits for room keeps nobody from reading.
+                // A call that waits for room keeps no permit to read.
                 reader = None;
                 Some(Wait::Room(Box::pin(async move { timeout(patience, memory.room()).await.is_ok() })))
             } else if is_to_read && reader.is_none() {
@@ -159,7 +160,7 @@ mod tests {
                     let (_, held) = memory.bring(call, |len| *len).await.unwrap();
                     most.fetch_max(memory.held() as usize, Ordering::Relaxed);
                     done.fetch_add(1, Ordering::Relaxed);
-                    // It is written.
+                    // Until it is written.
                     tokio::task::yield_now().await;
                     drop(held);
                 };
@@ -183,7 +184,7 @@ mod tests {
     #[tokio::test]
     async fn who_has_read_much_lets_others_have_their_turn_before_the_next_may_read() {
         let memory = Memory::new(u64::MAX);
-        // All places but one are taken.
+        // All permits but one are taken.
         let places =
             (1..memory.readers.available_permits()).map(|_| Arc::clone(&memory.readers).try_acquire_owned());
         let places: Vec<_> = places.map(Result::unwrap).collect();

@@ -1,27 +1,28 @@
-//! Names of queues that connections watch, or wait on: how many there may be, all connections together.
+//! Limits the names of queues that all connections together watch or wait on.
 //!
-//! What waits on a queue holds its name, and a place among those who wait there. One connection may have a few of them
-//! whatever the others have. What it has beyond counts [`NAME_BYTES`] each, towards an eighth of what bodies may hold.
+//! A waiting take holds the queue's name and an entry in the queue's list of waiters. Each connection may have a few of
+//! them in any case. Those beyond count [`NAME_BYTES`] each towards a limit of an eighth of the bytes that bodies may
+//! hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Memory;
 
-/// A connection may have so many names whatever the others have.
+/// The number of names that a connection may always have.
 pub(crate) const FREE_NAMES: usize = 16;
 
-/// What a name holds in memory, measured with names of 200 bytes and takes that wait, and rounded up.
+/// The memory that a name holds, measured with names of 200 bytes and waiting takes, and rounded up.
 const NAME_BYTES: usize = 1024;
 
-/// For so many there is always room.
+/// The number of names for which there is always room.
 const FEWEST: usize = 256;
 
-/// How many names connections have, beyond those that each may have in any case.
+/// The number of names that connections have, beyond those that each may always have.
 #[derive(Debug, Default)]
 pub(super) struct Beyond(AtomicUsize);
 
-/// The names that one connection has; dropped, it has none.
+/// The names of one connection; they are released when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Names {
     memory: Arc<Memory>,
@@ -29,20 +30,20 @@ pub(crate) struct Names {
 }
 
 impl Memory {
-    /// So many names, if there is room for them.
+    /// Reserves `count` names, if there is room for them.
     pub(crate) fn names(self: &Arc<Memory>, count: usize) -> Option<Names> {
         let mut names = Names { memory: Arc::clone(self), beyond: 0 };
         names.set(count).then_some(names)
     }
 
-    /// How many names there may be beyond those that each connection may have.
+    /// The maximum number of names beyond those that each connection may always have.
     fn most_names(&self) -> usize {
         (self.answer_bytes() / NAME_BYTES).max(FEWEST)
     }
 }
 
 impl Names {
-    /// There are so many from now on; false if there is no room for more, and there are as many as before.
+    /// Sets the number of names; false if there is no room for more, and the number stays.
     pub(crate) fn set(&mut self, count: usize) -> bool {
         let (before, beyond) = (self.beyond, count.saturating_sub(FREE_NAMES));
         let all = &self.memory.names.0;
@@ -78,7 +79,7 @@ mod tests {
         assert!(memory.names(FREE_NAMES + 3).is_none());
         let mut other = others.pop().unwrap();
         assert!(other.set(FREE_NAMES + 1) && other.set(FREE_NAMES + 2) && !other.set(FREE_NAMES + 3));
-        // One less; then the connection with its other ones ends.
+        // One less; then the connection with the other names ends.
         assert!(other.set(FREE_NAMES + 1) && others[0].set(FREE_NAMES + 1) && !others[1].set(FREE_NAMES + 1));
         drop(one);
         assert!(others[1].set(FREE_NAMES + 298) && !others[2].set(FREE_NAMES + 1));

@@ -1,4 +1,4 @@
-//! What follows a verb: numbers and tube names, read as strictly and as loosely as beanstalkd reads them.
+//! The arguments after a verb: numbers and tube names, parsed exactly as beanstalkd does.
 
 use dwell_model::QueueName;
 
@@ -42,7 +42,7 @@ impl<'a> Arguments<'a> {
         is_number
     }
 
-    /// All up to the next space as a tube's name; spaces before it are skipped.
+    /// Everything up to the next space as a tube's name; spaces before it are skipped.
     pub(super) fn tube(&mut self) -> Result<QueueName, Malformed> {
         let text = self.0.trim_start_matches(' ');
         let (name, rest) = text.split_at(text.find(' ').unwrap_or(text.len()));
@@ -51,19 +51,19 @@ impl<'a> Arguments<'a> {
         Ok(name)
     }
 
-    /// All that is left as a tube's name.
+    /// Everything that remains as a tube's name.
     pub(super) fn only_tube(self) -> Result<QueueName, Malformed> {
         QueueName::new(self.0).map_err(|_| Malformed)
     }
 
-    /// The only number, with nothing behind it: a job's id.
+    /// The only number, with nothing after it: a job's id.
     pub(super) fn only_u64(mut self) -> Result<u64, Malformed> {
         let number = self.u64()?;
         self.end()?;
         Ok(number)
     }
 
-    /// Nothing is left.
+    /// Fails if anything remains.
     pub(super) fn end(self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }

@@ -1,9 +1,9 @@
 //! The walk over all queues that `stats` and `list-tubes` need.
 //!
 //! Ground rules:
-//! 1. Pages are small, and others get their turn between them, so that a walk over many queues is in nobody's way.
-//! 2. What a client did before it asked is counted: who asks while a walk is under way waits for the next, together with
-//!    all others who do. So there is one walk at a time, however many ask.
+//! 1. Pages are small, and other calls run between them, so that a walk over many queues blocks nothing.
+//! 2. What a client did before its request is counted: requests during a walk wait for the next one, and share it. So
+//!    there is one walk at a time, for any number of requests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use super::{has_jobs, session};
 use crate::present::Present;
 
-/// So many queues are asked for at a time.
+/// The number of queues per page.
 const PAGE: usize = 256;
 
 /// All tubes, and their jobs by state.
@@ -27,7 +27,7 @@ pub(super) struct Census {
 }
 
 impl Census {
-    /// Walks over all queues of the store; `connected` are tubes whether they have jobs or not.
+    /// Walks over all queues of the store; those in `connected` are tubes even without jobs.
     async fn walk(store: &dyn Store, connected: Vec<QueueName>) -> Result<Census, Error> {
         let mut tubes: BTreeSet<QueueName> = connected.into_iter().collect();
         tubes.insert(session::default_tube());
@@ -50,18 +50,18 @@ impl Census {
     }
 }
 
-/// Walks, and those who wait for them.
+/// The walks, and those that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Walks {
-    /// What asks, and walks that begin, have numbers in one order.
+    /// Numbers requests and beginnings of walks in one order.
     order: AtomicU64,
     asking: AtomicUsize,
-    /// The last walk and its number, while others may be content with it. Locked over a walk.
+    /// The last walk and its number, while requests may share it. Locked during a walk.
     last: Mutex<Option<(u64, Arc<Census>)>>,
 }
 
 impl Walks {
-    /// A walk that began after this was called.
+    /// The result of a walk that began after this was called.
     ///
     /// # Errors
     /// The store's.
@@ -83,7 +83,7 @@ impl Walks {
             }
         };
         if self.asking.load(Ordering::SeqCst) == 1 {
-            // Whoever asks from now on will not be content with it.
+            // Requests from now on need a later walk.
             *last = None;
         }
         Ok(census)

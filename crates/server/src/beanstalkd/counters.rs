@@ -1,8 +1,8 @@
-//! Counts of what has happened since the server began, and of who is connected.
+//! Counts of events since the server began, and of connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A count that many connections change. Counts are not compared with each other, so that no order is needed.
+/// A counter that many connections change. Counters are not compared with each other, so relaxed ordering is enough.
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);
 
@@ -57,17 +57,17 @@ counted! {
     PauseTube "cmd-pause-tube",
 }
 
-/// All counts of a server.
+/// All counters of a server.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     commands: [Counter; FIELDS.len()],
     /// Jobs that were put.
     pub(super) jobs: Counter,
-    /// Leases that ran out under a connection.
+    /// Leases of connected clients that ran out.
     pub(super) timeouts: Counter,
-    /// Connections there are.
+    /// Open connections.
     pub(super) connections: Counter,
-    /// Connections there have been.
+    /// Connections so far.
     pub(super) connections_ever: Counter,
     /// Connections that have put.
     pub(super) producers: Counter,
@@ -78,7 +78,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// A command was read.
+    /// Counts a command that was read.
     pub(super) fn count(&self, command: Counted) {
         self.commands[command as usize].add(1);
     }

@@ -1,14 +1,14 @@
-//! From bytes to commands: a pure parser, fed with whatever has arrived.
+//! Parses bytes into commands, without I/O, in pieces of any size.
 //!
-//! Ground rules, each as beanstalkd 1.12 was seen to behave:
+//! Ground rules, each as observed of beanstalkd 1.12:
 //! 1. A line ends with CR LF and has at most [`MAX_LINE`] bytes with them. A longer one is skipped up to its
 //!    end and is `BAD_FORMAT`.
 //! 2. A `put` line that is malformed has no body: what follows is read as commands.
 //! 3. A body over the limit is skipped before it is refused; so is one for which there is no room.
-//! 4. A body is followed by CR LF. If it is not, those two bytes are gone, and what follows is a command.
+//! 4. A body is followed by CR LF. If it is not, those two bytes are dropped, and what follows is a command.
 //!
-//! One rule is dwell's: a line that looks like HTTP or TLS, whatever its length, ends the connection, since the next
-//! line might have been chosen by a web page that a browser shows.
+//! One rule is dwell's: a line of any length that looks like HTTP or TLS ends the connection, since a web page in a
+//! browser may have chosen the next line.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -17,21 +17,21 @@ use super::command::{Command, PutLine};
 /// The longest line, with its CR LF: `pause-tube`, a name of 200 bytes and the longest number.
 pub(crate) const MAX_LINE: usize = 224;
 
-/// Shorter bodies are copied, so that a message does not keep all that was read with it in memory.
+/// Shorter bodies are copied, so that a message does not keep the whole read buffer in memory.
 const COPIED_BODY: usize = 16 * 1024;
 
-/// The line is not what its verb asks for.
+/// The line does not match its verb's syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// What the parser found.
+/// A result of the parser.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// A command, with its body if it is a put.
     Command(Command),
-    /// A known verb with arguments that it does not have, or a line too long.
+    /// A known verb with invalid arguments, or a line that is too long.
     BadFormat,
-    /// No verb that there is.
+    /// The verb does not exist.
     UnknownCommand,
     /// The body of a put was longer than it said.
     ExpectedCrlf,
@@ -39,11 +39,11 @@ pub(crate) enum Frame {
     JobTooBig,
     /// There was no room for the body of a put; it has been read.
     NoRoom,
-    /// HTTP or TLS.
+    /// The line is HTTP or TLS.
     Foreign,
 }
 
-/// Where the parser is in what arrives.
+/// The parser's state.
 #[derive(Debug)]
 enum At {
     /// At the beginning of a line.
@@ -52,7 +52,7 @@ enum At {
     LongLine,
     /// At the body of a put.
     Body(PutLine),
-    /// Within a body that nobody wants, with so many bytes of it and its CR LF to come.
+    /// Within a body that is discarded, with the bytes of it and its CR LF that are to come.
     Skipping(u64, Unwanted),
 }
 
@@ -63,7 +63,7 @@ enum Unwanted {
     NoRoom,
 }
 
-/// A parser of one connection's bytes.
+/// The parser of one connection's bytes.
 #[derive(Debug)]
 pub(crate) struct Parser {
     at: At,
@@ -76,17 +76,17 @@ impl Parser {
         Parser { at: At::Line, body_limit }
     }
 
-    /// Whether no part of a command has been read that has not come out as a frame.
+    /// Whether no command has been read in part.
     pub(crate) fn is_between_commands(&self) -> bool {
         matches!(self.at, At::Line)
     }
 
-    /// Whether a body has begun that has not come whole, be it wanted or not.
+    /// Whether a body has arrived in part, whether it is discarded or not.
     pub(crate) fn is_in_body(&self) -> bool {
         matches!(self.at, At::Body(_) | At::Skipping(..))
     }
 
-    /// How long the body is that has begun and not come whole yet.
+    /// The length of the body that has arrived in part.
     pub(crate) fn coming_body(&self) -> Option<usize> {
         match &self.at {
             At::Body(put) => Some(put.len()),
@@ -94,7 +94,7 @@ impl Parser {
         }
     }
 
-    /// The body that is coming is refused: what has come of it is dropped, and the rest is skipped.
+    /// Refuses the body that is arriving: what has arrived of it is dropped, and the rest is skipped.
     pub(crate) fn refuse_body(&mut self, bytes: &mut BytesMut) {
         if let At::Body(put) = &self.at {
             let left = put.len() as u64 + 2 - bytes.len() as u64;
@@ -103,7 +103,7 @@ impl Parser {
         }
     }
 
-    /// The next command, taken off the front of `bytes`; `None` until more has arrived.
+    /// Takes the next command off the front of `bytes`; `None` until more has arrived.
     pub(crate) fn next(&mut self, bytes: &mut BytesMut) -> Option<Frame> {
         loop {
             match &self.at {
@@ -127,7 +127,8 @@ impl Parser {
                     }
                     match parse_line(&line) {
                         Line::Done(frame) => return Some(frame),
-                        // The size is looked at first, as there: what is too long is skipped in any case.
+                        // The size is checked first, as beanstalkd does: a body that is too long is skipped in any
+                        // case.
                         Line::Put(put, _) if put.len() > self.body_limit => {
                             self.at = At::Skipping(put.len() as u64 + 2, Unwanted::TooLong);
                         }
@@ -137,7 +138,8 @@ impl Parser {
                 }
                 At::LongLine => {
                     let Some(end) = line_end(bytes) else {
-                        // The end may be that of a request's line, and a CR at the very end half of the line's end.
+                        // The last bytes may be the end of an HTTP request line, and a CR at the very end half of the
+                        // line's end.
                         let keep = bytes.len().min(FOREIGN_END + 1);
                         bytes.advance(bytes.len() - keep);
                         return None;
@@ -184,12 +186,12 @@ impl Parser {
 
 enum Line {
     Done(Frame),
-    /// A body has to follow; and whether nothing stood behind its size.
+    /// A put, whose body follows; and whether nothing followed its size.
     Put(PutLine, Result<(), Malformed>),
 }
 
 fn parse_line(line: &[u8]) -> Line {
-    // All verbs and arguments are ASCII; beanstalkd calls a line with a NUL malformed before it looks at the verb.
+    // All verbs and arguments are ASCII; beanstalkd calls a line with a NUL malformed before it checks the verb.
     if line.contains(&0) {
         return Line::Done(Frame::BadFormat);
     }
@@ -197,7 +199,7 @@ fn parse_line(line: &[u8]) -> Line {
         Ok(text) => (text, true),
         Err(error) => (std::str::from_utf8(&line[..error.valid_up_to()]).unwrap_or_default(), false),
     };
-    // Of a put, what stands behind its numbers may be anything while the size is too much.
+    // When the size is too large, anything may follow the numbers of a put.
     match PutLine::parse(text) {
         Some(Ok((put, end))) => return Line::Put(put, if is_text { end } else { Err(Malformed) }),
         Some(Err(Malformed)) => return Line::Done(Frame::BadFormat),
@@ -211,13 +213,13 @@ fn parse_line(line: &[u8]) -> Line {
     })
 }
 
-/// A line that is not UTF-8 is never right; which refusal it gets depends on its verb alone.
+/// A line that is not UTF-8 is never valid; the refusal depends on its verb alone.
 fn not_text(line: &[u8]) -> Frame {
     let is_known = Command::verbs().any(|verb| line.starts_with(verb.as_bytes()));
     if is_known { Frame::BadFormat } else { Frame::UnknownCommand }
 }
 
-/// Where the line ends that these bytes begin with.
+/// The end of the line that these bytes begin with.
 fn line_end(bytes: &[u8]) -> Option<usize> {
     memchr::memmem::find(bytes, b"\r\n")
 }
@@ -231,23 +233,23 @@ fn take_body(bytes: &mut BytesMut, len: usize) -> Bytes {
     body
 }
 
-/// Bytes of what a request's line ends with.
+/// The length of the end of an HTTP request line.
 const FOREIGN_END: usize = " HTTP/1.1".len();
 
-/// Whether a line ends as a request's line does, whatever its method.
+/// Whether a line ends like an HTTP request line, with any method.
 fn has_foreign_end(line: &[u8]) -> bool {
     line.last_chunk::<FOREIGN_END>().is_some_and(|end| {
         end.starts_with(b" HTTP/") && end[6].is_ascii_digit() && end[7] == b'.' && end[8].is_ascii_digit()
     })
 }
 
-/// Whether a line begins as a request's does, with a method in capitals and a path, an address or an asterisk; or with
-/// a record of TLS in which a handshake begins.
+/// Whether a line begins like an HTTP request line, with a method in capitals and a path, an address or an asterisk; or
+/// with a TLS record that begins a handshake.
 fn begins_foreign(bytes: &[u8]) -> bool {
     if bytes.starts_with(&[0x16, 0x03]) {
         return true;
     }
-    // No method is longer, and no verb of beanstalkd's is in capitals.
+    // No method is longer, and no verb of beanstalkd is in capitals.
     let method = bytes.iter().take(32).take_while(|byte| byte.is_ascii_uppercase() || **byte == b'-').count();
     let target = bytes[method..].strip_prefix(b" ");
     method > 0 && target.and_then(<[u8]>::first).is_some_and(|first| !first.is_ascii_control())
@@ -262,7 +264,7 @@ mod tests {
 
     const LIMIT: usize = 64 * 1024;
 
-    /// All frames of `bytes`, given at once, and what is left of them.
+    /// All frames of `bytes`, given at once, and the number of bytes left.
     fn frames(bytes: &[u8]) -> (Vec<Frame>, usize) {
         let mut buffer = BytesMut::from(bytes);
         let mut parser = Parser::new(LIMIT);
@@ -462,7 +464,7 @@ mod tests {
         assert!(
             matches!(&frames(&at_limit).0[..], [Frame::Command(Command::Put(put))] if put.body.len() == LIMIT)
         );
-        // What stands behind the size shows only when the size is accepted.
+        // What follows the size only matters when the size is accepted.
         for end in [b"" as &[u8], b" x", b"x", b" \xff", b"\xff"] {
             let over = [
                 format!("put 0 0 0 {}", LIMIT + 1).as_bytes(),
@@ -501,7 +503,7 @@ mod tests {
             }
         }
         assert_eq!(frames(b"POS").0, []);
-        // By its end, whatever stands before it, of any length and however it is cut.
+        // By its end, with anything before it, of any length, and cut anywhere.
         for version in ["0.9", "1.0", "1.1", "2.0", "3.0"] {
             for len in [0, 1, 200, 205, 206, 207, 208, 230, 1_000] {
                 let line = format!("any {}/ HTTP/{version}\r\nput 1 0 60 1\r\nx\r\n", "a".repeat(len));
@@ -514,7 +516,7 @@ mod tests {
                 assert_eq!(first, Some(Frame::Foreign), "{version} {len}");
             }
         }
-        // A client that begins TLS may be sent anything as a ticket by who it thinks it speaks to.
+        // The server that a TLS client believes it talks to can choose the ticket that the client sends.
         assert_eq!(frames(b"\x16\x03\x01\x02\x00\r\nput 0 0 60 1\r\nx\r\n"), (vec![Frame::Foreign], 0));
         assert_eq!(frames(b"PUT\r\nA \r\n").0, [Frame::UnknownCommand, Frame::UnknownCommand]);
     }
@@ -535,7 +537,7 @@ mod tests {
             assert_eq!(parser.next(&mut bytes), Some(Frame::NoRoom), "{come}");
             assert_eq!(parser.next(&mut bytes), Some(Frame::Command(Command::Quit)));
         }
-        // Where none is coming, there is none to refuse.
+        // Without a body there is none to refuse.
         let (mut parser, mut bytes) = (Parser::new(LIMIT), BytesMut::from(&b"qu"[..]));
         parser.refuse_body(&mut bytes);
         assert_eq!(&bytes[..], b"qu");

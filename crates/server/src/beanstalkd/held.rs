@@ -1,8 +1,7 @@
 //! The jobs that a connection holds: their receipts, and when their leases run out.
 //!
-//! The deadlines are the connection's own reckoning, from when the delivery reached it: never earlier than the
-//! store's. They tell when to say `DEADLINE_SOON` and when to forget a job; whether a lease is in force the
-//! store alone decides.
+//! The connection computes the deadlines itself, from the arrival of the delivery: never earlier than the store's. They
+//! decide when to reply `DEADLINE_SOON` and when to forget a job; the store alone decides whether a lease is valid.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use dwell_store::Delivery;
 /// Jobs by their numbers.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// How many jobs all connections hold.
+    /// The number of jobs that all connections hold.
     by_all: Arc<AtomicUsize>,
     jobs: HashMap<u64, HeldJob>,
     by_deadline: BTreeSet<(u64, u64)>,
@@ -29,17 +28,17 @@ struct HeldJob {
 }
 
 impl Held {
-    /// None yet; `by_all` counts what all hold.
+    /// Without jobs; `by_all` counts those of all connections.
     pub(super) fn among(by_all: Arc<AtomicUsize>) -> Held {
         Held { by_all, jobs: HashMap::new(), by_deadline: BTreeSet::new(), lapsed: 0 }
     }
 
-    /// How many there are.
+    /// The number of jobs.
     pub(super) fn len(&self) -> usize {
         self.jobs.len()
     }
 
-    /// This job was handed to the connection; `now_ms` is on the clock that all deadlines are on.
+    /// Adds a job that was handed to the connection; `now_ms` is on the clock of all deadlines.
     pub(super) fn add(&mut self, delivery: &Delivery, now_ms: u64) {
         let lease_ms = delivery.lease_until.ms_since(delivery.taken_at);
         let job = HeldJob { receipt: delivery.receipt.clone(), lease_ms, deadline_ms: 0 };
@@ -55,7 +54,7 @@ impl Held {
         self.jobs.get(&number).map(|job| &job.receipt)
     }
 
-    /// The lease begins anew.
+    /// Restarts the lease.
     pub(super) fn touched(&mut self, number: u64, now_ms: u64) {
         if let Some(job) = self.jobs.get_mut(&number) {
             self.by_deadline.remove(&(job.deadline_ms, number));
@@ -64,7 +63,7 @@ impl Held {
         }
     }
 
-    /// The job is settled.
+    /// Removes a settled job.
     pub(super) fn remove(&mut self, number: u64) {
         if let Some(job) = self.jobs.remove(&number) {
             self.by_all.fetch_sub(1, Ordering::Relaxed);
@@ -72,13 +71,13 @@ impl Held {
         }
     }
 
-    /// The store says that the lease is over.
+    /// Removes a job whose lease is over, as the store says.
     pub(super) fn lost(&mut self, number: u64) {
         self.remove(number);
         self.lapsed += 1;
     }
 
-    /// Forgets what has run out at `now_ms`.
+    /// Forgets the jobs whose leases have run out at `now_ms`.
     pub(super) fn forget_lapsed(&mut self, now_ms: u64) {
         while let Some((deadline_ms, number)) = self.by_deadline.first().copied() {
             if deadline_ms > now_ms {
@@ -88,12 +87,12 @@ impl Held {
         }
     }
 
-    /// How many leases have run out since this was asked before.
+    /// The number of leases that have run out since the previous call.
     pub(super) fn take_lapsed(&mut self) -> u64 {
         std::mem::take(&mut self.lapsed)
     }
 
-    /// When the first lease runs out.
+    /// The earliest deadline.
     pub(super) fn soonest_ms(&self) -> Option<u64> {
         self.by_deadline.first().map(|(deadline_ms, _)| *deadline_ms)
     }
@@ -108,7 +107,7 @@ impl Held {
         self.jobs.is_empty()
     }
 
-    /// All receipts: the connection is over.
+    /// All receipts, at the end of the connection.
     pub(super) fn take_receipts(&mut self) -> Vec<Receipt> {
         self.by_deadline.clear();
         self.by_all.fetch_sub(self.jobs.len(), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What `stats` says about the machine and the process; where the system does not tell, nothing or zero.
+//! Figures of the machine and the process for `stats`; empty or zero where the system does not report them.
 
 use std::fmt;
 use std::fs;
@@ -13,7 +13,7 @@ pub(super) fn system_version() -> String {
     read("/proc/sys/kernel/version")
 }
 
-/// Files of `/proc` are answered from memory.
+/// Files of `/proc` are served from memory.
 fn read(path: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.trim().chars().filter(|c| !c.is_control() && *c != '"' && *c != '\\').collect()

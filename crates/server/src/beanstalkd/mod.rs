@@ -2,13 +2,13 @@
 //! length of its lease.
 //!
 //! # Layout
-//! - `frame`: from bytes to commands, pure; `arguments`: numbers and names on a line; `reply`: back to bytes
+//! - `frame`: bytes to commands, without I/O; `arguments`: numbers and names on a line; `reply`: replies to bytes
 //! - `command/`: a file for each command; `command/mod.rs` is the index of verbs
 //! - `connection/`: the loop over a socket: reads, runs of commands that share a call to the store, waits, writes
-//! - `session`: what a connection has; `held`: the jobs it holds; `tubes`: who uses and watches what
-//! - `census`: the walk over all queues; `counters`, `host`: what `stats` tells; `logged`: what the log does
+//! - `session`: a connection's state; `held`: the jobs it holds; `tubes`: which tubes are used and watched
+//! - `census`: the walk over all queues; `counters`, `host`: the figures of `stats`; `logged`: the log of commands
 //!
-//! The interface for callers, and what differs from beanstalkd, is written down in `docs/beanstalkd.md`.
+//! The protocol, and how it differs from beanstalkd, is documented in `docs/beanstalkd.md`.
 
 mod arguments;
 mod census;
@@ -48,10 +48,10 @@ use crate::config::BeanstalkdConfig;
 use crate::metrics::Metrics;
 use crate::returns::Returns;
 
-/// What a connection is told for which there is no place.
+/// The reply to a connection past the limit.
 pub(crate) const NO_PLACE: &[u8] = b"OUT_OF_MEMORY\r\n";
 
-/// What all connections share.
+/// The state that all connections share.
 pub(crate) struct Shared {
     store: Arc<dyn Store>,
     config: BeanstalkdConfig,
@@ -61,11 +61,11 @@ pub(crate) struct Shared {
     metrics: Arc<Metrics>,
     memory: Arc<Memory>,
     counters: Counters,
-    /// How many jobs all connections hold.
+    /// The number of jobs that all connections hold.
     held_by_all: Arc<AtomicUsize>,
     tubes: Arc<Tubes>,
     walks: Walks,
-    /// Tells one run of a server from the next.
+    /// Distinguishes one run of a server from the next.
     instance: u64,
     began_ms: u64,
 }
@@ -107,7 +107,7 @@ impl Shared {
 
     /// Returns once the server has begun to shut down.
     async fn drained(&self) {
-        // The sender lives as long as the server; if it is gone, so is the server.
+        // The sender lives as long as the server; if it is dropped, so is the server.
         let _ = self.draining.clone().wait_for(|draining| *draining).await;
     }
 
@@ -116,13 +116,13 @@ impl Shared {
         self.clock.now().mono_ms.saturating_sub(self.began_ms)
     }
 
-    /// A command found no room for what it would reply with.
+    /// Replies that there is no room for what a command would return.
     fn no_room(&self, replies: &mut Replies) {
         self.metrics.refused("overloaded");
         replies.word(Word::OutOfMemory);
     }
 
-    /// A call for one job, once there is room for its body, which counts from then on.
+    /// Makes a call for one job, once there is room for its body, which counts from then on.
     async fn bring(
         &self,
         call: impl Future<Output = Result<Option<Message>, Error>>,
@@ -142,18 +142,19 @@ impl Shared {
         }
     }
 
-    /// How many items one call to the store may have.
+    /// The maximum number of items per call to the store.
     fn batch(&self) -> usize {
         self.store.limits().batch.max(1)
     }
 
-    /// Jobs were put.
+    /// Counts jobs that were put.
     fn count_jobs(&self, tube: &QueueName, jobs: u64) {
         self.counters.jobs.add(jobs);
         self.tubes.put(tube, jobs);
     }
 
-    /// A tube with jobs or connections, or the default one, which is always there, as the store and as the connections know it.
+    /// A tube with jobs or connections, or the default one, which always exists, as the store and as the connections
+    /// know it.
     async fn tube(&self, name: &QueueName) -> Result<Option<(Option<QueueStats>, Tube)>, Error> {
         let stats = match self.store.stats(name.clone()).await {
             Ok(stats) => Some(stats),
@@ -171,8 +172,9 @@ impl Shared {
         self.walks.census(&*self.store, || self.tubes.connected()).await
     }
 
-    /// Before a connection uses or watches a tube. One that had neither jobs nor connections is another tube than the one
-    /// of this name before: what is left of a pause of that one ends. A pause that was made another way stays.
+    /// Called before a connection uses or watches a tube. A tube that had neither jobs nor connections is new, even if
+    /// one had this name before: the remaining pause of that one ends. A pause that was made over another protocol
+    /// stays.
     async fn begin_anew(&self, name: &QueueName) {
         let Some(until) = self.tubes.left_paused(name).filter(|_| *name != session::default_tube()) else {
             return;
@@ -213,7 +215,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// A queue that has settings alone is no tube.
+/// A queue that only has settings is not a tube.
 fn has_jobs(queue: &QueueStats) -> bool {
     let counts = &queue.counts;
     counts.scheduled + counts.ready + counts.leased + counts.dead > 0

@@ -1,4 +1,4 @@
-//! Replies, as they go over the wire.
+//! Replies on the wire.
 
 use std::fmt::{self, Write as _};
 
@@ -8,7 +8,7 @@ use dwell_store::Error;
 
 use crate::admission::Held;
 
-/// The words of a reply that has nothing else.
+/// Replies of one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     BadFormat,
@@ -54,13 +54,13 @@ impl Word {
     }
 }
 
-/// beanstalkd has few words for what can go wrong: what helps a client is whether to give up on the job
-/// (`NOT_FOUND`), to mend the command, to try again later (`OUT_OF_MEMORY`), or to tell a person.
+/// beanstalkd has few replies for errors. What helps a client is whether to give up on the job (`NOT_FOUND`), to
+/// correct the command, to retry later (`OUT_OF_MEMORY`), or to report it to a person.
 impl From<&Error> for Word {
     fn from(error: &Error) -> Word {
         match error {
             Error::Invalid(Invalid::BodyTooLarge { .. }) => Word::JobTooBig,
-            // To be mended by another tube's name.
+            // Another tube name corrects it.
             Error::Invalid(_) | Error::QueueReserved { .. } => Word::BadFormat,
             Error::UnknownQueue { .. }
             | Error::MessageNotFound { .. }
@@ -82,20 +82,20 @@ impl From<&Error> for Word {
     }
 }
 
-/// Replies that wait to be written.
+/// Replies that are to be written.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     pub(super) bytes: BytesMut,
-    /// Whether one of them says that the store is full.
+    /// Whether one of them reports that the store is full.
     pub(super) pushed_back: bool,
-    /// Whether one of them tells of a lease, which runs.
+    /// Whether one of them hands over a lease, which runs.
     pub(super) urgent: bool,
-    /// Room for the large ones, set aside while they were made, until they are written.
+    /// Room for large replies, from when they are made until they are written.
     room: Option<Held>,
 }
 
 impl Replies {
-    /// `held` was set aside for what is added now.
+    /// `held` was set aside for the replies that are added now.
     pub(super) fn hold(&mut self, held: Held) {
         match &mut self.room {
             None => self.room = Some(held),
@@ -103,12 +103,12 @@ impl Replies {
         }
     }
 
-    /// All replies, which go with their room.
+    /// Takes all replies, with their room.
     pub(super) fn split(&mut self) -> (BytesMut, Option<Held>) {
         (self.bytes.split(), self.room.take())
     }
 
-    /// All replies, and what lies behind them in memory.
+    /// Takes all replies, and the buffer with them.
     pub(super) fn take(&mut self) -> (BytesMut, Option<Held>) {
         self.urgent = false;
         (std::mem::take(&mut self.bytes), self.room.take())
@@ -120,7 +120,7 @@ impl Replies {
         self.line(format_args!("{}", word.as_str()));
     }
 
-    /// A word, or the one that says why not.
+    /// The word on success, or that of the error.
     pub(super) fn outcome(&mut self, outcome: Result<Word, Error>) {
         self.word(outcome.unwrap_or_else(|error| Word::from(&error)));
     }

@@ -1,4 +1,4 @@
-//! What a connection is to the commands: the tube it uses, those it watches, the jobs it holds.
+//! A connection's state: the tube it uses, those it watches, the jobs it holds.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,14 +17,14 @@ pub(super) fn default_tube() -> QueueName {
     QueueName::new("default").expect("it follows the alphabet")
 }
 
-/// So many jobs a connection may hold whatever the others hold, as far as the store has leases.
+/// The number of jobs that a connection may always hold, as far as the store has leases.
 const HELD_IN_ANY_CASE: usize = 64;
 
-/// One connection's state. When it is dropped, its jobs go back.
+/// One connection's state. When it is dropped, its jobs are given back.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
-    /// Who has connected, as the log calls it.
+    /// The peer's address, as the log shows it.
     pub(super) peer: String,
     pub(super) held: Held,
     used: Tie,
@@ -47,7 +47,7 @@ impl Session {
         Session { shared, peer, held, used, watched, names, is_producer: false, is_worker: false }
     }
 
-    /// Milliseconds on the clock that held jobs' deadlines are on.
+    /// Milliseconds on the clock of the deadlines of held jobs.
     pub(super) fn now_ms(&self) -> u64 {
         self.shared.clock.now().mono_ms
     }
@@ -61,17 +61,17 @@ impl Session {
         self.used = Tie::new(&self.shared.tubes, name, TieKind::Using);
     }
 
-    /// The tubes watched, in the order of their coming.
+    /// The watched tubes, in the order of their `watch`.
     pub(super) fn watched(&self) -> impl ExactSizeIterator<Item = &QueueName> {
         self.watched.iter().map(Tie::name)
     }
 
-    /// False if it can watch no more.
+    /// False if it cannot watch any more.
     pub(super) fn watch(&mut self, name: QueueName) -> bool {
         if self.watched().any(|watched| *watched == name) {
             return true;
         }
-        // One take may name so many queues.
+        // The maximum number of queues per take.
         if self.watched.len() >= self.shared.store.limits().batch.min(MOST_NAMES) {
             return false;
         }
@@ -93,24 +93,24 @@ impl Session {
         true
     }
 
-    /// It has put.
+    /// Marks the connection as a producer.
     pub(super) fn is_producer(&mut self) {
         if !std::mem::replace(&mut self.is_producer, true) {
             self.shared.counters.producers.add(1);
         }
     }
 
-    /// It has reserved.
+    /// Marks the connection as a worker.
     pub(super) fn is_worker(&mut self) {
         if !std::mem::replace(&mut self.is_worker, true) {
             self.shared.counters.workers.add(1);
         }
     }
 
-    /// How many more jobs it may reserve now. All others together leave some of the leases there may be: it may hold as many
-    /// of these as it leaves itself, and a few in any case. So one connection holds half of them at most, each of two a
-    /// third, and there are always some for the next that comes: the dynamic threshold of Choudhury and Hahne, "Dynamic
-    /// queue length thresholds for shared-memory packet switches" (1998).
+    /// The number of jobs that it may still reserve. Of the leases that all other connections leave free, it may hold
+    /// as many as it then leaves free itself, and a few in any case. So one connection holds at most half of them, each
+    /// of two a third, and some are always left for the next connection: the dynamic threshold of Choudhury and Hahne,
+    /// "Dynamic queue length thresholds for shared-memory packet switches" (1998).
     pub(super) fn may_reserve(&self) -> usize {
         let limit = self.shared.store.limits().leased;
         let left = limit.saturating_sub(self.shared.held_by_all.load(Ordering::Relaxed));
@@ -124,8 +124,8 @@ impl Session {
         self.shared.counters.timeouts.add(self.held.take_lapsed());
     }
 
-    /// Forgets the job whose lease would run out first, if the store says that the lease is over: an operator may have ended it.
-    /// Whether it was.
+    /// Forgets the job whose lease would run out first, if the store says that the lease is over, since an operator may
+    /// have ended it. Returns whether it was.
     pub(super) async fn forget_ended(&mut self) -> bool {
         let Some((number, receipt)) = self.held.soonest() else { return false };
         let (token, targets) = (receipt.token, vec![Target::Id(receipt.id)]);
@@ -135,7 +135,7 @@ impl Session {
                 !matches!(message.standing.state, State::Leased(lease) if lease.token == token)
             }
             Some(Err(Error::MessageNotFound { .. } | Error::UnknownQueue { .. })) => true,
-            // What cannot be known now is as the connection reckons.
+            // Where the store does not know now, the connection's own deadline counts.
             Some(Err(_)) | None => false,
         };
         if is_over {
@@ -173,7 +173,7 @@ impl Session {
         numbers.into_iter().zip(is_held).map(&mut outcome).collect()
     }
 
-    /// Where jobs are. Numbers that no job can have are not found.
+    /// Locates jobs. Numbers that no job can have are not found.
     pub(super) async fn locate(&self, numbers: &[u64]) -> Vec<Result<Option<(QueueName, MessageId)>, Error>> {
         let numbers: Vec<Option<Number>> = numbers.iter().map(|number| Number::new(*number).ok()).collect();
         let mut located =
@@ -182,12 +182,12 @@ impl Session {
         numbers.iter().map(|number| number.map_or(Ok(None), |_| next())).collect()
     }
 
-    /// Where one job is.
+    /// Locates one job.
     pub(super) async fn locate_one(&self, number: u64) -> Result<Option<(QueueName, MessageId)>, Error> {
         self.locate(&[number]).await.into_iter().next().expect("an answer for each number")
     }
 
-    /// The first job of a state in the tube in use. A tube that the store does not know has none.
+    /// The first job in a state in the tube in use. A tube that the store does not know has none.
     pub(super) async fn first_of(&self, state: StateKind) -> Result<Option<Message>, Error> {
         match self.shared.store.peek(self.used().clone(), state).await {
             Err(Error::UnknownQueue { .. }) => Ok(None),

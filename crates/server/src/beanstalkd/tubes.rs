@@ -1,8 +1,8 @@
-//! Tubes as connections see them: who uses and watches which, and what was counted for each.
+//! Tubes as connections see them: which are used and watched, and their counts.
 //!
 //! The store knows a queue while it has messages; beanstalkd knows a tube also while a connection uses or
-//! watches it. Here is the second half, and the counts of `stats-tube` that no store keeps. A tube that neither
-//! half knows is forgotten, counts and all, so that memory follows the tubes there are.
+//! watches it. This module keeps the second half, and the counts of `stats-tube` that no store keeps. A tube that
+//! neither half knows is forgotten with its counts, so that memory is bounded by the tubes that exist.
 //!
 //! A name is in memory once, however many connections watch it.
 
@@ -18,27 +18,27 @@ pub(super) struct Tubes(Mutex<Map>);
 #[derive(Debug, Default)]
 struct Map {
     tubes: HashMap<QueueName, Tube>,
-    /// How many there may be before those without connections are looked at; a growth of the whole by half or
-    /// more pays for the look.
+    /// The number of tubes above which those without connections are checked. It grows by half or more each time, which
+    /// keeps the amortized cost constant.
     look_at: usize,
-    /// Those that are still to be looked at.
+    /// Those that are still to be checked.
     to_look_at: Vec<QueueName>,
 }
 
-/// What is known here about one tube.
+/// The state of one tube.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tube {
     /// Connections that use it.
     pub(super) using: u64,
     /// Connections that watch it.
     pub(super) watching: u64,
-    /// Jobs that were put into it.
+    /// Jobs put into it.
     pub(super) total_jobs: u64,
-    /// Jobs that were deleted from it.
+    /// Jobs deleted from it.
     pub(super) deletes: u64,
     /// Times it was paused.
     pub(super) pauses: u64,
-    /// When its last pause ends, and how many seconds it was to last.
+    /// The end of its last pause, and the length of that pause in seconds.
     pub(super) pause: Option<(Timestamp, u32)>,
 }
 
@@ -51,12 +51,12 @@ impl Tube {
 
 const FEWEST_TO_LOOK_AT: usize = 1_024;
 
-/// So many are looked at at a time.
+/// The number of tubes checked at a time.
 const LOOKED_AT: usize = 16;
 
 impl Tubes {
     fn map(&self) -> MutexGuard<'_, Map> {
-        // Every change is one step, so that a panic elsewhere leaves nothing half done.
+        // Every change is one step, so a panic elsewhere leaves nothing inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,7 +68,7 @@ impl Tubes {
         }
     }
 
-    /// Another connection has this tie; the name as it is in memory already.
+    /// Adds a tie of another connection; returns the name that is shared in memory.
     fn tie(&self, name: QueueName, kind: TieKind) -> QueueName {
         let mut map = self.map();
         let name = map.tubes.get_key_value(&name).map(|(known, _)| known.clone()).unwrap_or(name);
@@ -91,33 +91,33 @@ impl Tubes {
         });
     }
 
-    /// When the last pause of a tube ends that no connection uses or watches.
+    /// The end of the last pause of a tube that no connection uses or watches.
     pub(super) fn left_paused(&self, name: &QueueName) -> Option<Timestamp> {
         let map = self.map();
         let tube = map.tubes.get(name).filter(|tube| !tube.is_connected())?;
         tube.pause.map(|(until, _)| until)
     }
 
-    /// The pause that was to end then is over.
+    /// Removes the pause that was to end at `until`.
     pub(super) fn unpaused(&self, name: &QueueName, until: Timestamp) {
         if let Some(tube) = self.map().tubes.get_mut(name) {
             tube.pause = tube.pause.filter(|(end, _)| *end != until);
         }
     }
 
-    /// What is known about a tube.
+    /// The state of a tube.
     pub(super) fn get(&self, name: &QueueName) -> Option<Tube> {
         self.map().tubes.get(name).copied()
     }
 
-    /// Those that connections use or watch.
+    /// The tubes that connections use or watch.
     pub(super) fn connected(&self) -> Vec<QueueName> {
         let map = self.map();
         map.tubes.iter().filter(|(_, tube)| tube.is_connected()).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Some of those without a connection, if there are so many tubes that it is time to look whether they are gone: so many
-    /// that whoever looks does not feel it. The others come when this is asked again.
+    /// Some of the tubes without a connection, if there are enough tubes to check whether they still exist: few enough
+    /// to cost the caller little. The others follow at later calls.
     pub(super) fn to_look_at(&self) -> Vec<QueueName> {
         let map = &mut *self.map();
         if map.to_look_at.is_empty() && map.tubes.len() >= map.look_at.max(FEWEST_TO_LOOK_AT) {
@@ -129,7 +129,7 @@ impl Tubes {
         map.to_look_at.split_off(others)
     }
 
-    /// Forgets those that nobody has connected to meanwhile.
+    /// Forgets those that no connection has used or watched meanwhile.
     pub(super) fn forget(&self, gone: &[QueueName]) {
         let map = &mut *self.map();
         for name in gone {
@@ -144,7 +144,7 @@ impl Tubes {
     }
 }
 
-/// A connection's tie to a tube; dropped, it is undone.
+/// A connection's tie to a tube; removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Tie {
     tubes: Arc<Tubes>,
@@ -152,12 +152,12 @@ pub(super) struct Tie {
     kind: TieKind,
 }
 
-/// What a connection may do with a tube.
+/// The kind of a tie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TieKind {
-    /// Put into it.
+    /// The connection puts into it.
     Using,
-    /// Reserve from it.
+    /// The connection reserves from it.
     Watching,
 }
 
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     impl Tubes {
-        /// How many are known.
+        /// The number of known tubes.
         pub(in crate::beanstalkd) fn len(&self) -> usize {
             self.map().tubes.len()
         }

@@ -1,5 +1,5 @@
-//! Brings the queues' settings into a store: those that a configuration names, and no others; when it comes into force, and again
-//! for a queue that was deleted.
+//! Applies queue settings to a store: those of the queues that a configuration names, and no others. They are applied
+//! when a configuration comes into force, and again for a queue that was deleted.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, watch};
 
 use super::layers::QueueConfig;
 
-/// After which time settings that the store has refused are brought in again; twice as long each time, up to the longest.
+/// The first pause before refused settings are applied again. Each later pause is twice as long, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -20,11 +20,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Debug, ThisError)]
 #[error("queue {queue} can not be configured: {error}{}", told(.left))]
 pub struct ApplyError {
-    /// Which.
+    /// The queue.
     pub queue: QueueName,
-    /// What the store said.
+    /// The store's error.
     pub error: Error,
-    /// Queues that had been configured by then, and could not be put back as they were.
+    /// Queues that had been configured by then and could not be restored.
     pub left: Vec<QueueName>,
 }
 
@@ -36,11 +36,11 @@ fn told(left: &[QueueName]) -> String {
     format!("; changed already, and could not be put back: {}", names.join(", "))
 }
 
-/// Configures each queue of `now` that is not as it should be, and takes back what only `before`, the
-/// configuration that was in force, has named. Says how many queues have changed.
+/// Configures each queue of `now` that differs from its settings, and resets what only `before`, the configuration that
+/// was in force, has named. Returns how many queues have changed.
 ///
 /// # Errors
-/// [`ApplyError`] of the first queue that refuses; those before it are put back as they were found.
+/// [`ApplyError`] of the first queue that refuses; those before it are restored to what they were.
 pub async fn apply_queues(
     store: &dyn Store,
     before: &[QueueConfig],
@@ -85,7 +85,7 @@ pub async fn apply_queues(
     Ok(undo.len())
 }
 
-/// Puts those back that have changed, the last one first.
+/// Restores the queues that have changed, the last one first.
 async fn refused(
     store: &dyn Store,
     queue: &QueueName,
@@ -101,29 +101,29 @@ async fn refused(
     ApplyError { queue: queue.clone(), error, left }
 }
 
-/// Queues that the configuration in force has settings for. Clones share them.
+/// The queues that the configuration in force has settings for. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Configured(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     in_force: RwLock<Vec<QueueConfig>>,
-    /// Whose turn it is to bring settings into the store: a configuration that comes into force, or one queue that was deleted. A queue
-    /// is never left with settings that were read before another configuration came, and written after. Held with it: the queues
-    /// that are without their settings since the store has refused them.
+    /// Serializes writes of settings to the store: a configuration that comes into force, or one queue that was
+    /// deleted. Without it a queue could be left with settings that were read before another configuration came, and
+    /// written after it. It guards the queues that lack their settings because the store refused them.
     turn: Mutex<BTreeSet<QueueName>>,
 }
 
 impl Configured {
-    /// These are in force from now on.
+    /// Puts these settings in force.
     pub(crate) fn replace(&self, queues: &[QueueConfig]) {
         *self.0.in_force.write().unwrap_or_else(PoisonError::into_inner) = queues.to_vec();
     }
 
-    /// Does what [`apply_queues`] does; if that succeeds, `now` is in force.
+    /// Does what [`apply_queues`] does; on success `now` is in force.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`apply_queues`].
     pub(crate) async fn apply(
         &self,
         store: &dyn Store,
@@ -136,8 +136,9 @@ impl Configured {
         Ok(changed)
     }
 
-    /// Brings the settings of a queue that was deleted in again, if the configuration has any. Where the store refuses them just
-    /// then, it is asked again from time to time until it takes them, or until the server ends: with the next one they come anyway.
+    /// Applies the settings of a deleted queue again, if the configuration has any. Where the store refuses them, this
+    /// retries in the background until the store takes them or the server ends. The next configuration applies them in
+    /// any case.
     pub(crate) async fn restore(
         &self,
         store: &Arc<dyn Store>,
@@ -177,7 +178,7 @@ impl Configured {
         }
     }
 
-    /// Gives the queue those of the settings in force that it does not have. What it was given since it was deleted stays.
+    /// Gives the queue those settings in force that it lacks. Settings that it was given since it was deleted stay.
     async fn bring_in(&self, store: &dyn Store, queue: &QueueName) -> Result<(), Error> {
         let wanted = {
             let in_force = self.0.in_force.read().unwrap_or_else(PoisonError::into_inner);
@@ -199,7 +200,7 @@ impl Configured {
     }
 }
 
-/// Whether the store may take later what it has refused so.
+/// Whether the store may accept later what it refused with this error.
 fn may_pass(error: &Error) -> bool {
     !error.needs_reopen() && (error.is_retryable() || matches!(error, Error::OutcomeUnknown { .. }))
 }
@@ -220,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    /// Its answers to `configure` come after a permit each.
+    /// A store whose answers to `configure` each wait for a permit.
     struct Slow {
         memory: MemoryStore,
         answers: Semaphore,
@@ -261,7 +262,8 @@ mod tests {
         let configured = Configured::default();
         configured.replace(&before);
 
-        // The queue has its new settings, and the configuration is not in force: another queue's have not been answered.
+        // The queue has its new settings, but the configuration is not in force: the call for another queue is still
+        // pending.
         let mut reload = Box::pin(configured.apply(&*store, &before, &now));
         assert!(reload.as_mut().now_or_never().is_none());
         slow.answers.add_permits(1);

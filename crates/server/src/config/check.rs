@@ -1,6 +1,6 @@
-//! What keys say together: halves of something, contradictions, and doors that stand open.
+//! Checks across keys: incomplete pairs, contradictions, and listeners that are exposed.
 //!
-//! What is put together of parts that were refused themselves is not looked at: it would be wrong for the same reason.
+//! What depends on parts that were refused is not checked: it would be refused for the same reason.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,17 +15,17 @@ use super::sinks;
 use crate::listener::is_loopback;
 use crate::security::{Tls, TlsError, TlsFiles, Token, Tokens};
 
-/// How what a configuration names is read from elsewhere.
+/// How files and secrets that a configuration names are read.
 #[derive(Clone, Copy)]
 pub(super) struct Files {
     pub(super) tls: fn(&TlsFiles) -> Result<Tls, TlsError>,
-    /// A secret, from a file or the environment.
+    /// Reads a secret from a file or the environment.
     pub(super) secret: fn(&str) -> dwell_delivery::Result<Secret>,
-    /// Certificates to trust.
+    /// Reads certificates to trust.
     pub(super) pem: fn(&Path) -> io::Result<Vec<u8>>,
 }
 
-/// Refuses what cannot be meant, and puts halves together: tokens, certificates and sinks.
+/// Refuses contradictions, and assembles what has several keys: tokens, certificates and sinks.
 pub(super) fn check(draft: &mut Draft, files: &Files, errors: &mut Vec<ConfigError>) {
     tokens(draft, errors);
     tls(draft, files.tls, errors);
@@ -34,7 +34,7 @@ pub(super) fn check(draft: &mut Draft, files: &Files, errors: &mut Vec<ConfigErr
     redisson(draft, errors);
 }
 
-/// Names of queues, with a mapper's prefix, become keys.
+/// Turns queue names, with a mapper's prefix, into Redis keys.
 fn redisson(draft: &mut Draft, errors: &mut Vec<ConfigError>) {
     if draft.is_wrong("redisson.") {
         return;
@@ -178,7 +178,7 @@ fn listeners(draft: &Draft, errors: &mut Vec<ConfigError>) {
     }
 }
 
-/// What can be meant, and is worth a second look.
+/// Settings that are valid, and probably not intended.
 pub(super) fn warnings(draft: &Draft) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |said: &str, text: String| warnings.push(Warning { origin: draft.origin(said), text });

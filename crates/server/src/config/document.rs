@@ -21,7 +21,7 @@ pub(super) struct Document<'a> {
 }
 
 impl Document<'_> {
-    /// Where in the file the bytes of `span` begin.
+    /// The position in the file at which the bytes of `span` begin.
     pub(super) fn origin(&self, span: Range<usize>) -> Origin {
         let mut at = span.start.min(self.text.len());
         while !self.text.is_char_boundary(at) {
@@ -33,12 +33,12 @@ impl Document<'_> {
         Origin::File { file: self.file.to_owned(), line, column }
     }
 
-    /// What relative paths in it count from.
+    /// The folder that relative paths in the file are resolved against.
     pub(super) fn folder(&self) -> PathBuf {
         self.file.parent().unwrap_or(Path::new("")).to_owned()
     }
 
-    /// The refusal of what stands at `span`.
+    /// An error about the text at `span`.
     pub(super) fn error(
         &self,
         kind: ConfigErrorKind,
@@ -57,7 +57,7 @@ pub(super) fn read(document: Document<'_>, draft: &mut Draft, errors: &mut Vec<C
     let root = match DeTable::parse(document.text) {
         Ok(root) => root,
         Err(error) => {
-            // What the parser says, without the line that it would quote: there may be a secret in it.
+            // The parser's message without the line that it quotes, which may hold a secret.
             let said = error.message().lines().collect::<Vec<&str>>().join(", ");
             let detail = format!("this is no TOML: {said:.300}");
             errors.push(document.error(ConfigErrorKind::Malformed, error.span().unwrap_or(0..0), detail));
@@ -66,7 +66,7 @@ pub(super) fn read(document: Document<'_>, draft: &mut Draft, errors: &mut Vec<C
         }
     };
     let root = root.get_ref();
-    // Queues lie over the defaults, wherever these stand.
+    // Queues override the defaults, in whatever order the tables stand.
     if let Some(defaults) = root.get("defaults") {
         tables::defaults(document, defaults, draft, errors);
     }
@@ -94,12 +94,12 @@ pub(super) fn read(document: Document<'_>, draft: &mut Draft, errors: &mut Vec<C
     }
 }
 
-/// The section or table that was meant by a name that is mistyped.
+/// The section or table that a mistyped name was probably meant to be.
 fn meant(unknown: &str) -> Option<&'static str> {
     nearest(unknown, KEYS.iter().map(Key::section).chain(TABLES))
 }
 
-/// What was meant by a name that is at the top level and belongs elsewhere, or is mistyped.
+/// A suggestion for a name at the top level that belongs elsewhere or is mistyped.
 fn elsewhere(unknown: &str) -> String {
     if let Some(name) = meant(unknown) {
         return format!("; did you mean '{name}'?");
@@ -145,7 +145,7 @@ fn read_section(
     }
 }
 
-/// A value as texts, if it has the form that belongs there.
+/// A value as texts, if it has the expected form.
 pub(super) fn texts_of(
     document: Document<'_>,
     value: &Spanned<DeValue<'_>>,
@@ -156,7 +156,7 @@ pub(super) fn texts_of(
     match (form, value.get_ref()) {
         (Form::Text | Form::Size, DeValue::String(text)) => Ok(vec![text.to_string()]),
         (Form::Integer | Form::Size, DeValue::Integer(number)) => {
-            // Whatever its base. What does not fit is left to the key, which says what would.
+            // In any base. A number that is too large is left to the key's own parser, which says what is allowed.
             let number = u64::from_str_radix(number.as_str(), number.radix());
             Ok(vec![number.map_or_else(|_| "out of range".to_owned(), |number| number.to_string())])
         }
@@ -176,7 +176,7 @@ pub(super) fn texts_of(
     }
 }
 
-/// The refusal of another type. The value itself is not repeated.
+/// The error for a value of the wrong type. The value itself is not repeated.
 pub(super) fn wrong_type(
     document: Document<'_>,
     span: Range<usize>,

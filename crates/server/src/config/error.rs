@@ -1,16 +1,16 @@
-//! Why a configuration is refused: a code, where it was said, and what to do.
+//! Why a configuration is refused: a code, the origin of the value, and what to do.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a value was said.
+/// Where a value was set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// Nowhere: it is what dwell does unless told otherwise.
+    /// Nowhere: it is dwell's default.
     Default,
     /// In the configuration file; lines and columns are counted from 1, columns in characters.
     File {
-        /// The file as it was named.
+        /// The file's path, as it was given.
         file: PathBuf,
         /// The line.
         line: usize,
@@ -34,31 +34,31 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Kinds of refusals.
+/// The kinds of configuration errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigErrorKind {
-    /// The file can not be read.
+    /// The file cannot be read.
     Unreadable,
-    /// The file is no TOML.
+    /// The file is not TOML.
     Malformed,
-    /// There is no such key.
+    /// The key does not exist.
     UnknownKey,
-    /// A number where text belongs, or the like.
+    /// The value has the wrong type, such as a number in place of a text.
     WrongType,
-    /// A value that the key can not have.
+    /// The key does not allow this value.
     InvalidValue,
-    /// A half of something: a certificate without its key, a token without scopes.
+    /// A part is missing: a certificate without its key, a token without scopes.
     Incomplete,
     /// Two things that exclude each other.
     Conflict,
-    /// A listener that other machines reach, and nobody is asked who they are.
+    /// A listener is reachable from other machines and does not authenticate its callers.
     Exposed,
-    /// A certificate's or key's file can not be read.
+    /// The file of a certificate or key cannot be read.
     TlsUnreadable,
-    /// A certificate or key is of no use.
+    /// A certificate or key cannot be used.
     TlsInvalid,
-    /// No sink or schedule can be made of this; with delivery's own code.
+    /// Delivery refuses the sink or schedule; holds delivery's own code.
     Delivery(&'static str),
 }
 
@@ -81,12 +81,12 @@ impl ConfigErrorKind {
     }
 }
 
-/// One thing that is wrong with a configuration.
+/// One error in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// What kind of mistake it is.
+    /// The kind of error.
     pub kind: ConfigErrorKind,
-    /// Where it was said; [`Origin::Default`] where it is about what was not said.
+    /// Where the value was set; [`Origin::Default`] if the error is about a value that was not set.
     pub origin: Origin,
     /// What is wrong and what to do.
     pub detail: String,

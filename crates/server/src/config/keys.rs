@@ -1,5 +1,5 @@
-//! Every key that is one value: its names in file, environment and command line, what it may be, and where it
-//! goes. `docs/configuration.md` has the same list.
+//! Every key that is one value: its names in file, environment and command line, what it may be, and the field that it
+//! sets. `docs/configuration.md` has the same list.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::layers::Draft;
 use super::{error::Origin, values};
 
-/// What TOML calls the value.
+/// The TOML type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// A text.
@@ -24,16 +24,16 @@ pub(super) enum Form {
     Texts,
 }
 
-/// A value as it was given: texts, whatever it was given as.
+/// A value as it was given: texts, whatever its type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Given<'a> {
     pub(super) texts: &'a [String],
-    /// What a relative path counts from.
+    /// The folder that a relative path is resolved against.
     pub(super) folder: &'a Path,
 }
 
 impl Given<'_> {
-    /// The one text of it.
+    /// The single text of the value.
     pub(super) fn one(&self) -> &str {
         self.texts.first().map_or("", String::as_str)
     }
@@ -72,7 +72,7 @@ pub(super) struct Key {
     pub(super) env: &'static str,
     pub(super) flag: Option<&'static str>,
     pub(super) form: Form,
-    /// Whether a reload brings it into force.
+    /// Whether a reload applies it.
     pub(super) reloads: bool,
     pub(super) set: fn(&mut Draft, &Given<'_>) -> Result<(), String>,
     /// `None` where it has no value.
@@ -90,7 +90,7 @@ impl Key {
         self.path.split_once('.').map_or(self.path, |(_, name)| name)
     }
 
-    /// Where it is said on the command line.
+    /// The origin of a value given on the command line.
     pub(super) fn flag_origin(&self) -> Origin {
         Origin::Flag(self.flag.unwrap_or(self.path))
     }
@@ -129,7 +129,7 @@ macro_rules! key {
     };
 }
 
-/// All of them, by section.
+/// All keys, by section.
 #[rustfmt::skip]
 pub(super) static KEYS: &[Key] = &[
     key!("store.url", "DWELL_STORE", Some("--store"), Text, false,
@@ -244,23 +244,23 @@ pub(super) static KEYS: &[Key] = &[
         |draft, given| draft.log.format = values::log_format(given)?, text(draft.log.format.as_str())),
 ];
 
-/// The key of this path.
+/// The key with this path.
 pub(super) fn key(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
 }
 
-/// Every key: its path in the file, its environment variable, its option if it has one.
+/// Every key: its path in the file, its environment variable, and its option if it has one.
 pub fn config_keys() -> impl Iterator<Item = (&'static str, &'static str, Option<&'static str>)> {
     KEYS.iter().map(|key| (key.path, key.env, key.flag))
 }
 
-/// Checks a value of the key `path` as the command line gives it; what is wrong with it otherwise.
+/// Checks a value of the key `path` as given on the command line.
 ///
 /// # Errors
-/// What would have been right, in words.
+/// What would be valid, in words.
 ///
 /// # Panics
-/// If there is no such key: that is our mistake.
+/// If there is no such key, which is a bug.
 pub fn check_value(path: &str, given: &str) -> Result<(), String> {
     let key = key(path).expect("the caller names a key that is in the list");
     let texts = [given.to_owned()];

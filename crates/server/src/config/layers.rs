@@ -1,4 +1,4 @@
-//! Lays file, environment and command line over the defaults, in this order, and remembers where each value
+//! Merges the file, the environment and the command line over the defaults, in this order, and records where each value
 //! comes from.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,18 +23,18 @@ use super::suggest::did_you_mean;
 use crate::delivery::SinkConfig;
 use crate::security::{Scope, Tls, TokenDigest};
 
-/// Who says something.
+/// The sources of a configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Layers {
     /// The configuration file, if there is one.
     pub file: Option<PathBuf>,
-    /// Environment variables. Those that do not begin with `DWELL_` are passed over, and so are empty ones.
+    /// Environment variables. Those that do not begin with `DWELL_` are ignored, and so are empty ones.
     pub environment: Vec<(String, String)>,
-    /// What the command line says: a key's path, and its value or values.
+    /// The command line's values: a key's path, and its value or values.
     pub flags: Vec<(&'static str, Vec<String>)>,
 }
 
-/// Variables that mean something to dwell and are no keys of a server.
+/// Variables that dwell uses and that are not keys of a server.
 const OTHER_VARIABLES: [&str; 8] = [
     "DWELL_CONFIG",
     "DWELL_REDIS",
@@ -46,25 +46,25 @@ const OTHER_VARIABLES: [&str; 8] = [
     "DWELL_CLIENT_KEY",
 ];
 
-/// A file that is longer is no configuration.
+/// The maximum size of a configuration file.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Where messages are kept.
+/// The kind of store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreKind {
     /// In files, durable.
     Engine,
-    /// In memory: gone when the server ends.
+    /// In memory: lost when the server ends.
     Memory,
-    /// In a Redis, which servers may share.
+    /// In a Redis, which several servers may share.
     Redis(Box<Address>),
-    /// In a PostgreSQL, which servers may share.
+    /// In a PostgreSQL, which several servers may share.
     Postgres(Box<dwell_postgres::Address>),
 }
 
 impl StoreKind {
-    /// The word for it.
+    /// The word that configuration uses.
     pub const fn as_str(&self) -> &'static str {
         match self {
             StoreKind::Engine => "engine",
@@ -74,7 +74,7 @@ impl StoreKind {
         }
     }
 
-    /// As it was said, without a password.
+    /// As it was set, without a password.
     pub fn shown(&self) -> String {
         match self {
             StoreKind::Redis(address) => address.shown(),
@@ -89,104 +89,104 @@ impl StoreKind {
 pub enum Durability {
     /// Before it is answered.
     Always,
-    /// At most so many milliseconds after it was answered.
+    /// At most this many milliseconds after it was answered.
     IntervalMs(u64),
-    /// When the operating system likes.
+    /// When the operating system decides.
     Os,
 }
 
 /// The store and its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// Where messages are kept.
+    /// The kind of store.
     pub kind: StoreKind,
     /// The engine's directory.
     pub data: PathBuf,
     /// When the engine syncs.
     pub durability: Durability,
-    /// How long a segment of the engine's journal gets, in bytes; the engine's own choice if it is not said.
+    /// The size of a journal segment of the engine in bytes; `None` for the engine's own default.
     pub segment_bytes: Option<u64>,
-    /// What the engine's messages may take in memory, in bytes; all of them are in memory if it is off.
+    /// The memory limit of the engine's messages in bytes; `None` keeps all messages in memory.
     pub memory_limit: Option<u64>,
 }
 
-/// Delayed queues of Java's Redisson that the server moves beside its other work.
+/// Delayed queues of Java's Redisson that the server also transfers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedissonConfig {
-    /// The Redis that they are in.
+    /// The Redis that holds them.
     pub redis: Address,
     /// The queues.
     pub queues: Vec<Keys>,
-    /// What the Java clients read, if it is said: elements of the other layout are rewritten.
+    /// The layout that the Java clients read, if it is set: elements of the other layout are rewritten.
     pub layout: Option<Layout>,
-    /// How often to look though nothing told to, in milliseconds.
+    /// The interval at which queues are checked without a notification, in milliseconds.
     pub sweep_ms: u64,
-    /// After how many failed attempts of dwell's own consumers a payload is dead; 0 for never.
+    /// The number of failed attempts of dwell's own consumers after which a payload is dead; 0 for no limit.
     pub max_attempts: u32,
 }
 
-/// A queue with settings of its own.
+/// A queue with its own settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
     /// Its name.
     pub name: QueueName,
-    /// Its settings; all others are as they are.
+    /// The settings that it overrides.
     pub settings: Vec<Setting>,
 }
 
-/// All that a server is told.
+/// The whole configuration of a server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Configuration {
-    /// Where messages are kept.
+    /// The store.
     pub store: StoreConfig,
-    /// What the store accepts at most, and the settings of queues that have none of their own.
+    /// The store's limits, and the settings of queues that have none of their own.
     pub limits: Limits,
     /// Listeners, tokens, certificates.
     pub server: ServerConfig,
     /// Queues with settings of their own.
     pub queues: Vec<QueueConfig>,
-    /// Delayed queues of Redisson's to be moved.
+    /// Redisson's delayed queues to transfer.
     pub redisson: Option<RedissonConfig>,
-    /// What passes messages on.
+    /// What forwards messages.
     pub sinks: Vec<SinkConfig>,
-    /// What is put again and again.
+    /// What is put repeatedly.
     pub schedules: Vec<Schedule>,
     /// What is logged.
     pub log: LogConfig,
 }
 
-/// A configuration, and how it came about.
+/// A configuration, and where its values come from.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Loaded {
-    /// What is to hold.
+    /// The configuration.
     pub configuration: Configuration,
-    /// Every value with where it is from, by section; without secrets.
+    /// Every value with its origin, by section; without secrets.
     pub shown: Vec<Shown>,
-    /// What can be meant, and is worth a second look.
+    /// Settings that are valid, and probably not intended.
     pub warnings: Vec<Warning>,
 }
 
-/// A value and where it is from.
+/// A value and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// `http.listen`; of a queue `queues."orders".lease`, of a token `tokens."name".scopes`.
     pub key: String,
     /// The value, as TOML when it is displayed.
     pub value: Value,
-    /// Where it was said.
+    /// Where it was set.
     pub origin: Origin,
-    /// Whether a reload brings a change of it into force.
+    /// Whether a reload applies a change of it.
     pub reloads: bool,
 }
 
-/// What is worth a second look.
+/// A warning about a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// What it is about.
+    /// The setting's origin.
     pub origin: Origin,
-    /// What it is, and what could be done.
+    /// What is unusual about it, and what can be done.
     pub text: String,
 }
 
@@ -199,7 +199,7 @@ impl std::fmt::Display for Warning {
     }
 }
 
-/// Where certificate and key lie, as far as it was said.
+/// The files of the certificate and key, as far as they are set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TlsDraft {
     pub(super) certificate: Option<PathBuf>,
@@ -207,7 +207,7 @@ pub(super) struct TlsDraft {
     pub(super) client_ca: Option<PathBuf>,
 }
 
-/// Delayed queues of Redisson's, as far as they were said.
+/// Redisson's delayed queues, as far as they are set.
 #[derive(Clone, Debug)]
 pub(super) struct RedissonDraft {
     pub(super) redis: Option<Address>,
@@ -216,7 +216,7 @@ pub(super) struct RedissonDraft {
     pub(super) layout: Option<Layout>,
     pub(super) sweep_ms: u64,
     pub(super) max_attempts: u32,
-    /// What `check` makes of the names.
+    /// The keys that `check` makes of the names.
     pub(super) queues: Vec<Keys>,
 }
 
@@ -228,7 +228,7 @@ impl Default for RedissonDraft {
     }
 }
 
-/// A token, as far as it was said.
+/// A token, as far as it is set.
 #[derive(Clone, Debug)]
 pub(super) struct TokenDraft {
     pub(super) name: Option<String>,
@@ -237,7 +237,7 @@ pub(super) struct TokenDraft {
     pub(super) origin: Origin,
 }
 
-/// What has been said so far.
+/// The configuration as read so far.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) store: StoreConfig,
@@ -253,7 +253,7 @@ pub(super) struct Draft {
     pub(super) redisson: RedissonDraft,
     pub(super) tokens: Vec<TokenDraft>,
     pub(super) sinks: Vec<SinkDraft>,
-    /// What `check` makes of them.
+    /// The sinks that `check` makes.
     pub(super) made_sinks: Vec<SinkConfig>,
     pub(super) schedules: Vec<ScheduleDraft>,
     origins: BTreeMap<String, Origin>,
@@ -294,23 +294,23 @@ impl Default for Draft {
 }
 
 impl Draft {
-    /// The key or table `path` was said there; who says it last is remembered.
+    /// Records that the key or table `path` was set there; the last origin wins.
     pub(super) fn said(&mut self, path: &str, origin: Origin) {
         self.origins.insert(path.to_owned(), origin);
     }
 
-    /// The key or table `path` was refused; all of it, if it is empty.
+    /// Records that the key or table `path` was refused; everything, if it is empty.
     pub(super) fn refused(&mut self, path: &str) {
         self.wrong.insert(path.to_owned());
     }
 
-    /// Whether `path` was refused, or something in it, or what it is in: whoever puts it together with others then would
-    /// tell the same mistake twice.
+    /// Whether `path` was refused, or something in it, or a table that it is in. A check across keys would report the
+    /// same error again.
     pub(super) fn is_wrong(&self, path: &str) -> bool {
         self.wrong.iter().any(|wrong| wrong.starts_with(path) || path.starts_with(wrong.as_str()))
     }
 
-    /// Where `path` was said last.
+    /// Where `path` was set last.
     pub(super) fn origin(&self, path: &str) -> Origin {
         self.origins.get(path).cloned().unwrap_or(Origin::Default)
     }
@@ -325,7 +325,7 @@ impl Draft {
             let origin = Origin::Environment(name.clone());
             let Some(key) = KEYS.iter().find(|key| key.env == name) else {
                 if !OTHER_VARIABLES.contains(&name.as_str()) {
-                    // Not refused: orchestrators put variables of their own there, named after services.
+                    // Not refused: orchestrators set variables of their own there, named after services.
                     let meant = did_you_mean(name, KEYS.iter().map(|key| key.env));
                     let text = format!("dwell knows no such variable{meant}");
                     warnings.push(Warning { origin, text });
@@ -344,7 +344,8 @@ impl Draft {
         warnings
     }
 
-    /// Sets a key as environment and command line do: paths count from where the server is started.
+    /// Sets a key from the environment or command line: paths are relative to the folder in which the server is
+    /// started.
     fn set(&mut self, path: &str, texts: &[String], origin: Origin, errors: &mut Vec<ConfigError>) {
         let key = key(path).expect("the caller names a key that is in the list");
         match (key.set)(self, &Given { texts, folder: Path::new("") }) {
@@ -428,7 +429,7 @@ impl QueueConfig {
     }
 }
 
-/// Settings by their names, as HTTP shows them.
+/// Settings by the names that HTTP uses.
 fn settings_shown(settings: &dwell_model::Settings) -> Vec<(&'static str, Value)> {
     let json = serde_json::to_value(QueueSettings::from(settings)).unwrap_or_default();
     let value = |name: &str| match json.get(name)? {
@@ -448,10 +449,10 @@ fn settings_shown(settings: &dwell_model::Settings) -> Vec<(&'static str, Value)
 }
 
 impl Loaded {
-    /// Reads all that `layers` names, certificates too.
+    /// Reads everything that `layers` names, certificates included.
     ///
     /// # Errors
-    /// Every mistake that was found, those of the file by their lines.
+    /// Every error that was found, those of the file by their lines.
     pub fn load(layers: &Layers) -> Result<Loaded, Vec<ConfigError>> {
         let text = layers.file.as_deref().map(read_file).transpose().map_err(|error| vec![error])?;
         let document =
@@ -460,7 +461,7 @@ impl Loaded {
         load(document, layers, &files)
     }
 
-    /// The keys whose values differ from those of `running` and can not change while a server runs.
+    /// The keys whose values differ from those of `running` and cannot change while a server runs.
     pub fn held_back(&self, running: &Loaded) -> Vec<String> {
         let fixed = |loaded: &Loaded| -> BTreeMap<String, Value> {
             let fixed = loaded.shown.iter().filter(|shown| !shown.reloads);
@@ -473,7 +474,7 @@ impl Loaded {
         if has_tls(self) != has_tls(running) {
             changed.push("tls".to_owned());
         }
-        // What is shown of them is not all that they are: a password may be another.
+        // The displayed value is not the whole value: a password may have changed.
         let (now, then) = (&self.configuration, &running.configuration);
         if now.store.kind != then.store.kind {
             changed.push("store.url".to_owned());
@@ -490,7 +491,7 @@ impl Loaded {
     }
 }
 
-/// Reads a configuration file's text alone; certificates are not looked for.
+/// Reads the text of a configuration file alone; certificates are not read.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn read_text(text: &str, file: &Path) -> Result<Loaded, Vec<ConfigError>> {
     use crate::security::TlsError;

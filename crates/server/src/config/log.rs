@@ -1,18 +1,18 @@
-//! What a server says on standard error while it runs, and in which form.
+//! What a server logs to standard error, and in which form.
 
-/// How much is logged.
+/// The log level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LogLevel {
     /// Nothing.
     Off,
-    /// What is wrong.
+    /// Errors.
     Error,
-    /// And what may go wrong.
+    /// Warnings too.
     Warn,
-    /// And what changes.
+    /// Changes of state too.
     #[default]
     Info,
-    /// And each request.
+    /// Each request too.
     Debug,
 }
 
@@ -29,7 +29,7 @@ pub enum LogFormat {
 /// The log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct LogConfig {
-    /// How much there is in it.
+    /// The level.
     pub level: LogLevel,
     /// Its form.
     pub format: LogFormat,

@@ -1,16 +1,16 @@
-//! What a server can be told, and by whom: a file, the environment, the command line.
+//! A server's configuration, from a file, the environment and the command line.
 //!
-//! - `server`: where to listen, whom to listen to, how long to wait: what [`Server`](crate::Server) is given
+//! - `server`: listeners, authentication and timeouts: the configuration of [`Server`](crate::Server)
 //! - `keys`: every key with its names in file, environment and command line; the one list
-//! - `document`: reads a `dwell.toml`; `tables`: its queues and tokens; `sinks`, `schedules`: its tables of these; `values`: what a
-//!   value may be
-//! - `layers`: lays file, environment and command line over the defaults, and remembers where each value is from
+//! - `document`: reads a `dwell.toml`; `tables`: its queues and tokens; `sinks`, `schedules`: its tables of these;
+//!   `values`: parsers of values
+//! - `layers`: merges file, environment and command line over the defaults, and records each value's origin
 //! - `log`: what is logged, and in which form
-//! - `check`: what keys say together: halves, contradictions, open doors
-//! - `apply`: brings the queues' settings into a store
-//! - `error`: why a configuration is refused; `suggest`: what was meant
+//! - `check`: checks across keys: incomplete pairs, contradictions, exposed listeners
+//! - `apply`: applies the queues' settings to a store
+//! - `error`: why a configuration is refused; `suggest`: suggestions for mistyped names
 //!
-//! The keys are explained in `docs/configuration.md`; a test compares it with `keys`.
+//! The keys are documented in `docs/configuration.md`; a test compares it with `keys`.
 
 mod apply;
 mod check;

@@ -1,4 +1,4 @@
-//! `[[schedules]]`: what is put again and again.
+//! `[[schedules]]`: what is put repeatedly.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::sinks::{self, Refused};
 use super::suggest::did_you_mean;
 use crate::delivery::{Definition, Undefined, word};
 
-/// A schedule that was read, and where.
+/// A schedule that was read, with its origin.
 #[derive(Clone, Debug)]
 pub(super) struct ScheduleDraft {
     pub(super) schedule: Schedule,
@@ -46,7 +46,7 @@ struct Table {
 }
 
 impl ScheduleDraft {
-    /// What it says, as it is shown.
+    /// Its keys and values as displayed.
     pub(super) fn shown(&self) -> impl Iterator<Item = (String, Value, Origin)> {
         let schedule = &self.schedule;
         let text = |text: &str| Value::Text(text.to_owned());
@@ -105,7 +105,7 @@ pub(super) fn read(
                 errors.push(error);
             }
         }
-        // What is there and wrong is not missing as well.
+        // A key that is present and invalid is not reported as missing too.
         if errors.len() == known {
             match read.finish() {
                 Ok(made) => add(made, draft, errors),
@@ -180,7 +180,7 @@ impl Table {
         Ok(())
     }
 
-    /// The schedule, if it is whole and could ever run.
+    /// The schedule, if it is complete and can ever fire.
     fn finish(self) -> Result<ScheduleDraft, ConfigError> {
         let Table { origin, origins, name, definition } = self;
         let Some(name) = name else {
@@ -188,7 +188,8 @@ impl Table {
             return Err(ConfigError::new(ConfigErrorKind::Incomplete, &origin, detail));
         };
         let at = |key: &str| origins.get(key).unwrap_or(&origin).clone();
-        // Of all time: whether its last instant has passed is seen when it is defined, and is no mistake of the file.
+        // Checked from the epoch on: whether the last instant has passed is checked when the schedule is defined, and
+        // is not an error of the file.
         let made = definition.schedule(&name).and_then(|schedule| {
             schedule.check(Timestamp::MIN)?;
             Ok(schedule)

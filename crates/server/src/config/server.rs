@@ -1,4 +1,4 @@
-//! Where to listen, whom to listen to, how long to wait.
+//! Listeners, authentication and timeouts.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,14 +10,14 @@ use crate::security::{Tls, Tokens};
 pub struct ServerConfig {
     /// The HTTP listener.
     pub http: HttpConfig,
-    /// The listener for beanstalkd's protocol; `None`, the default, for none.
+    /// The listener for beanstalkd's protocol; `None`, the default, disables it.
     pub beanstalkd: Option<BeanstalkdConfig>,
-    /// The most connections at a time on all listeners together, beside what each may have: for a process that may have
-    /// no more files open.
+    /// The maximum number of connections on all listeners together, on top of each listener's own limit. It serves
+    /// processes with a low limit on open files.
     pub max_connections: usize,
-    /// How many bytes the bodies of requests and answers may hold, all connections together.
+    /// The maximum size in bytes of all bodies of requests and answers that are held at a time.
     pub memory_bytes: u64,
-    /// How long a shutdown waits for answers under way, in milliseconds; what is left then is cut off.
+    /// How long a shutdown waits for requests in progress, in milliseconds; connections that remain are closed.
     pub drain_ms: u64,
 }
 
@@ -39,34 +39,34 @@ impl Default for ServerConfig {
 pub struct HttpConfig {
     /// Where to listen; port 0 chooses a free one.
     pub listen: SocketAddr,
-    /// Names, besides the loopback's and the listener's own, that a request's `Host` and `Origin` may have:
+    /// Host names that are accepted in `Host` and `Origin`, in addition to those of the loopback and the listener:
     /// `dwell.example` (with any port) or `dwell.example:8080`.
     pub hosts: Vec<String>,
-    /// Whom to listen to; without any tokens, to everybody.
+    /// The tokens that authenticate callers; without any, all requests are accepted.
     pub tokens: Tokens,
-    /// Certificate and key; without them, HTTP is spoken in the clear.
+    /// Certificate and key; without them, HTTP is not encrypted.
     pub tls: Option<Tls>,
-    /// To listen where other machines reach it, although nobody is asked who they are.
+    /// Whether to listen where other machines can reach it although callers are not authenticated.
     pub insecure: bool,
-    /// Whether `/` is the web page, for whom asks for HTML.
+    /// Whether `/` serves the web page to clients that ask for HTML.
     pub page: bool,
-    /// The most connections at a time; one more is told `503 too_many_connections` and closed.
+    /// The maximum number of connections; one more receives `503 too_many_connections` and is closed.
     pub max_connections: usize,
     /// The longest `wait` of a take, in milliseconds; a longer one is refused.
     pub max_wait_ms: u64,
-    /// How long a connection may take to send a request's head, and stay idle before, in milliseconds.
+    /// The maximum time for a request's head, and for the idle time before it, in milliseconds.
     pub head_ms: u64,
-    /// How long a request's body may stand still, in milliseconds.
+    /// The maximum time without progress while a request's body is read, in milliseconds.
     pub body_ms: u64,
-    /// How many bytes of a body a client has to send in a second, on average after `body_ms`; 0 for any few.
-    /// A stream of lines may take as long as it likes.
+    /// The minimum average rate of a body in bytes per second, enforced after `body_ms`; 0 for no minimum. A stream of
+    /// lines has no minimum.
     pub body_rate: u64,
-    /// How long a client may leave an answer unread before its connection is cut, in milliseconds.
+    /// The maximum time that an answer may stay unread before its connection is closed, in milliseconds.
     pub write_ms: u64,
 }
 
 impl HttpConfig {
-    /// The port that dwell listens on unless told otherwise.
+    /// The default port of the HTTP listener.
     pub const DEFAULT_PORT: u16 = 7411;
 }
 
@@ -95,18 +95,18 @@ impl Default for HttpConfig {
 pub struct BeanstalkdConfig {
     /// Where to listen; port 0 chooses a free one.
     pub listen: SocketAddr,
-    /// To listen where other machines reach it, although the protocol knows no passwords.
+    /// Whether to listen where other machines can reach it although the protocol has no authentication.
     pub insecure: bool,
-    /// The most connections at a time; one more is told `OUT_OF_MEMORY` and closed.
+    /// The maximum number of connections; one more receives `OUT_OF_MEMORY` and is closed.
     pub max_connections: usize,
-    /// How long a connection may do nothing and wait for nothing before it is closed, in milliseconds; `None`,
-    /// the default and what beanstalkd does, for as long as it likes. Its jobs are ready again then.
+    /// The idle timeout in milliseconds, of connections that wait for nothing; `None`, the default as in beanstalkd,
+    /// for none. The jobs of a closed connection are ready again.
     pub idle_ms: Option<u64>,
-    /// How long a command or a body that has begun may stand still, in milliseconds.
+    /// The maximum time without progress while a command or body is read, in milliseconds.
     pub read_ms: u64,
-    /// How many bytes of a command a client has to send in a second, on average after `read_ms`; 0 for any few.
+    /// The minimum average rate of a command in bytes per second, enforced after `read_ms`; 0 for no minimum.
     pub read_rate: u64,
-    /// How long a client may leave replies unread before its connection is cut, in milliseconds.
+    /// The maximum time that replies may stay unread before the connection is closed, in milliseconds.
     pub write_ms: u64,
 }
 

@@ -1,7 +1,7 @@
-//! `[[sinks]]`: what passes messages on, from which queues, and where to.
+//! `[[sinks]]`: what forwards messages, from which queues, and to which destination.
 //!
-//! Each key is read for itself, so that a mistake has its line; [`check`] then puts them together: halves, contradictions, and what has
-//! to be read from files.
+//! Each key is read separately, so that an error has its line. [`check`] then checks them together: incomplete pairs,
+//! contradictions, and what has to be read from files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,16 +21,16 @@ use super::suggest::did_you_mean;
 use super::values;
 use crate::delivery::{LaneConfig, SinkConfig, SinkKind, WebhookConfig, WebhookGoal, without_path};
 
-/// A sink, as far as it was said.
+/// A sink, as far as it was read.
 #[derive(Clone, Debug)]
 pub(super) struct SinkDraft {
     /// Where its table begins.
     origin: Origin,
-    /// Its keys as they are shown, and where they were said.
+    /// Its keys as displayed, with their origins.
     said: Vec<(&'static str, Value, Origin)>,
     name: Option<String>,
     queues: Vec<QueueName>,
-    /// A kind that is known.
+    /// Its kind, if that is known.
     kind: Option<Kind>,
     url: Option<String>,
     url_header: Option<String>,
@@ -85,7 +85,7 @@ impl From<&str> for Refused {
 impl From<dwell_delivery::Error> for Refused {
     fn from(error: dwell_delivery::Error) -> Refused {
         match error {
-            // A value that no store accepts either.
+            // A value that every store refuses.
             dwell_delivery::Error::Store(error) => error.to_string().into(),
             error => Refused(ConfigErrorKind::Delivery(error.code()), error.to_string()),
         }
@@ -111,12 +111,12 @@ impl SinkDraft {
         }
     }
 
-    /// Where a key was said; where the table begins, if it was not.
+    /// Where a key was set; the beginning of the table, if it was not.
     fn origin_of(&self, key: &str) -> &Origin {
         self.said.iter().find(|(said, ..)| *said == key).map_or(&self.origin, |(_, _, origin)| origin)
     }
 
-    /// Its keys as they are shown.
+    /// Its keys as displayed.
     pub(super) fn shown(&self) -> impl Iterator<Item = (String, Value, Origin)> {
         let name = self.name.as_deref().unwrap_or_default();
         let others = self.said.iter().filter(|(key, ..)| *key != "name");
@@ -192,7 +192,7 @@ impl SinkDraft {
         Ok(())
     }
 
-    /// What is missing, and what excludes each other; nothing if the sink can be made.
+    /// What is missing, and what contradicts; empty if the sink can be built.
     fn halves(&self) -> Vec<(ConfigErrorKind, Origin, String)> {
         let mut wrong = Vec::new();
         let mut missing = Vec::new();
@@ -228,7 +228,7 @@ impl SinkDraft {
         wrong
     }
 
-    /// The sink, with what it needs of files.
+    /// The sink's configuration, with what it reads from files.
     fn config(&self, files: &Files) -> Result<SinkConfig, (Origin, Refused)> {
         let at = |key: &str| self.origin_of(key).clone();
         let secret =
@@ -252,7 +252,7 @@ impl SinkDraft {
             },
         };
         let webhook = WebhookConfig { goal, secrets, ca, timeout_ms: self.timeout_ms };
-        // Made anew when it starts. Here it shows that it can be.
+        // It is built again when it starts. Here the build only checks it.
         webhook.build(&Switch::new()).map_err(|error| (at(webhook.culprit()), Refused::from(error)))?;
         Ok(SinkConfig {
             name: self.name.clone().unwrap_or_default(),
@@ -263,7 +263,7 @@ impl SinkDraft {
     }
 }
 
-/// A name that can be a segment of a path: one that a queue could have.
+/// A name that can be a path segment: one that is valid for a queue.
 pub(super) fn name(text: &str) -> Result<String, Refused> {
     match QueueName::new(text) {
         Ok(_) => Ok(text.to_owned()),
@@ -271,7 +271,7 @@ pub(super) fn name(text: &str) -> Result<String, Refused> {
     }
 }
 
-/// A queue that anybody may have.
+/// A queue that is not reserved.
 fn queue(text: &str) -> Result<QueueName, Refused> {
     let queue = QueueName::new(text).map_err(|invalid| invalid.to_string())?;
     if queue.is_reserved() {
@@ -280,7 +280,7 @@ fn queue(text: &str) -> Result<QueueName, Refused> {
     Ok(queue)
 }
 
-/// A secret's source; a file counts from the folder of the configuration.
+/// A secret's source; a file is relative to the configuration's folder.
 fn in_folder(source: &str, given: &Given<'_>) -> String {
     match source.strip_prefix("file:") {
         Some(path) => format!("file:{}", given.folder.join(path).display()),
@@ -288,7 +288,7 @@ fn in_folder(source: &str, given: &Given<'_>) -> String {
     }
 }
 
-/// A value as it is shown: without what may be a secret.
+/// A value as displayed: without what may be a secret.
 fn shown(key: &str, form: Form, texts: &[String]) -> Value {
     let is_source = |text: &String| text.starts_with("file:") || text.starts_with("env:");
     match (key, form) {
@@ -330,7 +330,7 @@ pub(super) fn read(
                 errors.push(error);
             }
         }
-        // What is there and wrong is not missing as well.
+        // A key that is present and invalid is not reported as missing too.
         if errors.len() == known {
             draft.sinks.push(read);
         } else {
@@ -359,7 +359,7 @@ fn read_key(
     Ok(())
 }
 
-/// Puts the sinks together.
+/// Checks the sinks together.
 pub(super) fn check(draft: &mut Draft, files: &Files, errors: &mut Vec<ConfigError>) {
     let mut names: BTreeMap<String, Origin> = BTreeMap::new();
     let mut queues: BTreeMap<QueueName, String> = BTreeMap::new();

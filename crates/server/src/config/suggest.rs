@@ -1,8 +1,8 @@
-//! What was probably meant by a name that does not exist.
+//! Suggests the name that was probably meant by one that does not exist.
 
-/// The candidate that is nearest to `given`, if one is near.
+/// The candidate nearest to `given`, if one is near.
 pub(super) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // What is longer is no name that anybody mistyped, and costs the square of its length.
+    // A longer text is not a mistyped name, and the comparison is quadratic in the length.
     if given.len() > 100 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The tables of a `dwell.toml` that are no sections of keys: queues with their settings, and tokens.
+//! The tables of a `dwell.toml` that are not sections of keys: queues with their settings, and tokens.
 
 use dwell_model::{OwnSettings, QueueName, Setting, SettingChange, SettingName, Settings};
 use serde_json::Value as Json;
@@ -62,7 +62,7 @@ pub(super) fn queues(
     }
 }
 
-/// A table of settings, by the names and in the words that HTTP uses.
+/// A table of settings, with the names and values that HTTP uses.
 fn settings(
     document: Document<'_>,
     path: &str,
@@ -80,7 +80,7 @@ fn settings(
                 DeValue::Table(_) if path.starts_with("queues.") => {
                     "; a queue's name with dots in it stands in quotes: [queues.\"a.b\"]".to_owned()
                 }
-                // HTTP has twins in milliseconds; here there is one way to say it.
+                // HTTP has a second key in milliseconds; the file has only this one.
                 _ => did_you_mean(name.get_ref().trim_end_matches("_ms"), names()),
             };
             let detail = format!("there is no setting '{:.100}'{meant}", name.get_ref());
@@ -101,7 +101,7 @@ fn settings(
     settings
 }
 
-/// One setting, read as JSON is.
+/// One setting, parsed as JSON is.
 fn setting(name: &str, value: &DeValue<'_>, defaults: &Settings) -> Result<Setting, String> {
     let json = json(value).ok_or("this is text, a whole number, an array or a table")?;
     let text = Json::Object([(name.to_owned(), json)].into_iter().collect()).to_string();
@@ -112,17 +112,17 @@ fn setting(name: &str, value: &DeValue<'_>, defaults: &Settings) -> Result<Setti
             Ok(()) => Ok(setting),
             Err(invalid) => Err(invalid.to_string()),
         },
-        // Null alone takes a setting back, and TOML has none.
+        // Only null resets a setting, and TOML has no null.
         _ => Err("a value is needed".to_owned()),
     }
 }
 
-/// serde_json says where in its own text a mistake is, which nobody has seen.
+/// Removes serde_json's position, which refers to a text that the user has not seen.
 fn without_position(detail: &str) -> &str {
     detail.split(" at line ").next().unwrap_or(detail)
 }
 
-/// A value as JSON; `None` for what no setting has.
+/// A value as JSON; `None` for types that no setting has.
 fn json(value: &DeValue<'_>) -> Option<Json> {
     Some(match value {
         DeValue::String(text) => Json::String(text.to_string()),
@@ -149,9 +149,9 @@ fn json(value: &DeValue<'_>) -> Option<Json> {
 }
 
 const TOKEN_KEYS: [&str; 3] = ["name", "scopes", "sha256"];
-/// What people call a digest, or try to put where it belongs.
+/// Names that are mistaken for `digest`.
 const DIGEST_NAMES: [&str; 6] = ["token", "secret", "hash", "digest", "value", "password"];
-/// Of so many texts that are no scopes a refusal says why.
+/// The maximum number of invalid scopes that an error lists.
 const MOST_SCOPES_TOLD: usize = 3;
 
 /// `[[tokens]]`: each with a name, a digest and scopes.
@@ -180,7 +180,7 @@ pub(super) fn tokens(
                 errors.push(error);
             }
         }
-        // What is there and wrong is not missing as well.
+        // A key that is present and invalid is not reported as missing too.
         if errors.len() == known {
             draft.tokens.push(read);
         } else {
@@ -220,7 +220,7 @@ fn token_key(
                 }
             }
             if !wrong.is_empty() {
-                // A list of any length is told of in a few lines.
+                // The error stays short, however long the list is.
                 let more = wrong.len().saturating_sub(MOST_SCOPES_TOLD);
                 wrong.truncate(MOST_SCOPES_TOLD);
                 let told = wrong.join("; ");

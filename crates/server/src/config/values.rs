@@ -1,4 +1,4 @@
-//! What a value may be: each reads a text, and says what would have been right.
+//! Parsers of values: each reads a text, and on failure says what would be valid.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub(super) fn duration_ms(given: &Given<'_>) -> Result<u64, String> {
     }
 }
 
-/// A duration, which may be none at all.
+/// A duration, which may be zero.
 pub(super) fn wait_ms(given: &Given<'_>) -> Result<u64, String> {
     match parse_duration_ms(given.one()) {
         Ok(ms) if ms > MAX_DURATION_MS => Err("this is at most 365d".to_owned()),
@@ -48,7 +48,7 @@ pub(super) fn wait_ms(given: &Given<'_>) -> Result<u64, String> {
     }
 }
 
-/// A year. Longer waits are slips of the pen, and nothing that is timed can overflow.
+/// A year. Longer durations are taken for mistakes, and no timer can overflow.
 const MAX_DURATION_MS: u64 = 365 * 86_400_000;
 
 /// A duration, or `off`.
@@ -72,7 +72,7 @@ pub(super) fn bytes(given: &Given<'_>) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(refuse)
 }
 
-/// The same, one byte at least.
+/// Bytes, at least one.
 pub(super) fn some_bytes(given: &Given<'_>) -> Result<u64, String> {
     match bytes(given)? {
         0 => Err("this is 1 byte at least".to_owned()),
@@ -90,12 +90,12 @@ pub(super) fn log_format(given: &Given<'_>) -> Result<LogFormat, String> {
     found.ok_or_else(|| format!("this is {}", one_of(&LogFormat::ALL.map(LogFormat::as_str))))
 }
 
-/// Words as a choice: `"a" or "b"`.
+/// Words as alternatives: `"a" or "b"`.
 fn one_of(words: &[&str]) -> String {
     words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<String>>().join(" or ")
 }
 
-/// Bytes as they are read, in the largest unit that divides them.
+/// Bytes in the largest unit that divides them.
 pub(super) fn show_bytes(bytes: u64) -> String {
     for (unit, name) in [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
         if bytes > 0 && bytes.is_multiple_of(unit) {
@@ -131,9 +131,9 @@ pub(super) fn memory_limit(given: &Given<'_>) -> Result<Option<u64>, String> {
     }
 }
 
-/// A whole number, from 1 on.
+/// A whole number of at least 1.
 pub(super) fn count(given: &Given<'_>) -> Result<usize, String> {
-    // More than there can be of anything in memory, and far from where arithmetic ends.
+    // More than anything in memory can number, and far from any overflow.
     match given.one().parse() {
         Ok(count @ 1..=0xFFFF_FFFF) => Ok(count),
         _ => Err("this is a whole number from 1 to 4294967295".to_owned()),
@@ -145,7 +145,7 @@ pub(super) fn count_or_none(given: &Given<'_>) -> Result<u32, String> {
     given.one().parse().map_err(|_| "this is a whole number from 0 to 4294967295".to_owned())
 }
 
-/// A path; one in a file counts from the file's folder.
+/// A path; in a file it is relative to the file's folder.
 pub(super) fn path(given: &Given<'_>) -> Result<PathBuf, String> {
     if given.one().is_empty() || given.one().contains('\0') {
         return Err("this is a path".to_owned());
@@ -153,7 +153,7 @@ pub(super) fn path(given: &Given<'_>) -> Result<PathBuf, String> {
     Ok(given.folder.join(given.one()))
 }
 
-/// Names that a listener has.
+/// Host names of a listener.
 pub(super) fn hosts(given: &Given<'_>) -> Result<Vec<String>, String> {
     for name in given.texts {
         let authority = name.parse::<Authority>().ok().filter(|_| !name.contains('@'));
@@ -174,7 +174,7 @@ pub(super) fn store(given: &Given<'_>) -> Result<StoreKind, String> {
             Ok(StoreKind::Postgres(Box::new(postgres(url)?)))
         }
         url if url.contains("://") => Ok(StoreKind::Redis(Box::new(redis(given)?))),
-        // Not repeated: an address of a store may have a password in it.
+        // The value is not repeated: a store's address may hold a password.
         _ => Err("this is \"engine\" (in files, see store.data), \"memory\" (nothing is kept), or the URL of a Redis or a PostgreSQL \
                   such as redis://127.0.0.1:6379 or postgres://127.0.0.1:5432/dwell"
             .to_owned()),
@@ -191,7 +191,7 @@ fn postgres(url: &str) -> Result<dwell_postgres::Address, String> {
     url.parse().map_err(|refusal: dwell_postgres::OpenError| refusal.to_string())
 }
 
-/// What Java's clients read of the two layouts that Redisson has had.
+/// Which of Redisson's two layouts the Java clients read.
 pub(super) fn layout(given: &Given<'_>) -> Result<Option<Layout>, String> {
     match given.one() {
         "any" => Ok(None),

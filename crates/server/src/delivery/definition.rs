@@ -1,11 +1,11 @@
-//! A schedule as it is put together of what was said, in a file or over HTTP.
+//! A schedule's definition, from a file or over HTTP.
 
 use dwell_delivery::Error;
 use dwell_delivery::schedule::{Dialect, Every, Missed, Overlap, Schedule, Times};
 use dwell_model::Headers;
 use dwell_store::Bytes;
 
-/// What was said of a schedule. What was not is as the library has it.
+/// The fields that were given of a schedule. The others have the library's defaults.
 #[derive(Debug, Default)]
 pub(crate) struct Definition {
     pub(crate) queue: Option<String>,
@@ -20,12 +20,12 @@ pub(crate) struct Definition {
     pub(crate) jitter_ms: u64,
 }
 
-/// Why no schedule can be made of it.
+/// Why the fields do not make a schedule.
 #[derive(Debug)]
 pub(crate) enum Undefined {
-    /// A half is missing: what it needs.
+    /// A field is missing: what is needed.
     Missing(&'static str),
-    /// Two things exclude each other: the key of one of them, and what to do.
+    /// Two fields exclude each other: the key of one of them, and what to do.
     Conflict(&'static str, &'static str),
     /// The library refuses it.
     Refused(Error),
@@ -38,19 +38,19 @@ impl From<Error> for Undefined {
 }
 
 impl Definition {
-    /// Says what becomes of missed instants.
+    /// Sets what happens to missed instants.
     pub(crate) fn missed(&mut self, text: &str) -> Result<(), String> {
         self.missed = word(text, &Missed::ALL, Missed::as_str)?;
         Ok(())
     }
 
-    /// Says what becomes of runs that overlap.
+    /// Sets what happens to runs that overlap.
     pub(crate) fn overlap(&mut self, text: &str) -> Result<(), String> {
         self.overlap = word(text, &Overlap::ALL, Overlap::as_str)?;
         Ok(())
     }
 
-    /// The schedule of this name. Whether it can ever run is not looked at.
+    /// Builds the schedule with this name. Whether it can ever fire is not checked.
     pub(crate) fn schedule(self, name: &str) -> Result<Schedule, Undefined> {
         let Definition { queue, cron, dialect, zone, every_ms, body, headers, missed, overlap, jitter_ms } =
             self;
@@ -82,7 +82,7 @@ impl Definition {
     }
 }
 
-/// One of some words.
+/// Parses one of a list of words.
 pub(crate) fn word<T: Copy>(text: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, String> {
     all.iter().copied().find(|one| name(*one) == text).ok_or_else(|| {
         let words: Vec<String> = all.iter().map(|one| format!("\"{}\"", name(*one))).collect();

@@ -1,12 +1,12 @@
 //! Sinks and schedules that the server runs itself, over its own store.
 //!
 //! Ground rules:
-//! 1. They are done on the store beneath the one that callers have: reserved queues are theirs.
-//! 2. A sink that is down is the sink's trouble: the server is ready all the same.
-//! 3. A configuration that is read anew stops and starts what has changed, and nothing else.
+//! 1. They use the store beneath the one that callers have: reserved queues are theirs.
+//! 2. A sink that is down does not make the server unready.
+//! 3. A reloaded configuration stops and starts what has changed, and nothing else.
 //!
-//! - [`Delivery`]: starts, replaces and stops all of it
-//! - [`SinkConfig`]: what a sink is; `sinks`: sinks that run; `definition`: a schedule as it is put together of what was said
+//! - [`Delivery`]: starts, replaces and stops all sinks and schedules
+//! - [`SinkConfig`]: what a sink is; `sinks`: sinks that run; `definition`: a schedule's definition
 
 mod definition;
 mod described;
@@ -31,40 +31,41 @@ pub use self::described::{LaneConfig, SinkConfig, SinkKind, WebhookConfig, Webho
 pub(crate) use self::sinks::Sink;
 use self::sinks::Sinks;
 
-/// How often a schedule is tried again that a server has in hand at this moment. A turn of a runner takes milliseconds; one that died in
-/// it leaves a lease of 30 s behind, and its successor outwaits that rather than not start.
+/// The maximum number of tries to change a schedule that another server holds at that moment. A turn of a runner takes
+/// milliseconds; a runner that died in its turn leaves a lease of 30 s behind, and its successor waits for that to end
+/// rather than fail to start.
 const TRIES: u32 = 350;
-/// How often a server that knows of no schedule looks whether another one has defined some.
+/// The interval at which a server without schedules checks whether another one has defined some.
 const LOOK: Duration = Duration::from_secs(60);
-/// How long to wait between two tries.
+/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A sink or a schedule that cannot be brought into force.
+/// A sink or schedule that cannot be started or defined.
 #[derive(Debug, ThisError)]
 #[error("{what} cannot be brought into force: {error}")]
 pub struct DeliveryError {
-    /// Which: `sink 'a'`, `schedule 'b'`.
+    /// Its name: `sink 'a'`, `schedule 'b'`.
     pub what: String,
-    /// Why.
+    /// The error.
     pub error: Error,
 }
 
-/// The sinks and schedules of a server. Clones are the same.
+/// The sinks and schedules of a server. Clones share them.
 #[derive(Clone)]
 pub struct Delivery(Arc<Inner>);
 
 struct Inner {
-    /// The store as it is, for looking alone: what it refuses there is nobody's refusal.
+    /// The store without the counting layer, for reads alone: its refusals there are not counted.
     beneath: Arc<dyn Store>,
     sinks: Sinks,
     schedules: Schedules,
     runner: Runner,
     clock: Arc<dyn Clock>,
-    /// There may be a schedule where there was none.
+    /// Notified when a schedule may have been defined.
     defined: Notify,
     /// The runner's task, and what ends it.
     running: Mutex<Option<(watch::Sender<bool>, JoinHandle<()>)>>,
-    /// Those that the configuration in force has. Held over a change, so that two do not mix.
+    /// The schedules of the configuration in force. Locked during a change, so that two changes do not interleave.
     configured: tokio::sync::Mutex<Vec<Schedule>>,
 }
 
@@ -75,8 +76,8 @@ impl fmt::Debug for Delivery {
 }
 
 impl Delivery {
-    /// Over this store, which counts what is done on the one beneath, with nothing that runs. A sink that stops has `drain` for what it has
-    /// in hand.
+    /// With nothing started, over this store, which counts what is done on the one beneath. A sink that stops has
+    /// `drain` to finish its messages.
     pub(crate) fn new(
         store: Arc<dyn Store>,
         beneath: Arc<dyn Store>,
@@ -95,7 +96,7 @@ impl Delivery {
         }))
     }
 
-    /// Begins to run the schedules that the store has, defines those of the configuration, and starts its sinks.
+    /// Starts the runner of the store's schedules, defines those of the configuration, and starts its sinks.
     ///
     /// # Errors
     /// [`DeliveryError`] of the first schedule that the store refuses, or the first sink that cannot be started.
@@ -114,10 +115,10 @@ impl Delivery {
     }
 
     /// Defines these schedules, and deletes those of the configuration before that are not among them. Returns how many were defined,
-    /// changed or deleted; one that says the same goes on undisturbed.
+    /// changed or deleted; one that is unchanged is not touched.
     ///
     /// # Errors
-    /// [`DeliveryError`] of the first schedule that the store refuses. Those before it have changed.
+    /// [`DeliveryError`] of the first schedule that the store refuses. Those before it have been changed.
     pub async fn replace_schedules(&self, schedules: Vec<Schedule>) -> Result<usize, DeliveryError> {
         let mut configured = self.0.configured.lock().await;
         let mut changes = 0;
@@ -132,12 +133,12 @@ impl Delivery {
         Ok(changes)
     }
 
-    /// Runs these sinks in place of those before. Returns how many were started, stopped, or both; one that has not changed goes on
-    /// undisturbed, and one that has is drained first.
+    /// Runs these sinks in place of those before. Returns how many were started, stopped, or both; one that is
+    /// unchanged keeps running, and one that has changed is drained first.
     ///
     /// # Errors
-    /// [`DeliveryError`] of the first sink that cannot be started. None that the configuration accepts is refused, but threads may be
-    /// short.
+    /// [`DeliveryError`] of the first sink that cannot be started. Every sink that the configuration accepts can be
+    /// built, but a thread may fail to start.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
@@ -145,20 +146,20 @@ impl Delivery {
         self.0.sinks.replace(sinks).await
     }
 
-    /// Stops all of it: what is in hand is finished or given back. A second call finds nothing.
+    /// Stops all sinks and the runner: messages in progress are finished or given back. A second call does nothing.
     pub async fn stop(&self) {
         let running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         let runner = async {
             if let Some((stop, task)) = running {
                 stop.send_replace(true);
-                // A runner that has panicked has said so, and has nothing in hand but its leases.
+                // A runner that has panicked has been reported, and holds nothing but its leases.
                 let _ = task.await;
             }
         };
         tokio::join!(runner, self.0.sinks.stop());
     }
 
-    /// Whether something has changed.
+    /// Defines a schedule. Returns whether it has changed.
     async fn define(&self, schedule: &Schedule) -> Result<bool, DeliveryError> {
         let (name, mut tries) = (schedule.name(), TRIES);
         loop {
@@ -168,7 +169,7 @@ impl Delivery {
                     return Ok(defined != Defined::Unchanged);
                 }
                 Err(Error::ScheduleBusy { .. }) if tries > 1 => tries -= 1,
-                // It was right when it was written, and has had its last run.
+                // The expression was valid when it was written, and has had its last instant.
                 Err(Error::CronNeverFires { .. }) => {
                     tracing::warn!(schedule = name, "the schedule is over: its last instant has passed");
                     return Ok(false);
@@ -179,12 +180,12 @@ impl Delivery {
         }
     }
 
-    /// There may be a schedule where there was none: the runner begins, if it waits for that.
+    /// Wakes the runner where it waits for a first schedule.
     pub(crate) fn look_again(&self) {
         self.0.defined.notify_one();
     }
 
-    /// Whether there was one.
+    /// Deletes a schedule. Returns whether it existed.
     async fn delete(&self, name: &str) -> Result<bool, DeliveryError> {
         let mut tries = TRIES;
         loop {
@@ -203,27 +204,27 @@ impl Delivery {
         &self.0.schedules
     }
 
-    /// What the runner has done.
+    /// The runner's counts.
     pub(crate) fn runs(&self) -> Runs {
         self.0.runner.runs()
     }
 
-    /// The sinks that run, by name.
+    /// The running sinks, by name.
     pub(crate) fn sinks(&self) -> Vec<Arc<Sink>> {
         self.0.sinks.all()
     }
 
-    /// The sink of this name.
+    /// The sink with this name.
     pub(crate) fn sink(&self, name: &str) -> Option<Arc<Sink>> {
         self.0.sinks.get(name)
     }
 }
 
-/// Runs schedules, from when there are any. A runner waits on their queue, which would be listed for ever if each server did so that never
-/// had one. What others define, over the same store, is noticed within [`LOOK`].
+/// Runs schedules as soon as there are any. A runner waits on their queue; if every server without schedules did so,
+/// that queue would always be listed. Schedules that others define over the same store are noticed within [`LOOK`].
 async fn run(of: Arc<Inner>, mut stopped: watch::Receiver<bool>) {
     let queue: QueueName = QUEUE.parse().expect("it is a name, and a constant");
-    // A store that does not answer now is asked again.
+    // A store that does not answer is asked again.
     while of.beneath.stats(queue.clone()).await.is_err() {
         tokio::select! {
             () = asked(&mut stopped) => return,
@@ -236,7 +237,7 @@ async fn run(of: Arc<Inner>, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Waits until it is asked to end, or whoever could ask is gone.
+/// Waits until a stop is requested, or its sender is dropped.
 async fn asked(stopped: &mut watch::Receiver<bool>) {
     drop(stopped.wait_for(|stopped| *stopped).await);
 }

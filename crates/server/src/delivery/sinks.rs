@@ -1,4 +1,4 @@
-//! Sinks that run: each is a worker of its own, so that one is stopped and started without the others.
+//! Running sinks: each has a worker of its own, so that one is stopped and started without the others.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -19,19 +19,19 @@ use tokio::task::JoinHandle;
 
 use super::{DeliveryError, SinkConfig, SinkKind, asked};
 
-/// The reason of a pause that somebody has asked for.
+/// The reason of a pause that an operator has requested.
 const ASKED: &str = "an operator has asked for it";
 
-/// All that run.
+/// All running sinks.
 pub(super) struct Sinks {
     store: Arc<dyn Store>,
     drain: Duration,
     running: Mutex<BTreeMap<String, Arc<Sink>>>,
-    /// Held over a change, so that two do not mix; whoever lists does not wait for it.
+    /// Locked during a change, so that two changes do not interleave; a listing does not wait for it.
     changing: tokio::sync::Mutex<()>,
 }
 
-/// A sink that runs.
+/// A running sink.
 pub(crate) struct Sink {
     config: SinkConfig,
     webhook: Webhook,
@@ -61,7 +61,7 @@ impl Sinks {
     }
 
     fn running(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Sink>>> {
-        // Nothing that can panic runs under the lock.
+        // Nothing under the lock can panic.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -73,8 +73,8 @@ impl Sinks {
         self.running().get(name).cloned()
     }
 
-    /// Stops what is not as it is here, all at once, and starts what is new or has changed. A queue may move from one sink to another: so
-    /// none is started before all are stopped. Says how many were touched.
+    /// Stops the sinks that are not in `configs`, all at once, and starts those that are new or have changed. A queue
+    /// may move from one sink to another, so all are stopped before any is started. Returns how many were touched.
     pub(super) async fn replace(&self, configs: Vec<SinkConfig>) -> Result<usize, DeliveryError> {
         let _changing = self.changing.lock().await;
         let stays = |sink: &Sink| configs.contains(&sink.config) && sink.ended.get().is_none();
@@ -90,7 +90,8 @@ impl Sinks {
                 continue;
             }
             touched += 1;
-            // Whoever has paused it did so by its name. What its destination had answered is no reason for what it is now.
+            // An operator's pause applies to the name, and is kept. A pause because of the destination's answers is
+            // not: the destination may be another.
             let before = old.iter().find(|sink| sink.config.name == config.name && sink.was_asked_to_pause());
             let switch = before.map_or_else(Switch::new, |sink| sink.switch.clone());
             let name = config.name.clone();
@@ -101,7 +102,7 @@ impl Sinks {
         Ok(touched)
     }
 
-    /// Stops all of them at once. They stay listed, as what they have been.
+    /// Stops all sinks at once. They stay listed with their last state.
     pub(super) async fn stop(&self) {
         let _changing = self.changing.lock().await;
         let all = self.all();
@@ -109,7 +110,7 @@ impl Sinks {
     }
 }
 
-/// Logs each pause that nobody has asked for: those are the destination's.
+/// Logs each pause that no operator has requested: those are the destination's.
 async fn report_pauses(sink: &str, switch: &Switch) -> Infallible {
     loop {
         let reason = switch.until_paused().await;
@@ -137,7 +138,8 @@ impl Sink {
         let ended = Arc::new(OnceLock::new());
         let (name, why, watched) = (config.name.clone(), Arc::clone(&ended), switch.clone());
         let task = tokio::spawn(async move {
-            // A panic of a message's is caught in the worker; one of the worker itself must not look like a sink that runs.
+            // A panic of a handler is caught in the worker. A panic of the worker itself must not leave a sink that
+            // looks as if it ran.
             let running = AssertUnwindSafe(worker.run_until(asked(&mut stopped))).catch_unwind();
             let ran = tokio::select! {
                 ran = running => ran,
@@ -160,58 +162,60 @@ impl Sink {
         Ok(Sink { config, webhook, queues, switch, stop, task, ended })
     }
 
-    /// Ends its takes, and waits until what it has in hand is done or given back.
+    /// Stops its takes, and waits until its messages are settled or given back.
     async fn stop(&self) {
         self.stop.send_replace(true);
-        // Left where it is until it has ended: whoever is dropped while it waits leaves it to the next one.
+        // The task stays in its place until it has ended: if this future is dropped while it waits, the next caller
+        // waits for it.
         let mut task = self.task.lock().await;
         let Some(ending) = task.as_mut() else { return };
-        // Panics are caught inside; so it fails only where the runtime ends first, and then leases end by themselves.
+        // Panics are caught inside, so this fails only where the runtime ends first; then the leases run out by
+        // themselves.
         let _ = ending.await;
         *task = None;
     }
 
-    /// What it is called.
+    /// Its name.
     pub(crate) fn name(&self) -> &str {
         &self.config.name
     }
 
-    /// What it has met at its destination.
+    /// The webhook, with its counts.
     pub(crate) fn webhook(&self) -> &Webhook {
         &self.webhook
     }
 
-    /// Its queues, and what was done with them.
+    /// Its queues, with their counts.
     pub(crate) fn queues(&self) -> &[(QueueName, Arc<Stats>)] {
         &self.queues
     }
 
-    /// Whether it takes nothing until it is resumed.
+    /// Whether it is paused.
     pub(crate) fn is_paused(&self) -> bool {
         self.switch.paused().is_some()
     }
 
-    /// Whether somebody has paused it, and not its destination.
+    /// Whether an operator has paused it, rather than its destination.
     fn was_asked_to_pause(&self) -> bool {
         self.switch.paused().is_some_and(|reason| &*reason == ASKED)
     }
 
-    /// Takes nothing more until it is resumed, or the server is started again. What it has in hand is finished.
+    /// Pauses it until it is resumed or the server is started again. Messages in progress are finished.
     pub(crate) fn pause(&self) {
         self.switch.pause(ASKED);
     }
 
-    /// Takes again.
+    /// Resumes it.
     pub(crate) fn resume(&self) {
         self.switch.resume();
     }
 
-    /// Connects to its destination without a message.
+    /// Connects to its destination without sending a message.
     pub(crate) async fn test(&self) -> Tried {
         self.webhook.test().await
     }
 
-    /// As it is shown.
+    /// Its state as displayed.
     pub(crate) fn shown(&self) -> dwell_wire::Sink {
         let (state, reason) = match (self.ended.get(), self.switch.paused()) {
             (Some(error), _) => ("ended", Some(error.clone())),

@@ -1,16 +1,16 @@
-//! What a connection of beanstalkd's protocol sends: the same commands, wherever it is cut into pieces, and those
-//! that a second reading of the protocol finds in it.
+//! Bytes of a beanstalkd connection: the commands must be the same wherever the bytes are cut, and the same that a
+//! second parser finds.
 //!
-//! The second reading has all bytes before it and knows no states, and tells verbs by the longest that fits; names
-//! of tubes are the model's own in both.
+//! The second parser has all bytes at once and has no states, and picks the longest verb that matches. Both use the
+//! model's tube names.
 
 use bytes::{BufMut as _, BytesMut};
 use dwell_model::QueueName;
 
 use crate::beanstalkd::{Command, Frame, MAX_LINE, Parser, PutJob};
 
-/// The first byte is the longest body, the second says how many pieces' lengths follow (one byte each, begun again
-/// where they end); then comes what the client sends.
+/// The first byte is the maximum body length, the second the number of piece lengths that follow (one byte each,
+/// repeated from the first at the end); the rest is what the client sends.
 pub fn beanstalkd(data: &[u8]) {
     let [limit, count, rest @ ..] = data else { return };
     let limit = usize::from(*limit);
@@ -30,7 +30,7 @@ pub fn beanstalkd(data: &[u8]) {
     }
 }
 
-/// All frames of `sent` as it arrives in pieces of these lengths, begun again where they end.
+/// All frames of `sent`, which arrives in pieces of these lengths, repeated from the first at the end.
 fn frames(sent: &[u8], pieces: &[usize], limit: usize) -> Vec<Frame> {
     let mut parser = Parser::new(limit);
     let mut buffer = BytesMut::new();
@@ -44,7 +44,7 @@ fn frames(sent: &[u8], pieces: &[usize], limit: usize) -> Vec<Frame> {
         rest = after;
         buffer.extend_from_slice(piece);
         while let Some(frame) = parser.next(&mut buffer) {
-            // What comes behind HTTP is never read.
+            // What follows HTTP is never read.
             if frame == Frame::Foreign {
                 found.push(frame);
                 return found;
@@ -57,7 +57,7 @@ fn frames(sent: &[u8], pieces: &[usize], limit: usize) -> Vec<Frame> {
     found
 }
 
-/// A command as a client writes it, without anything that could be left out.
+/// A command in its shortest form.
 pub(crate) fn written(command: &Command) -> Vec<u8> {
     let line = match command {
         Command::Put(PutJob { priority, delay_s, ttr_s, body }) => {
@@ -94,7 +94,7 @@ pub(crate) fn written(command: &Command) -> Vec<u8> {
     format!("{line}\r\n").into_bytes()
 }
 
-/// A frame, in words that both readings have.
+/// A frame in the terms of both parsers.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
     Written(Vec<u8>),
@@ -118,15 +118,15 @@ fn told(frames: &[Frame]) -> Vec<Told> {
     frames.iter().map(tell).collect()
 }
 
-/// What stands behind a verb.
+/// The kind of an argument.
 #[derive(Clone, Copy)]
 enum Argument {
     /// A number below 2^64, or below 2^32.
     Long,
     Short,
-    /// The same, or a negative number, which means none.
+    /// A number as above, or a negative number, which means none.
     Timeout,
-    /// A tube's name that may have spaces before it, or one that is all that is left.
+    /// A tube's name after optional spaces, or one that takes all that remains.
     Tube,
     OnlyTube,
 }
@@ -161,7 +161,7 @@ const GRAMMAR: [(&str, &[Argument]); 25] = [
     ("quit", &[]),
 ];
 
-/// Whether HTTP or TLS begins here: by the first word and the byte behind it, or the first two bytes.
+/// Whether HTTP or TLS begins here: judged by the first word and the byte after it, or the first two bytes.
 fn begins_foreign(sent: &[u8]) -> bool {
     if let [0x16, 0x03, ..] = sent {
         return true;
@@ -174,13 +174,13 @@ fn begins_foreign(sent: &[u8]) -> bool {
     is_method && sent.get(space + 1).is_some_and(|byte| !matches!(byte, 0..=31 | 127))
 }
 
-/// Whether this is the end of a request's line.
+/// Whether this is the end of an HTTP request line.
 fn ends_foreign(line: &[u8]) -> bool {
     let [.., b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor] = line else { return false };
     matches!((major, minor), (b'0'..=b'9', b'0'..=b'9'))
 }
 
-/// What comes of `sent`, by all of it at once.
+/// The expected frames of `sent`, read at once.
 fn expected(mut sent: &[u8], limit: usize) -> Vec<Told> {
     let mut found = Vec::new();
     loop {
@@ -230,7 +230,7 @@ fn expected(mut sent: &[u8], limit: usize) -> Vec<Told> {
     }
 }
 
-/// A line's verb and arguments, and what stands behind them.
+/// A line's verb and arguments, and what follows them.
 fn read(line: &[u8]) -> Result<(&'static str, Vec<String>, &[u8]), Told> {
     if line.contains(&0) {
         return Err(Told::BadFormat);
@@ -250,7 +250,7 @@ fn read(line: &[u8]) -> Result<(&'static str, Vec<String>, &[u8]), Told> {
 }
 
 impl Argument {
-    /// The argument as it would be written, and what stands behind it.
+    /// The argument in its shortest form, and what follows it.
     fn read(self, text: &[u8]) -> Option<(String, &[u8])> {
         let spaces = text.iter().take_while(|byte| **byte == b' ').count();
         let spaced = &text[spaces..];
@@ -287,7 +287,7 @@ fn tube(name: &[u8]) -> Option<String> {
     QueueName::new(name).ok().map(|name| name.to_string())
 }
 
-/// The line of a command, as [`written`] has it.
+/// The line of a command, as [`written`] formats it.
 fn line_of(verb: &str, arguments: &[String]) -> String {
     let mut arguments = arguments.to_vec();
     if verb == "put " && arguments[2] == "0" {

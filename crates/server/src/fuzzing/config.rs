@@ -1,10 +1,10 @@
-//! A `dwell.toml`.
+//! A `dwell.toml`, its parser and its display.
 
 use std::path::Path;
 
 use crate::config::{ConfigErrorKind, Loaded, Origin, read_text};
 
-/// The whole of the bytes is the file.
+/// The input is the whole file.
 pub fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let file = Path::new("/etc/dwell/dwell.toml");
@@ -25,13 +25,13 @@ pub fn config(data: &[u8]) {
             return;
         }
     };
-    // What is shown of the keys that the file has says the same when it is read. A default is left out: a relative
-    // path counts from the file where it is said there, and from where the server runs where it is not.
+    // The displayed keys of the file parse to the same values. Defaults are left out: a relative path is relative to
+    // the file where it is set there, and to the working directory where it is not.
     let again = read_text(&shown(&loaded), file).expect("what is shown can be read");
     assert_eq!(shown(&again), shown(&loaded));
 }
 
-/// The keys and the settings that were said, as TOML; tokens, sinks and schedules are not shown whole.
+/// The keys and settings that were set, as TOML; tokens, sinks and schedules are not displayed completely.
 fn shown(loaded: &Loaded) -> String {
     let said = loaded.shown.iter().filter(|shown| shown.origin != Origin::Default);
     let is_table = |key: &str| ["tokens.", "sinks.", "schedules."].iter().any(|table| key.starts_with(table));

@@ -1,4 +1,4 @@
-//! JSON bodies, as each kind of request reads them.
+//! JSON bodies, as each kind of request parses them.
 
 use dwell_model::{Limits, QueueName, Settings, Timestamp};
 use serde_json::value::RawValue;
@@ -7,7 +7,7 @@ use super::look;
 use crate::http::Refusal;
 use crate::json::{self, LeaseIn, NoFieldsIn, PauseIn, SettingsIn, SettleFieldsIn, object};
 
-/// The whole of the bytes is the body.
+/// The input is the whole body.
 pub fn json(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let queue = QueueName::new("orders").expect("it is a name");

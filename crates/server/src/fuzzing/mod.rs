@@ -1,7 +1,7 @@
-//! What the fuzzers of the server call: one function for each kind of bytes that comes in, checks and all.
+//! Entry points for fuzzers of the server: one function for each kind of input, with its checks.
 //!
-//! Each takes any bytes, and panics if the server does what it must not. `fuzz/` runs them with bytes that a
-//! fuzzer finds; an ordinary test runs them with the files in `fuzz/corpus/` and with those of `seeds`.
+//! Each accepts any bytes, and panics if the server misbehaves. `fuzz/` runs them with a fuzzer's inputs; an ordinary
+//! test runs them with the files in `fuzz/corpus/` and those of `seeds`.
 
 mod beanstalkd;
 mod config;
@@ -24,11 +24,11 @@ pub use seeds::{Seed, seeds};
 /// A function above, by the name of its corpus.
 pub type Entry = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All entry points.
 pub const ENTRIES: [Entry; 5] =
     [("beanstalkd", beanstalkd), ("config", config), ("query", query), ("json", json), ("ndjson", ndjson)];
 
-/// Looks at what came of a request: a refusal has a code of its own, and never carries a megabyte back.
+/// Checks the result of a request: a refusal has a code of its own, and never repeats a megabyte of input.
 fn look<T>(result: Result<T, Problem>) -> Option<T> {
     let problem = match result {
         Ok(value) => return Some(value),

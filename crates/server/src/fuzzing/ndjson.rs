@@ -1,4 +1,4 @@
-//! Lines out of a streamed body: the same, wherever the body is cut into pieces.
+//! Lines of a streamed body: they must be the same wherever the body is cut.
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
@@ -11,8 +11,8 @@ use tokio::runtime::{Builder, Runtime};
 use crate::admission::Memory;
 use crate::http::{Lines, Timing};
 
-/// The first byte is the longest line, the second says how many pieces' lengths follow (one byte each, begun
-/// again where they end); then comes the body.
+/// The first byte is the maximum line length, the second the number of piece lengths that follow (one byte each,
+/// repeated from the first at the end); the rest is the body.
 pub fn ndjson(data: &[u8]) {
     let [limit, count, rest @ ..] = data else { return };
     let limit = usize::from(*limit) + 1;
@@ -26,10 +26,10 @@ pub fn ndjson(data: &[u8]) {
     assert_eq!(lines(body, &[1], limit), whole, "byte by byte");
 }
 
-/// A line, or nothing for one that is too long.
+/// A line; `None` for one that is too long.
 type Line = Option<Vec<u8>>;
 
-/// What comes of `body`, by all of it at once.
+/// The expected lines of `body`, read at once.
 fn expected(body: &[u8], limit: usize) -> Vec<Line> {
     let mut lines: Vec<&[u8]> = body.split(|byte| *byte == b'\n').collect();
     lines.retain(|line| line.len() > limit || line.iter().any(|byte| !byte.is_ascii_whitespace()));

@@ -1,4 +1,4 @@
-//! A URL's query, as each kind of request reads it.
+//! A URL's query, as each kind of request parses it.
 
 use dwell_model::{Cursor, Key, Limits, QueueName, Timestamp};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -8,7 +8,7 @@ use crate::http::{Problem, Refusal};
 use crate::json::{self, FromQuery, LeaseIn, NoFieldsIn, PauseIn, SettleFieldsIn};
 use crate::query::Query;
 
-/// The whole of the bytes is the query.
+/// The input is the whole query.
 pub fn query(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     look(reads(text, NoFieldsIn::from_query));
@@ -40,7 +40,7 @@ fn reads<T>(text: &str, read: impl FnOnce(&mut Query) -> Result<T, Problem>) -> 
     Ok(value)
 }
 
-/// The parameters of a put, as its handler reads them.
+/// The parameters of a put, as its handler parses them.
 fn put(query: &mut Query) -> Result<(), Problem> {
     json::when(FromQuery::from_query(query)?)?;
     query.parsed::<Key>("key")?;

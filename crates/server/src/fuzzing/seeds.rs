@@ -1,8 +1,8 @@
-//! Requests that are near good ones, for fuzzers to begin with.
+//! Seeds for fuzzers: requests that are almost valid.
 
 use dwell_model::{Cursor, LeaseToken, MessageId, QueueName, Receipt, Timestamp};
 
-/// A seed: the entry that it is for, a name, its bytes.
+/// A seed: its entry point, its name, its bytes.
 pub type Seed = (&'static str, String, Vec<u8>);
 
 const QUERIES: &[&str] = &[
@@ -61,7 +61,7 @@ const STREAMS: &[(u8, &[u8], &[u8])] = &[
     (0, &[], b"\n\n\na"),
 ];
 
-/// What connections of beanstalkd's protocol send: the longest body, the lengths of pieces, the bytes.
+/// Seeds of beanstalkd connections: the maximum body length, the piece lengths, the bytes.
 const CONNECTIONS: &[(u8, &[u8], &[u8])] = &[
     (
         64,

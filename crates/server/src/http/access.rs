@@ -1,9 +1,10 @@
-//! Who may call which route: the two places where it is looked at.
+//! Authentication and authorization of requests, which happen in two places.
 //!
 //! Ground rules:
-//! 1. Who calls is found out before anything else is done with a request; a token that is not known ends it.
-//! 2. What a route asks for stands in its row of [`ROUTES`](dwell_wire::ROUTES), and is asked before its handler runs.
-//! 3. Where the queues stand in the body or the query, the handler asks for each: it calls
+//! 1. A request is authenticated before anything else is done with it; an unknown token ends it.
+//! 2. The scopes that a route requires are in its row of [`ROUTES`](dwell_wire::ROUTES), and are checked before its
+//!    handler runs.
+//! 3. Where the body or the query names the queues, the handler checks each of them with
 //!    [`Call::require`](super::call::Call::require).
 
 use axum::body::Body;
@@ -18,10 +19,10 @@ use dwell_wire::{Asks, Asks::*, Verb};
 use super::{Problem, Refusal};
 use crate::security::{Caller, Tokens};
 
-/// Who sends a request with these headers.
+/// The caller of a request with these headers.
 ///
 /// # Errors
-/// `token_unknown`, also for what is no bearer token at all.
+/// `token_unknown`, also for anything that is not a bearer token.
 pub(crate) fn caller(tokens: &Tokens, headers: &HeaderMap) -> Result<Caller, Problem> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     let (first, second) = (given.next(), given.next());
@@ -30,7 +31,7 @@ pub(crate) fn caller(tokens: &Tokens, headers: &HeaderMap) -> Result<Caller, Pro
                       that it was configured with";
         Problem::new(Refusal::TokenUnknown, detail)
     };
-    // Without tokens nobody is asked, and what is said is not looked at.
+    // Without tokens there is no authentication, and the header is ignored.
     let shown = match first {
         Some(value) if !tokens.is_empty() => {
             Some(bearer(value).filter(|_| second.is_none()).ok_or_else(unknown)?)
@@ -47,7 +48,7 @@ fn bearer(value: &HeaderValue) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(SCHEME).then(|| token.trim_ascii())
 }
 
-/// Lets through what the caller may do.
+/// Lets authorized requests pass.
 pub(crate) async fn authorize(
     State(asks): State<Asks>,
     params: Result<RawPathParams, RawPathParamsRejection>,
@@ -62,7 +63,7 @@ pub(crate) async fn authorize(
     let allowed = match asks {
         Nothing => Ok(()),
         AnyToken | InEach(_) => named(caller),
-        // A name or receipt that is none is left to the handler, which does nothing with it but say so.
+        // An invalid name or receipt is left to the handler, which does nothing with it but refuse it.
         InQueue(verbs) => match param("queue").and_then(|name| QueueName::new(name).ok()) {
             Some(queue) => require(caller, verbs, &queue),
             None => named(caller),
@@ -83,7 +84,7 @@ pub(crate) async fn authorize(
     }
 }
 
-/// Refuses whoever has not said who they are.
+/// Refuses callers that are not authenticated.
 fn named(caller: &Caller) -> Result<(), Problem> {
     if *caller == Caller::Nameless {
         return Err(Problem::new(
@@ -94,7 +95,7 @@ fn named(caller: &Caller) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Refuses whoever may do none of `verbs` in `queue`.
+/// Refuses a caller who may do none of `verbs` in `queue`.
 pub(super) fn require(caller: &Caller, verbs: &[Verb], queue: &QueueName) -> Result<(), Problem> {
     named(caller)?;
     if verbs.iter().any(|verb| caller.may(*verb, queue)) {

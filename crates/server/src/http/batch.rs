@@ -1,15 +1,15 @@
-//! Many items in one request: as a JSON array, or streamed, one a line.
+//! Many items in one request: as a JSON array, or streamed, one per line.
 //!
-//! Streamed items are gathered into chunks: as many as have arrived while the store was busy with the chunk
-//! before, within bounds. So a fast stream costs few store calls, a slow one is answered item by item, and
-//! memory holds two chunks at most, whatever the length of the stream. Of a chunk that counts which is not small: a
-//! stream that brings an item now and then holds nothing. What counts is what items were read into, many times as much as
-//! the text of short ones.
+//! Streamed items are gathered into chunks: those that arrive while the store executes the previous chunk, within
+//! limits. So a fast stream costs few store calls, a slow one is answered item by item, and memory holds at most two
+//! chunks for a stream of any length. The part of a chunk beyond a small size counts towards the memory limit: a stream
+//! with an item now and then holds nothing. The parsed items count, which may be many times as large as the text of
+//! short ones.
 //!
-//! Answers may be a hundred times as large as what was asked for. So while more is held than may be, nothing but a few
-//! items is begun, or read ahead.
+//! Answers may be a hundred times as large as their requests. So while more is held than the limit, no more than a few
+//! items are begun or read ahead.
 //!
-//! Once its caller's token is gone, nothing more of a request is begun.
+//! Once its caller's token is revoked, nothing more of a request is begun.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -35,43 +35,44 @@ use crate::json::{Answer, items};
 use crate::metrics::Metrics;
 use crate::security::Caller;
 
-/// One kind of items: how to read and how to do them.
+/// One kind of items: how to parse and how to execute them.
 pub(crate) trait Operation: Send + Sync + 'static {
-    /// What is to be done.
+    /// A parsed item.
     type Item: Send + 'static;
-    /// What has been done.
+    /// The answer to an item.
     type Answer: Answer;
 
-    /// At most so many items are done at once: as many as the store takes, unless the answers are large.
+    /// The maximum number of items per call: the store's batch, unless the answers are large.
     fn step(&self) -> usize {
         usize::MAX
     }
 
-    /// What an item holds beside its own size and its text, where that is much more than a name or two.
+    /// The memory that an item holds in addition to its own size and its text, where that is much more than a name or
+    /// two.
     fn beside(_: &Self::Item) -> usize {
         0
     }
 
-    /// Reads one item.
+    /// Parses one item.
     fn read(&self, text: &str) -> Result<Self::Item, Problem>;
 
-    /// Does all `items`, in their order; one answer for each.
+    /// Executes all `items`, in order; one answer for each.
     fn run(&self, items: Vec<Self::Item>) -> impl Future<Output = Vec<Result<Self::Answer, Problem>>> + Send;
 }
 
-/// A chunk of a stream has at most so many items,
+/// The maximum number of items in a chunk of a stream.
 const CHUNK_ITEMS: usize = 4_096;
-/// and is full once they hold so many bytes.
+/// The bytes of items at which a chunk is full.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
-/// So few items are answered with little.
+/// The number of items whose answers are small.
 const FEW: usize = 64;
 
-/// What an item or its refusal holds beside its own size and its text: a few short allocations, with what the allocator
-/// needs for each.
+/// The memory that an item or its refusal holds in addition to its own size and its text: a few short allocations, with
+/// the allocator's overhead.
 const ITEM_BYTES: usize = 128;
 
-/// Does all items of a request that has nothing in its query.
+/// Executes all items of a request without a query.
 pub(crate) async fn run<O: Operation>(
     app: Arc<App>,
     call: Call,
@@ -81,7 +82,7 @@ pub(crate) async fn run<O: Operation>(
     run_with_query(app, call, operation).await
 }
 
-/// Does all items of a request whose query was read.
+/// Executes all items of a request whose query was parsed.
 pub(crate) async fn run_with_query<O: Operation>(
     app: Arc<App>,
     call: Call,
@@ -101,7 +102,7 @@ pub(crate) async fn run_with_query<O: Operation>(
 async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<Response<Body>, Problem> {
     let (unwritten, caller) = (call.unwritten(), call.caller());
     let text = call.text(&app).await?;
-    // No fewer than there are items.
+    // The number of commas is an upper bound of the number of items.
     if memchr::memchr_iter(b',', text.as_bytes()).nth(FEW).is_some() {
         let mut own = unwritten.take_held().unwrap_or_else(|| app.memory.add(0));
         app.wait_for_room(&mut own, &caller).await?;
@@ -116,7 +117,7 @@ async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<
         let item = item.get();
         chunks.last_mut().expect("there is one at least").push::<O>(operation.read(item), item.len());
     }
-    // What was asked for counts until all of it is answered, as what it is by now.
+    // The parsed items count until all are answered.
     drop(text);
     let held = unwritten.take_held();
     let bytes: usize = chunks.iter().map(|chunk| chunk.bytes).sum();
@@ -125,7 +126,7 @@ async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<
         held.resize(bytes as u64);
         unwritten.hold(held);
     }
-    // The first answers are made before the answer's head, and the rest, if any, as the client reads them.
+    // The first answers are made before the head of the answer, and the rest, if any, as the client reads them.
     let first = chunks.remove(0);
     let mut opening = b"{\"answers\":[".to_vec();
     first.run(&app.metrics, &operation, &mut opening, b",").await;
@@ -150,12 +151,12 @@ async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<
     Ok(response)
 }
 
-/// What of an array is answered while the client reads.
+/// The part of an array that is answered while the client reads.
 struct Later<O: Operation> {
     chunks: std::vec::IntoIter<Chunk<O::Item>>,
     operation: O,
     app: Arc<App>,
-    /// Who began it; whether its token is gone.
+    /// The caller, whose token may be revoked.
     caller: Caller,
     is_over: bool,
     held: Option<Held>,
@@ -182,7 +183,7 @@ impl<O: Operation> Later<O> {
     }
 }
 
-/// A buffer that has doubled may be half empty, and goes on being held.
+/// A buffer that has doubled may be half empty, and would stay allocated.
 fn shrink(answers: &mut Vec<u8>) {
     if answers.len() >= SMALL {
         answers.shrink_to_fit();
@@ -214,7 +215,7 @@ async fn lines<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<
     Ok(with_type(StatusCode::OK, ndjson, Body::from_stream(answers)))
 }
 
-/// Items that were read and wait to be done, and the refusals among them, in the order of the request.
+/// Parsed items that are to be executed, and the refusals among them, in the order of the request.
 struct Chunk<T> {
     items: Vec<T>,
     slots: Vec<Result<(), Problem>>,
@@ -223,7 +224,7 @@ struct Chunk<T> {
     room: Option<Growing>,
 }
 
-/// What a chunk holds at most, as far as there is room for it to wait for.
+/// The maximum bytes of a chunk, as far as there is room.
 fn most_bytes(app: &App) -> usize {
     CHUNK_BYTES + app.line_bytes()
 }
@@ -235,7 +236,7 @@ impl<T> Default for Chunk<T> {
 }
 
 impl<T> Chunk<T> {
-    /// Adds an item, or its refusal, whose text has so many bytes.
+    /// Adds an item, or its refusal, whose text has this many bytes.
     fn push<O: Operation<Item = T>>(&mut self, item: Result<T, Problem>, len: usize) {
         self.bytes += match &item {
             Ok(item) => len + size_of::<T>() + O::beside(item),
@@ -245,18 +246,18 @@ impl<T> Chunk<T> {
         self.slots.push(item.map(|item| self.items.push(item)));
     }
 
-    /// None of the items is done: each is refused.
+    /// Refuses every item instead of executing it.
     fn refuse(&mut self, why: impl Fn() -> Problem) {
         self.items = Vec::new();
         self.slots.iter_mut().for_each(|slot| *slot = Err(why()));
     }
 
-    /// None of the items is done, nor is one answered.
+    /// Drops all items without executing or answering them.
     fn forget(&mut self) {
         (self.items, self.slots, self.bytes) = (Vec::new(), Vec::new(), 0);
     }
 
-    /// Counts what its lines were read into.
+    /// Counts the memory of its parsed lines.
     fn count(&mut self, app: &App, lines: &Lines) {
         if self.bytes >= SMALL {
             let room = self.room.get_or_insert_with(|| app.memory.growing(most_bytes(app)));
@@ -264,7 +265,7 @@ impl<T> Chunk<T> {
         }
     }
 
-    /// Waits for more of the body. May be dropped and called again.
+    /// Waits for more of the body. Cancel safe.
     async fn fill(&mut self, app: &App, lines: &mut Lines) -> Result<(), Problem> {
         lines.fill().await?;
         if self.bytes + lines.buffered() < SMALL {
@@ -275,25 +276,25 @@ impl<T> Chunk<T> {
         if room.make_room(self.bytes + lines.buffered()).await { Ok(()) } else { Err(overloaded()) }
     }
 
-    /// Waits for room for the answers to many lines that have come. May be dropped and called again.
+    /// Waits for room for the answers to many lines that have arrived. Cancel safe.
     async fn wait_for_room(&mut self, app: &App) -> Result<(), Problem> {
         let room = self.room.get_or_insert_with(|| app.memory.growing(most_bytes(app)));
         room.room().await.map_err(|NoRoom| overloaded())
     }
 
-    /// This chunk; in its place stands the one that begins with what has come of the next line.
+    /// Takes this chunk; the next one begins with what has arrived of the next line.
     fn take(&mut self, lines: &Lines) -> Chunk<T> {
         let mut taken = std::mem::take(self);
         self.room = taken.room.as_mut().map(|room| room.split(lines.buffered()));
         taken
     }
 
-    /// How many bytes it holds, as far as they count.
+    /// The bytes that it holds, as far as they count.
     fn held(&self) -> u64 {
         self.room.as_ref().map_or(0, Growing::bytes)
     }
 
-    /// Does the items and writes all answers into `out`, each followed by `separator`.
+    /// Executes the items and writes all answers into `out`, each followed by `separator`.
     async fn run<O: Operation<Item = T>>(
         self,
         metrics: &Metrics,
@@ -316,7 +317,7 @@ impl<T> Chunk<T> {
     }
 }
 
-/// The answer to an item that was done.
+/// The answer to an item that was executed.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Done{A}")]
 pub(crate) struct Done<'a, A> {
@@ -341,10 +342,10 @@ fn write_answer<A: Answer>(answer: &Result<A, Problem>, out: &mut Vec<u8>) {
     written.expect("a Vec takes all, and answers have text for keys");
 }
 
-/// A streamed request under way.
+/// A streamed request in progress.
 struct Stream<O: Operation> {
     app: Arc<App>,
-    /// Who began it.
+    /// The caller.
     caller: Caller,
     operation: O,
     lines: Lines,
@@ -364,7 +365,7 @@ impl<O: Operation> Stream<O> {
         tokio::select! {
             biased;
             () = app.live.changed(&caller) => {
-                // Nor is what was read ahead.
+                // Nor are the items that were read ahead executed.
                 self.chunk.forget();
                 self.stop(token_gone());
             }
@@ -385,8 +386,8 @@ impl<O: Operation> Stream<O> {
             tokio::select! {
                 biased;
                 () = &mut running => None,
-                // After the answer that ends the stream nothing may be done any more.
-                // Nor is anything read ahead that would have to wait for room: it would keep others waiting.
+                // After the answer that ends the stream nothing may be executed any more. Nor is anything read ahead
+                // that would have to wait for room: it would make others wait.
                 failed = gather(&app, lines, next, *max_items, operation), if !*over && !app.memory.is_over() => {
                     running.await;
                     failed.err()
@@ -403,7 +404,7 @@ impl<O: Operation> Stream<O> {
         Some(out)
     }
 
-    /// Reads until there is something to do and nothing more is at hand, or the chunk is full.
+    /// Reads until there are items to execute and nothing more is buffered, or the chunk is full.
     async fn gather_some(&mut self) {
         loop {
             if self.chunk.slots.is_empty()
@@ -433,14 +434,14 @@ impl<O: Operation> Stream<O> {
         }
     }
 
-    /// The next item is answered with `problem`, and no further one is read.
+    /// Answers the next item with `problem`, and reads no further one.
     fn stop(&mut self, problem: Problem) {
         self.chunk.push::<O>(Err(problem), 0);
         self.over = true;
     }
 }
 
-/// Reads until the chunk is full or the body has ended. May be dropped and called again.
+/// Reads until the chunk is full or the body has ended. Cancel safe.
 async fn gather<O: Operation>(
     app: &App,
     lines: &mut Lines,
@@ -454,7 +455,7 @@ async fn gather<O: Operation>(
     Ok(())
 }
 
-/// Reads the lines that are buffered already, and counts what they are read into; true if the chunk is full.
+/// Parses the lines that are buffered already, and counts their memory; true if the chunk is full.
 fn read_buffered<O: Operation>(
     app: &App,
     lines: &mut Lines,

@@ -1,4 +1,4 @@
-//! Reading a request's body: within a limit that is checked first, and not for ever.
+//! Reads a request's body, within a size limit that is checked first and with a minimum rate.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::{App, Problem, Refusal, overloaded};
 use crate::admission::{Growing, Held, Memory, PRESSED, SMALL, pressed_pace};
 use crate::pace::Pace;
 
-/// How slowly bodies may come here, the clock that tells, and the room for which others may wait.
+/// The minimum rate of bodies, its clock, and the memory that others may wait for.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     clock: Arc<dyn Clock>,
@@ -27,18 +27,18 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// That of this server.
+    /// This server's timing.
     pub(crate) fn new(app: &App) -> Timing {
         let (clock, memory) = (Arc::clone(&app.clock), Arc::clone(&app.memory));
         Timing::on(clock, memory, app.config.body_ms, app.config.body_rate)
     }
 
-    /// A body may stand still for `idle_ms`, and has to come at `rate` bytes a second otherwise.
+    /// A body may pause for `idle_ms`, and otherwise has to arrive at `rate` bytes per second.
     pub(crate) fn on(clock: Arc<dyn Clock>, memory: Arc<Memory>, idle_ms: u64, rate: u64) -> Timing {
         Timing { clock, memory, idle_ms, rate }
     }
 
-    /// Room for all bodies.
+    /// The memory of all bodies.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -47,17 +47,17 @@ impl Timing {
         self.clock.now().mono_ms
     }
 
-    /// How long a body may stand still.
+    /// The maximum pause of a body.
     pub(crate) fn idle(&self) -> Duration {
         Duration::from_millis(self.idle_ms)
     }
 
-    /// The pace of what begins now.
+    /// The rate limit of a body that begins now.
     pub(crate) fn pace(&self) -> Pace {
         Pace::new(self.idle_ms, self.rate, self.now_ms())
     }
 
-    /// The refusal of what comes too slowly.
+    /// The refusal of a body that is too slow.
     pub(crate) fn too_slow(&self) -> Problem {
         Problem::new(
             Refusal::RequestTimeout,
@@ -69,9 +69,8 @@ impl Timing {
     }
 }
 
-/// Reads all of `body`, unless it is longer than `limit` bytes, comes too slowly, or finds no `room`, which is held
-/// on. While others wait for room, it has to come faster, or is refused. `too_large` is told the length as far as it is
-/// known.
+/// Reads all of `body`, unless it is longer than `limit` bytes, too slow, or finds no `room`, which stays held. While
+/// others wait for room, it has to arrive faster, or is refused. `too_large` receives the length as far as it is known.
 pub(crate) async fn read(
     mut body: Body,
     limit: usize,
@@ -112,8 +111,8 @@ pub(crate) async fn read(
     Ok((bytes.into(), room.into_held()))
 }
 
-/// The next piece of `body`; `None` at its end. It may stand still for `idle`; if it holds room `set_aside_in` a memory,
-/// for [`PRESSED`] while others wait for that. May be dropped and called again.
+/// The next piece of `body`; `None` at its end. It may pause for `idle`; if it holds room `set_aside_in` a memory, for
+/// [`PRESSED`] while others wait for that. Cancel safe.
 pub(crate) async fn next_chunk(
     body: &mut Body,
     idle: Duration,
@@ -151,20 +150,20 @@ pub(crate) async fn next_chunk(
     }
 }
 
-/// The refusal of a request that would have to be held in memory.
+/// The refusal of a request that is too large to be held in memory.
 pub(crate) fn request_too_large(limit: usize) -> Problem {
     let detail =
         format!("at most {limit} bytes here; send less at once, or many lines as application/x-ndjson");
     Problem::new(Refusal::RequestTooLarge, detail).with_limit(limit as u64)
 }
 
-/// How much of a refused request is still read, and for how long in all;
+/// The maximum bytes of a refused request that are still read, and the maximum time in all.
 const LINGER_BYTES: usize = 64 * 1024 * 1024;
 const LINGER: Duration = Duration::from_secs(5);
-/// and how long a client may be quiet before it is taken to be reading its answer.
+/// How long a client may send nothing before it is taken to be reading its answer.
 const LINGER_IDLE: Duration = Duration::from_millis(500);
 
-/// A request's body that is read to its end, within bounds, when nobody wants it any more.
+/// A request's body that is read to its end, within limits, and discarded.
 ///
 /// A connection that is closed with unread bytes in it is reset, and the reset can overtake the answer: a
 /// client that was refused early would see a broken connection instead of the refusal. A client that waits

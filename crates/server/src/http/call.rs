@@ -1,4 +1,4 @@
-//! One request, as handlers see it: its path, its query, its headers, its body.
+//! A request as handlers see it: path, query, headers, body.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::json::{FromQuery, object};
 use crate::query::Query;
 use crate::security::Caller;
 
-/// What a request's body claims to be.
+/// The declared media type of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Media {
     /// `application/json`
     Json,
     /// `application/x-ndjson`
     Ndjson,
-    /// Nothing was said.
+    /// None is declared.
     Unsaid,
-    /// Something else.
+    /// Any other.
     Other,
 }
 
@@ -58,7 +58,7 @@ impl Call {
         self.params.iter().find(|(given, _)| &**given == name).map(|(_, value)| &**value)
     }
 
-    /// The path's segment of this name, read by its type's own rules.
+    /// The path's segment of this name, parsed by its type.
     pub(crate) fn parsed<T: FromStr<Err = Invalid>>(&self, name: &str) -> Result<T, Problem> {
         let text = self.param(name).expect("the route has this parameter");
         Ok(text.parse()?)
@@ -82,7 +82,7 @@ impl Call {
         Query::parse(self.parts.uri.query())
     }
 
-    /// Refuses any parameter: for routes that have none.
+    /// Refuses any parameter, for routes that have none.
     pub(crate) fn no_query(&self) -> Result<(), Problem> {
         self.query()?.finish()
     }
@@ -92,7 +92,7 @@ impl Call {
         &self.parts.headers
     }
 
-    /// Whether one raw body is wanted instead of JSON.
+    /// Whether the client asks for one raw body instead of JSON.
     pub(crate) fn wants_raw(&self) -> bool {
         self.names(&header::ACCEPT, "application/octet-stream")
     }
@@ -107,14 +107,14 @@ impl Call {
         self.names(&header::ACCEPT_ENCODING, "gzip")
     }
 
-    /// Whether a header that lists what its sender takes names `wanted`, and does not refuse it by `q=0`.
+    /// Whether a header that lists accepted values names `wanted`, and does not refuse it by `q=0`.
     fn names(&self, list: &HeaderName, wanted: &str) -> bool {
         let values = self.parts.headers.get_all(list).iter().filter_map(|value| value.to_str().ok());
         let mut items = values.flat_map(|value| value.split(','));
         items.any(|item| essence(item) == wanted && !is_refused(item))
     }
 
-    /// What the body claims to be.
+    /// The declared media type.
     pub(crate) fn media(&self) -> Media {
         let Some(value) = self.parts.headers.get(header::CONTENT_TYPE) else { return Media::Unsaid };
         match essence(value.to_str().unwrap_or_default()).as_str() {
@@ -124,13 +124,13 @@ impl Call {
         }
     }
 
-    /// Who sends it.
+    /// The caller.
     pub(crate) fn caller(&self) -> Caller {
         self.parts.extensions.get().cloned().expect("the connection adds it to each request")
     }
 
-    /// Refuses a caller who may do none of `verbs` in `queue`: for routes that
-    /// [ask in each queue](access::Asks::InEach).
+    /// Refuses a caller who may do none of `verbs` in `queue`, for routes that [check each
+    /// queue](access::Asks::InEach).
     pub(crate) fn require(&self, verbs: &[Verb], queue: &QueueName) -> Result<(), Problem> {
         access::require(&self.caller(), verbs, queue)
     }
@@ -141,13 +141,13 @@ impl Call {
         Arc::clone(unwritten.expect("the connection adds it to each request"))
     }
 
-    /// The body as it comes.
+    /// The body as a stream.
     pub(crate) fn into_body(self) -> Body {
         self.body
     }
 
-    /// The whole body, which is held by the connection until its request is answered. One that is too long is refused
-    /// before it is read, if it says so; and one whose caller's token is gone before all of it has come.
+    /// The whole body, which the connection holds until its request is answered. A body that declares too large a
+    /// length is refused before it is read; so is one whose caller's token is revoked before all of it has arrived.
     async fn whole(
         self,
         app: &App,
@@ -163,7 +163,7 @@ impl Call {
             read = body::read(self.body, limit, body::Timing::new(app), room, too_large) => read?,
             () = app.live.changed(&caller) => return Err(token_gone()),
         };
-        // Also where the last of it was there at the same time.
+        // Also where the last of it arrived at the same time.
         app.check_token(&caller)?;
         unwritten.hold(held);
         Ok(bytes)
@@ -183,7 +183,7 @@ impl Call {
             .map_err(|error| Problem::new(Refusal::MalformedJson, format!("the body is not UTF-8: {error}")))
     }
 
-    /// What the request asks for, in its query or as a JSON object.
+    /// The request's fields, from its query or from a JSON object.
     pub(crate) async fn fields<T: FromQuery + DeserializeOwned>(self, app: &App) -> Result<T, Problem> {
         let mut query = self.query()?;
         let media = self.media();
@@ -221,7 +221,7 @@ fn expect_json(media: Media) -> Result<(), Problem> {
     }
 }
 
-/// Whether an item of a list has a weight of nothing (RFC 9110, section 12.4.2).
+/// Whether an item of a list has a weight of 0 (RFC 9110, section 12.4.2).
 fn is_refused(item: &str) -> bool {
     let mut weights = item.split(';').skip(1).filter_map(|parameter| parameter.trim().strip_prefix("q="));
     weights.any(|weight| weight.trim().parse::<f32>() == Ok(0.0))

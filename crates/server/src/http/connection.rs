@@ -1,4 +1,4 @@
-//! One connection: its limits, what it has not written yet, and its end.
+//! One connection: its limits, its unwritten answers, and its end.
 
 use std::convert::Infallible;
 use std::future::Future as _;
@@ -37,17 +37,18 @@ use crate::metrics::Protocol;
 use crate::pace::Pace;
 use crate::returns::Returns;
 
-/// The longest head of a request in bytes, and the buffer each connection reads into.
+/// The maximum bytes of a request's head, and the size of each connection's read buffer.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
-/// The most headers of a request.
+/// The maximum number of headers of a request.
 const MAX_HEADERS: usize = 100;
 
-/// An answer with more headers than these has a large head,
+/// The number of headers above which an answer's head is large.
 const MANY_HEADERS: usize = 128;
-/// and each holds so many bytes beside its text: its places in the map, an allocation for its name, one for its value.
+/// The memory that each of these headers holds in addition to its text: its entries in the map, an allocation for its
+/// name, one for its value.
 const HEADER_BYTES: usize = 120;
 
-/// What a connection is told for which there is no place, whatever it was to ask.
+/// The answer to a connection past the limit, whatever it was to request.
 pub(crate) fn no_place() -> &'static [u8] {
     static WORDS: OnceLock<Vec<u8>> = OnceLock::new();
     WORDS.get_or_init(|| {
@@ -60,11 +61,11 @@ pub(crate) fn no_place() -> &'static [u8] {
     })
 }
 
-/// Serves `stream` until the client closes it, it misbehaves, or the server drains and nothing is under way.
+/// Serves `stream` until the client closes it, it misbehaves, or the server drains and no request is in progress.
 pub(crate) async fn serve(stream: TcpStream, _place: Admitted, router: Router, app: Arc<App>) {
     let Ok(local) = stream.local_addr() else { return };
     let _connected = app.metrics.connection(Protocol::Http);
-    // An answer is one small write, and somebody waits for it. Without the option it is late, not lost.
+    // An answer is one small write that a client waits for. Without the option it is late, not lost.
     let _ = stream.set_nodelay(true);
     let stream = match app.live.tls() {
         None => Stream::Plain(stream),
@@ -73,7 +74,7 @@ pub(crate) async fn serve(stream: TcpStream, _place: Admitted, router: Router, a
                 Some(stream) => stream,
                 None => return,
             },
-            // Nothing was asked yet.
+            // No request has arrived yet.
             () = app.drained() => return,
         },
     };
@@ -90,7 +91,7 @@ pub(crate) async fn serve(stream: TcpStream, _place: Admitted, router: Router, a
         .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(wire), service);
     let mut connection = pin!(connection);
-    // A connection's error is the client's: it went away, or does not speak HTTP. hyper has answered by now.
+    // A connection's error is the client's: it disconnected, or does not speak HTTP. hyper has answered by now.
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = app.drained() => {
@@ -121,7 +122,7 @@ async fn answer(
         Ok(caller) => {
             parts.extensions.insert(Arc::clone(&unwritten));
             parts.extensions.insert(caller);
-            // Nobody behind here has a use for it, and what nobody has nobody logs.
+            // Nothing behind here needs it, and what is removed cannot be logged.
             parts.headers.remove(header::AUTHORIZATION);
             let request = Request::from_parts(parts, Body::new(body));
             match router.call(request).await {
@@ -151,24 +152,24 @@ async fn answer(
     if is_shared || response.body().size_hint().upper().is_some_and(|most| most < SMALL as u64) {
         return response;
     }
-    // It may lie here for as long as the answer before it is not read.
+    // It may wait here for as long as the client does not read the previous answer.
     let room = room_aside.or_else(|| Some(Arc::new(memory.add(response.body().size_hint().exact()?))));
     response.map(|body| Body::new(Counted { body, memory, room, unwritten }))
 }
 
-/// What the head of an answer with these headers holds, if that is much. hyper keeps a map of headers, with all the room it
-/// came to have, and the buffer for the text of a head for as long as the connection lives: so such an answer is to be its
-/// last one.
+/// The memory that the head of an answer with these headers holds, if that is much. hyper keeps a map of headers at its
+/// largest capacity, and the buffer of a head's text, for the lifetime of the connection: so such an answer is its last
+/// one.
 fn bytes_of_large_head(headers: &HeaderMap) -> Option<usize> {
     let text: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     (headers.len() > MANY_HEADERS || text >= SMALL).then(|| text + HEADER_BYTES * headers.len())
 }
 
-/// A large answer. Each piece of it counts from when it is buffered until it is written, if not before.
+/// A large answer. Each piece of it counts at the latest from when it is buffered until it is written.
 struct Counted {
     body: Body,
     memory: Arc<Memory>,
-    /// What was set aside for it.
+    /// The room that was set aside for it.
     room: Option<Arc<Held>>,
     unwritten: Arc<Unwritten>,
 }
@@ -199,16 +200,16 @@ impl HttpBody for Counted {
     }
 }
 
-/// Receipts whose answer lies in the connection's buffer. When the connection ends with some of them left,
-/// their messages go back.
+/// Receipts whose answer is in the connection's buffer. When the connection ends before it is written, their messages
+/// are given back.
 #[derive(Debug)]
 pub(crate) struct Unwritten {
-    /// A mutex for the type's sake: one task uses a connection.
+    /// A mutex to make the type `Sync`: one task uses a connection.
     receipts: Mutex<Vec<Receipt>>,
-    /// Room for what the request under way has sent, and for answers that are buffered.
+    /// Room for the body of the request in progress, and for buffered answers.
     request: Mutex<Option<Held>>,
     answers: Mutex<Vec<Arc<Held>>>,
-    /// So many bytes does the rest of the answer hold that is not made yet.
+    /// The bytes that the rest of the answer holds, which is not made yet.
     rest: AtomicU64,
     returns: Returns,
 }
@@ -224,38 +225,38 @@ impl Unwritten {
         }
     }
 
-    /// The request under way holds so much, until it is answered.
+    /// Holds this until the request in progress is answered.
     pub(crate) fn hold(&self, held: Held) {
         *self.request.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
     }
 
-    /// What the request under way holds goes on being held by whoever takes it.
+    /// Takes over what the request in progress holds.
     pub(super) fn take_held(&self) -> Option<Held> {
         self.request.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The request is answered.
+    /// Records that the request is answered.
     fn answered(&self) {
         drop(self.take_held());
     }
 
-    /// Some of an answer is being buffered, and holds so much.
+    /// Records that a part of an answer is being buffered, which holds this.
     pub(super) fn buffering(&self, held: Arc<Held>) {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).push(held);
     }
 
-    /// Whether large answers are buffered, or what is still to be answered is large.
+    /// Whether large answers are buffered, or the rest of an answer is large.
     fn holds_answers(&self) -> bool {
         self.rest.load(Ordering::Relaxed) > 0
             || !self.answers.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// The answer with these receipts is being buffered.
+    /// Records that the answer with these receipts is being buffered.
     pub(crate) fn writing(&self, mut receipts: Vec<Receipt>) {
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner).append(&mut receipts);
     }
 
-    /// All that was buffered has been passed to the operating system.
+    /// Records that everything buffered has been passed to the operating system.
     pub(super) fn written(&self) {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -271,17 +272,17 @@ impl Unwritten {
     }
 }
 
-/// The rest of an answer, of which so much is said as it holds.
+/// The rest of an answer, with the number of bytes that it holds.
 #[derive(Debug)]
 pub(super) struct Rest(Arc<Unwritten>);
 
 impl Rest {
-    /// Of the answer under way.
+    /// That of the answer in progress.
     pub(super) fn of(unwritten: Arc<Unwritten>) -> Rest {
         Rest(unwritten)
     }
 
-    /// It holds so many bytes from now on.
+    /// Sets the number of bytes that it holds.
     pub(super) fn holds(&self, bytes: u64) {
         self.0.rest.store(bytes, Ordering::Relaxed);
     }
@@ -300,25 +301,25 @@ impl Drop for Unwritten {
     }
 }
 
-/// The socket, with an eye on what was written and on clients that do not read, or hardly.
+/// The socket, which tracks what was written, and detects clients that do not read or read too slowly.
 struct Wire {
     stream: Stream,
     unwritten: Arc<Unwritten>,
     memory: Arc<Memory>,
     write_limit: Duration,
-    /// Runs while the socket accepts nothing.
+    /// Set while the socket accepts nothing.
     stalled: Option<Stalled>,
     clock: Arc<dyn Clock>,
-    /// How slowly answers may be read, and how slowly while others wait for room.
+    /// The minimum rate at which answers have to be read, and that while others wait for room.
     pace: Pace,
     pressed: Pace,
 }
 
 /// A socket that accepts nothing.
 struct Stalled {
-    /// Until it is looked at again.
+    /// The time of the next check.
     look: Pin<Box<Sleep>>,
-    /// So long it may go on after that.
+    /// The time that is left after that.
     left: Duration,
 }
 
@@ -345,19 +346,19 @@ impl Wire {
         }
     }
 
-    /// Fails if messages are about to be written to a client that has closed the connection: a message that
-    /// falls due just then would be written to nobody, and be lost for a lease.
+    /// Fails if messages are about to be written to a client that has closed the connection: a message that falls due
+    /// just then would be lost for the length of a lease.
     fn check_reader(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.unwritten.is_empty() { Ok(()) } else { self.stream.check_reader(cx) }
     }
 
-    /// Whether what the client leaves unread keeps others from what they want.
+    /// Whether others wait for room that the client's unread answers hold.
     fn is_in_the_way(&self) -> bool {
         self.memory.is_pressed() && self.unwritten.holds_answers()
     }
 
-    /// Fails if the socket has accepted nothing for too long, or too little of late: time in which there was nothing to
-    /// accept does not count.
+    /// Fails if the socket has accepted nothing for too long, or too little of late. Time in which there was nothing to
+    /// write does not count.
     fn watch<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -448,7 +449,7 @@ mod tests {
     use super::*;
     use crate::http::tests::app;
 
-    /// What comes of an answer of two megabytes whose reader takes eighty thousand bytes a second at most.
+    /// Writes an answer of two megabytes to a reader of at most eighty thousand bytes a second.
     async fn read_slowly(app: &App) -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = tokio::net::TcpSocket::new_v4().unwrap();
@@ -473,7 +474,7 @@ mod tests {
                 () = reads => unreachable!("it reads for as long as there is a connection"),
             }
         };
-        // Far less than it takes to read all of it.
+        // Far less than the time to read all of it.
         timeout(Duration::from_secs(8), written).await.unwrap_or(Ok(()))
     }
 

@@ -1,4 +1,4 @@
-//! Dead messages: revive and discard, one, many, the oldest, all; how many there have been.
+//! Dead messages: revive and discard one, many, the oldest or all; counts of deaths.
 
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ pub(crate) async fn discard_one(State(app): State<Arc<App>>, call: Call) -> Resu
     one(managed.done(app.store.discard(queue, Selection::Ids(vec![id])), count).await?)
 }
 
-/// How many messages it was done to.
+/// The number of messages that the call changed.
 fn count(done: &Swept) -> Option<u64> {
     Some(done.done)
 }
 
-/// The refusal of the only one is the answer.
+/// The refusal of a single message is the answer.
 fn one(mut done: Swept) -> Result<Response<Body>, Problem> {
     match done.refused.pop() {
         Some((_, error)) => Err(Problem::found(error)),

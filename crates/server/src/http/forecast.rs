@@ -1,4 +1,4 @@
-//! What falls due, by queue and in all of them.
+//! Forecasts of due messages, per queue and over all queues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::reply::json;
 use super::{App, Problem, Refusal};
 use crate::query::Query;
 
-/// Whoever asks for all queues waits so long for the first count, or for their turn.
+/// How long a request for all queues waits for the first count, or for its turn.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a caller asks for.
+/// The requested kind of forecast.
 enum Wanted {
     Span(Span),
     Edges(Vec<Timestamp>),
@@ -48,7 +48,7 @@ impl Wanted {
     }
 }
 
-/// Instants with commas between them, in rising order.
+/// Instants separated by commas, in rising order.
 fn parse(text: &str) -> Result<Vec<Timestamp>, Problem> {
     let most = dwell_store::Forecast::MAX_EDGES;
     let invalid =
@@ -96,8 +96,9 @@ fn still_counting() -> Problem {
     Problem::new(Refusal::Overloaded, detail)
 }
 
-/// Counts by instants of a caller's own, which nobody else can share: one count at a time, or callers could have as many walks over
-/// all queues under way as they send requests. Where the client goes the store counts on, and the turn ends with that.
+/// Counts by instants that the caller names, which no other request can share. One such count runs at a time, or
+/// callers could start a walk over all queues with every request. When the client disconnects the store goes on
+/// counting, and the turn ends with the count.
 async fn count_in_turn(app: &App, edges: Vec<Timestamp>) -> Result<dwell_store::Forecast, Problem> {
     let Ok(Ok(turn)) = timeout(PATIENCE, Arc::clone(&app.forecast_turn).acquire_owned()).await else {
         return Err(still_counting());

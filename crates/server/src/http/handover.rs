@@ -3,8 +3,8 @@
 //! Ground rules:
 //! 1. Until the bytes are in the connection's buffer, the receipts belong to the body: dropped, it gives
 //!    their messages back.
-//! 2. From then on, they belong to the connection's [`Unwritten`], until all that is buffered was passed to
-//!    the operating system.
+//! 2. From then on, they belong to the connection's [`Unwritten`], until everything buffered has been passed to the
+//!    operating system.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -54,7 +54,7 @@ impl HttpBody for Handover {
     fn size_hint(&self) -> SizeHint {
         match &self.bytes {
             None => SizeHint::with_exact(0),
-            // hyper does not poll a body that it knows to be empty, and would drop it as if nobody had come.
+            // hyper does not poll a body that it knows to be empty, and would drop it as if it had not been sent.
             Some(bytes) if bytes.is_empty() => SizeHint::default(),
             Some(bytes) => SizeHint::with_exact(bytes.len() as u64),
         }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::returns::Returns;
 
-    /// The store's message after `end` has had the answer that hands it over: leased, or given back.
+    /// The state of the store's message after `end` has had the answer that hands it over: leased, or given back.
     async fn leased_after(end: impl AsyncFnOnce(Handover, Arc<Unwritten>)) -> u64 {
         let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
         let queue: dwell_model::QueueName = "q".parse().unwrap();

@@ -1,4 +1,4 @@
-//! Health: whether the process answers, and whether its store does.
+//! Health: whether the process answers, and whether its store serves.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ use super::{App, Problem, Refusal};
 /// The process answers.
 pub(super) const LIVE: &str = "live";
 
-/// How the server is.
+/// The server's health.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Health")]
 pub(crate) struct HealthOut {
@@ -51,8 +51,8 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, call: Call) -> Result<Res
     }
 }
 
-/// What the store was last found to suffer from. Anybody may ask whether it is ready, and is told the code alone: what the
-/// error says of files, addresses and queues goes to the log, once for each that is another.
+/// The store's last error. Anyone may ask for readiness, and receives the code alone: what the error says of files,
+/// addresses and queues is logged, once for each different error.
 #[derive(Debug, Default)]
 pub(crate) struct Ailment(Mutex<Option<String>>);
 

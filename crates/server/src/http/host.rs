@@ -1,10 +1,10 @@
-//! Whom a request is meant for, and where it comes from: the defence against foreign web pages.
+//! Checks a request's `Host` and `Origin`: the defence against foreign web pages.
 //!
-//! A page of somebody else's can make a browser send requests to a port of this machine, in two ways:
-//! 1. Straight to `http://localhost:7411`. The browser then names the page in `Origin` (for all that can
-//!    change something), and that is not ours.
-//! 2. By DNS rebinding: its own name is made to point to 127.0.0.1, and its requests are of the same origin
-//!    as far as the browser can tell. But then `Host` is that name, and that is not ours either.
+//! A foreign page can make a browser send requests to a port of this machine, in two ways:
+//! 1. Directly to `http://localhost:7411`. The browser then names the page in `Origin` (of all requests that can change
+//!    something), and that is not one of ours.
+//! 2. By DNS rebinding: its own name is made to resolve to 127.0.0.1, and its requests have the same origin as far as
+//!    the browser knows. But then `Host` is that name, which is not one of ours either.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,7 +13,7 @@ use axum::http::{Uri, header, request};
 
 use super::{Problem, Refusal};
 
-/// The names that this server answers to.
+/// The host names that this server accepts.
 #[derive(Debug)]
 pub(crate) struct Hosts {
     port: u16,
@@ -21,15 +21,15 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// For a listener on `port`, with further names as in [`HttpConfig::hosts`](crate::HttpConfig::hosts).
-    /// A name that can not be one matches nothing.
+    /// For a listener on `port`, with further names as in [`HttpConfig::hosts`](crate::HttpConfig::hosts). An invalid
+    /// name matches nothing.
     pub(crate) fn new(port: u16, names: &[String]) -> Hosts {
         let configured = names.iter().filter_map(|name| authority(name)).collect();
         Hosts { port, configured }
     }
 
-    /// Refuses what is not meant for us, or comes from a foreign page. `local` is the address that the
-    /// connection came in on.
+    /// Refuses requests for other hosts, and those from foreign pages. `local` is the address that the connection came
+    /// in on.
     pub(crate) fn check(&self, request: &request::Parts, local: SocketAddr) -> Result<(), Problem> {
         let mut hosts = request.headers.get_all(header::HOST).iter();
         let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -59,12 +59,12 @@ impl Hosts {
         Ok(())
     }
 
-    /// A host without a port is taken for the listener's: who wrote it meant nobody else.
+    /// A host without a port is taken to have the listener's.
     fn has_host(&self, host: &str, local: SocketAddr) -> bool {
         authority(host).is_some_and(|(name, port)| self.has(&name, port.unwrap_or(self.port), local))
     }
 
-    /// An origin without a port has its scheme's.
+    /// An origin without a port has its scheme's default.
     fn has_origin(&self, origin: &str, local: SocketAddr) -> bool {
         let Ok(uri) = origin.parse::<Uri>() else { return false };
         let scheme_port = match uri.scheme_str() {
@@ -85,7 +85,7 @@ impl Hosts {
     }
 }
 
-/// Loopback, or the very address that the client has connected to.
+/// Whether it is loopback, or the address that the client has connected to.
 fn is_own_address(name: &str, local: IpAddr) -> bool {
     let bare = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
     let Ok(address) = bare.parse::<IpAddr>() else { return false };

@@ -1,17 +1,17 @@
-//! The queues that a caller may know of, in pages.
+//! Lists the queues that a caller may know of, in pages.
 //!
 //! Ground rules:
-//! 1. No name goes out that the caller may not know of: not in the page, and not as the place where the next one begins.
-//! 2. A page has as many as were asked for, or is the last one.
-//! 3. What lies between the names that the caller may know of is passed over, not read: a page costs what it shows, and a
-//!    question for each beginning of names that a scope of the caller's has.
+//! 1. No name is revealed that the caller may not know of: neither in the page, nor in the cursor of the next one.
+//! 2. A page has the requested number of queues, or is the last one.
+//! 3. Names between those that the caller may know of are skipped, not read: a page costs what it shows, and one call
+//!    for each prefix among the caller's scopes.
 
 use dwell_model::QueueName;
 use dwell_store::{QueueStats, Result, Store};
 
 use crate::security::{Caller, Known, just_before};
 
-/// The first `max` behind `after` whose names begin with `prefix`, and whether there are more.
+/// The first `max` after `after` whose names begin with `prefix`, and whether there are more.
 pub(super) async fn page(
     store: &dyn Store,
     caller: &Caller,
@@ -24,7 +24,7 @@ pub(super) async fn page(
     let is_past = |name: &QueueName| name.as_str() > prefix && !name.as_str().starts_with(prefix);
     let mut at = after.max(just_before(prefix));
     while let Known::Behind(from) = caller.known_behind(at.as_ref()) {
-        // One more than is shown tells whether there is a next page.
+        // One more than is shown, to know whether there is a next page.
         let wanted = (max + 1 - known.len()).min(store.limits().batch).max(1);
         let found = store.queues(from, wanted).await?;
         let is_last = found.len() < wanted || found.last().is_some_and(|last| is_past(&last.name));

@@ -1,6 +1,6 @@
-//! One line for each request, at debug: what was asked, and how it was answered.
+//! Logs one line for each request at debug, with its answer's status.
 //!
-//! A receipt is as good as a password, and keys, queries and bodies are the caller's own: none of them is logged.
+//! A receipt is a credential, and keys, queries and bodies are private: none of them is logged.
 
 use axum::http::{Method, request};
 
@@ -14,7 +14,7 @@ pub(super) struct Logged {
 }
 
 impl Logged {
-    /// `None` where nobody wants the line: then this costs one look at a number.
+    /// `None` where the level is not enabled, which costs one load.
     pub(super) fn begin(request: &request::Parts, app: &App) -> Option<Logged> {
         tracing::enabled!(target: "dwell::http", tracing::Level::DEBUG).then(|| Logged {
             method: request.method.clone(),
@@ -30,7 +30,7 @@ impl Logged {
     }
 }
 
-/// The path with what follows `receipts` and `keys` left out.
+/// The path without what follows `receipts` and `keys`.
 fn without_secrets(path: &str) -> String {
     let mut hides = false;
     let segments = path.split('/').map(|segment| {

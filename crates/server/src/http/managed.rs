@@ -1,7 +1,8 @@
-//! One line, at info, for each call that manages a queue: who did what to which one, and to how many messages.
+//! Logs one line at info for each call that manages a queue: caller, operation, queue, and number of messages.
 //!
-//! Where callers have tokens it is the token's name; no secret is in the line, and no key. A call that was refused before it was
-//! made is not in it. One whose client went before the answer is: it may have been done all the same.
+//! Where callers have tokens the caller is the token's name; the line contains no secret and no key. A call that was
+//! refused before it was made is not logged. One whose client disconnected before the answer is: it may have been
+//! executed.
 
 use std::future::Future;
 
@@ -10,26 +11,26 @@ use dwell_store::{Error, Result};
 
 use crate::security::Caller;
 
-/// Said of a call whose client went before it was answered.
+/// Logged of a call whose client disconnected before it was answered.
 const UNKNOWN: &str = "outcome_unknown";
 
-/// Who is about to do something to a queue.
+/// A management call.
 pub(super) struct Managed {
     caller: Caller,
     what: &'static str,
     queue: QueueName,
-    /// The store was asked, and has not answered.
+    /// The store was called, and has not answered.
     is_under_way: bool,
 }
 
 impl Managed {
-    /// `what` is the operation's id in the OpenAPI document.
+    /// With `what`, the operation's id in the OpenAPI document.
     pub(super) fn new(caller: Caller, what: &'static str, queue: &QueueName) -> Managed {
         Managed { caller, what, queue: queue.clone(), is_under_way: false }
     }
 
-    /// Makes the call of the store, which is done to so many messages as `count` finds in the answer, or refused. The answer is
-    /// handed on.
+    /// Makes the call to the store, and logs its refusal or the number of messages, as `count` finds it in the answer.
+    /// Returns the answer.
     pub(super) async fn done<T>(
         mut self,
         call: impl Future<Output = Result<T>>,
@@ -45,8 +46,8 @@ impl Managed {
         answer
     }
 
-    /// The same of a call about messages that are named, each of which has an answer. Where none of them was done, the code is
-    /// that of the first.
+    /// The same for a call about named messages, each of which has an answer. If all were refused, the code is that of
+    /// the first.
     pub(super) async fn each_done<T>(mut self, call: impl Future<Output = Vec<Result<T>>>) -> Vec<Result<T>> {
         self.is_under_way = true;
         let answers = call.await;
@@ -67,7 +68,7 @@ impl Managed {
     }
 }
 
-/// The same line of a sink or a schedule, which is named in place of a queue.
+/// The same line for a sink or a schedule, which is named in place of a queue.
 pub(super) fn say_of(caller: &Caller, what: &'static str, name: &str, code: Option<&'static str>) {
     let token = match caller {
         Caller::Bearer(token) => Some(token.name.as_str()),
@@ -96,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// The lines that were logged: names and values, in their order.
+    /// The logged lines: names and values, in order.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<String>>>);
 
@@ -140,11 +141,11 @@ mod tests {
     fn a_call_is_one_line_also_where_its_client_goes_before_it_is_answered() {
         let lines = Lines::default();
         tracing::subscriber::with_default(lines.clone(), || {
-            // It is refused before the store is asked.
+            // It is refused before the store is called.
             drop(managed());
             let done = managed().done(async { Ok::<u64, Error>(3) }, |done| Some(*done)).now_or_never();
             assert_eq!(done, Some(Ok(3)));
-            // Its client goes.
+            // Its client disconnects.
             let under_way = managed().done(std::future::pending::<Result<u64>>(), |done| Some(*done));
             assert_eq!(under_way.now_or_never(), None);
             let answers = vec![Err::<(), _>(Error::LeaseLost), Err(Error::Closed)];

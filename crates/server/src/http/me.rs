@@ -1,4 +1,4 @@
-//! Who calls, and what the server lets them do.
+//! The caller, and what it is allowed to do.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) async fn me(State(_): State<Arc<App>>, call: Call) -> Result<Response
             scopes: token.scopes.iter().map(|scope| scope.to_string().into()).collect(),
         },
         Caller::Anybody => Me { name: None, scopes: Verb::ALL.map(for_all_queues).into() },
-        // Not let in: the route asks for a token.
+        // Never reached: the route requires a token.
         Caller::Nameless => Me { name: None, scopes: Vec::new() },
     };
     Ok(json(StatusCode::OK, &me))

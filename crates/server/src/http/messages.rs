@@ -1,4 +1,4 @@
-//! Messages that nobody hands over: get, list, cancel, reschedule.
+//! Messages outside a delivery: get, list, cancel, reschedule.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const LONGEST_PREVIEW: usize = 256;
 pub(crate) async fn get(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let (queue, target) = (call.queue()?, call.target()?);
     let mut query = call.query()?;
-    // An id names a dead message too.
+    // An id always names dead messages too.
     let dead = matches!(target, Target::Key(_)) && query.flag("dead")?.unwrap_or(false);
     let with_body = body_wanted(query)?;
     found(&app, call.wants_raw(), queue, target, dead, with_body).await
@@ -54,8 +54,8 @@ impl Operation for GetMany {
     type Item = Target;
     type Answer = FoundOut;
 
-    /// A few bodies at a time are held in memory, each of which may be as long as bodies are allowed to be: what one answer
-    /// may have, or one.
+    /// A few bodies at a time are held in memory, each of which may have the maximum length: the bytes that one answer
+    /// may have, or one body.
     fn step(&self) -> usize {
         (self.app.memory.answer_bytes() / self.app.store.limits().body_len.max(1)).clamp(1, 16)
     }
@@ -66,7 +66,8 @@ impl Operation for GetMany {
 
     async fn run(&self, items: Vec<Target>) -> Vec<Result<FoundOut, Problem>> {
         let len = items.len();
-        // What this sets aside is free when it returns: the answers are written down without a pause, and count then.
+        // The room set aside here is returned with the function: the answers are serialized without an await, and count
+        // then.
         match self
             .app
             .bring(self.app.store.get(self.queue.clone(), items, self.dead), |found| {
@@ -80,7 +81,7 @@ impl Operation for GetMany {
     }
 }
 
-/// `GET /v1/receipts/{receipt}`: also once the receipt has lost its lease.
+/// `GET /v1/receipts/{receipt}`: also once the receipt's lease is over.
 pub(crate) async fn get_receipt(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let Receipt { queue, id, .. } = call.parsed("receipt")?;
     let with_body = body_wanted(call.query()?)?;
@@ -91,9 +92,9 @@ pub(crate) async fn get_receipt(State(app): State<Arc<App>>, call: Call) -> Resu
 pub(crate) async fn get_number(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let number = call.parsed("number")?;
     let with_body = body_wanted(call.query()?)?;
-    // Whoever may not look into the queue does not learn either that there is a message.
+    // A caller without access to the queue must not learn that the message exists.
     let located = app.store.locate(vec![number]).await.pop().transpose();
-    // Nor what an error says of queues: it is not known whose the message is.
+    // Nor what an error says of queues: the message's queue is unknown.
     let located = located.map_err(|error| {
         tracing::warn!(code = error.code(), error = error.to_string(), "no look-up by number");
         Problem::from(error)
@@ -134,28 +135,28 @@ async fn found(
     Ok(holding(response, held))
 }
 
-/// What their bodies hold, and what may be long beside them.
+/// The memory that their bodies hold, and other parts that may be long.
 pub(super) fn bytes_of<'a>(messages: impl IntoIterator<Item = &'a Message>) -> usize {
     let error = |message: &Message| message.standing.last_error.as_ref().map_or(0, |error| error.len());
     messages.into_iter().map(|message| message.body.len() + message.headers.size() + error(message)).sum()
 }
 
-/// A message with all but its body in headers; the body is left to the caller.
+/// A message with everything but its body in headers; the caller adds the body.
 pub(crate) fn raw(message: &Message) -> Response<Body> {
     let octets = HeaderValue::from_static("application/octet-stream");
     let content_type = message.headers.get(header::CONTENT_TYPE.as_str());
-    // A content type that no HTTP header could hold is kept with the message, and not repeated here.
+    // A content type that no HTTP header could hold is kept with the message, and left out here.
     let content_type = content_type.and_then(|text| HeaderValue::from_bytes(text.as_bytes()).ok());
     let mut response = with_type(StatusCode::OK, content_type.unwrap_or(octets), Body::empty());
     let headers = response.headers_mut();
-    // The type is the sender's choice, and the origin is the page's: a browser is to keep it, not to run it.
+    // The sender chooses the type, and the origin is the web page's: a browser has to download it, and must not run it.
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
     headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     let mut set = |name: &str, text: &str| {
         let name = HeaderName::from_bytes(format!("dwell-{name}").as_bytes());
         // Names and values were checked at the put: tokens, and text without control characters.
         if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(text.as_bytes())) {
-            // Far from as many as a map takes: all together they have at most 16 KiB of text.
+            // Far below the map's capacity: all headers together have at most 16 KiB of text.
             let _ = headers.try_append(name, value);
         }
     };
@@ -198,17 +199,17 @@ pub(crate) fn raw(message: &Message) -> Response<Body> {
     response
 }
 
-/// What a list shows of bodies.
+/// How a list shows bodies.
 #[derive(Clone, Copy, Debug)]
 enum Shown {
     Whole,
-    /// So many characters.
+    /// The first characters.
     Preview(usize),
     Nothing,
 }
 
 impl Shown {
-    /// Reads the last of the query.
+    /// Parses the rest of the query.
     fn read(mut query: Query) -> Result<Shown, Problem> {
         let body = query.flag("body")?;
         let preview: Option<usize> = query.number("preview")?;
@@ -238,7 +239,7 @@ impl Shown {
     }
 }
 
-/// Where a list begins: behind what is due before `from`, or at the cursor.
+/// Where a list begins: after what is due before `from`, or at the cursor.
 fn first(from: Option<Timestamp>, cursor: Option<Cursor>) -> Result<Option<Cursor>, Problem> {
     match (from, cursor) {
         (Some(_), Some(_)) => Err(Problem::new(
@@ -246,7 +247,7 @@ fn first(from: Option<Timestamp>, cursor: Option<Cursor>) -> Result<Option<Curso
             "a cursor goes on from where `from` began: give one of them",
         )),
         (None, cursor) => Ok(cursor),
-        // Nothing is due before the first instant there is.
+        // Nothing is due before the first instant.
         (Some(from), None) => Ok(Timestamp::from_ms(from.as_ms() - 1).ok().map(|due| {
             let (shard, incarnation) = (MessageId::MAX_SHARD, MessageId::MAX_INCARNATION);
             let id = MessageId::new(Timestamp::MAX, shard, incarnation, MessageId::MAX_COUNTER);

@@ -1,4 +1,4 @@
-//! HTTP: a file for each group of operations; `routes` says who answers which route.
+//! HTTP: a file for each group of operations; `routes` maps routes to handlers.
 
 mod access;
 mod batch;
@@ -60,7 +60,7 @@ use crate::metrics::Metrics;
 use crate::returns::Returns;
 use crate::security::{Caller, Live};
 
-/// What every handler may need.
+/// The state that handlers share.
 pub(crate) struct App {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) config: HttpConfig,
@@ -71,14 +71,14 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) ailment: Ailment,
-    /// What falls due in all queues, by span.
+    /// Forecasts of all queues, by span.
     pub(crate) forecasts: Walks<Span, Forecast>,
-    /// Whose turn it is to have that counted by instants of their own.
+    /// The turn of counts by a caller's own instants.
     pub(crate) forecast_turn: Arc<Semaphore>,
     pub(crate) overviews: Walks<(), Census>,
-    /// Queues that the configuration in force has settings for.
+    /// The queues that the configuration in force has settings for.
     pub(crate) configured: Configured,
-    /// Sinks and schedules that the server runs itself.
+    /// The sinks and schedules that the server runs itself.
     pub(crate) delivery: Delivery,
 }
 
@@ -87,46 +87,46 @@ fn overloaded() -> Problem {
     Problem::new(Refusal::Overloaded, detail)
 }
 
-/// The refusal of what is not done, as its caller's token is gone: of a request, or of what is left of it.
+/// The refusal of a request, or of the rest of one, whose caller's token was revoked.
 fn token_gone() -> Problem {
     let detail = "the token is gone or has changed since this request began; neither this nor what follows it was done";
     Problem::new(Refusal::TokenUnknown, detail)
 }
 
 impl App {
-    /// Bytes that one JSON item may have: its body as text or base64, and room for the rest of it.
+    /// The maximum bytes of one JSON item: its body as text or base64, and room for the rest of it.
     pub(crate) fn line_bytes(&self) -> usize {
         2 * self.store.limits().body_len + 128 * 1024
     }
 
-    /// Bytes that one JSON body may have, all of which is held in memory.
+    /// The maximum bytes of one JSON body, all of which is held in memory.
     pub(crate) fn json_bytes(&self) -> usize {
         self.line_bytes().max(16 * 1024 * 1024)
     }
 
-    /// Queues that one take may name.
+    /// The maximum number of queues per take.
     pub(crate) fn most_names(&self) -> usize {
         self.store.limits().batch.min(MOST_NAMES)
     }
 
-    /// Refuses what is answered with bodies, while answers that nobody reads hold too much.
+    /// Refuses requests whose answers have bodies, while unread answers hold too much.
     pub(crate) fn check_room(&self) -> Result<(), Problem> {
         if self.memory.is_over() { Err(overloaded()) } else { Ok(()) }
     }
 
-    /// Refuses what is not begun yet, once its caller's token is gone.
+    /// Refuses what has not begun yet, once its caller's token is revoked.
     pub(crate) fn check_token(&self, caller: &Caller) -> Result<(), Problem> {
         if self.live.tokens().know(caller) { Ok(()) } else { Err(token_gone()) }
     }
 
-    /// Waits for room for an answer of which nobody knows how large it is, and that may be much larger than what was asked;
-    /// `own` is what the request of `caller` holds by itself.
+    /// Waits for room for an answer of unknown size, which may be much larger than its request; `own` is what the
+    /// request of `caller` holds itself.
     pub(crate) async fn wait_for_room(&self, own: &mut Held, caller: &Caller) -> Result<(), Problem> {
         own.room().await.map_err(|NoRoom| overloaded())?;
         self.check_token(caller)
     }
 
-    /// Does a call that brings bodies of `bytes`, once there is room for them; they count from then on.
+    /// Makes a call that returns bodies of `bytes`, once there is room for them; they count from then on.
     pub(crate) async fn bring<T>(
         &self,
         call: impl Future<Output = T>,
@@ -145,7 +145,7 @@ impl App {
 
     /// Returns once the server has begun to shut down.
     pub(crate) async fn drained(&self) {
-        // The sender lives as long as the server; if it is gone, so is the server.
+        // The sender lives as long as the server; if it is dropped, so is the server.
         let _ = self.draining.clone().wait_for(|draining| *draining).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Lines out of a request's body, in bounded memory: of what has been read, no more is held than twice what is left of it.
+//! Splits a request's body into lines, in bounded memory: at most twice the bytes that are not consumed yet.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -8,28 +8,29 @@ use super::{Problem, overloaded};
 use crate::admission::{SMALL, pressed_pace};
 use crate::pace::Pace;
 
-/// A body that is read line by line. A line ends with `\n` or `\r\n`, the last one also with the body.
+/// A body that is read line by line. A line ends with `\n` or `\r\n`; the last one may end with the body.
 #[derive(Debug)]
 pub(crate) struct Lines {
     body: Body,
     buffer: Vec<u8>,
-    /// So many bytes of the buffer are done with.
+    /// The number of consumed bytes of the buffer.
     done: usize,
-    /// So many bytes of the buffer are known to hold no line's end.
+    /// The number of bytes of the buffer that are known to contain no line end.
     scanned: usize,
-    /// Inside a line that is too long: what is left of it is thrown away.
+    /// Inside a line that is too long, the rest of which is discarded.
     skipping: bool,
     limit: usize,
     timing: Timing,
-    /// That of the line of which a part is buffered, and the one that it has to keep while others wait for room.
+    /// The rate limit of the line that is buffered in part, and the rate that it has to keep while others wait for
+    /// room.
     pace: Pace,
     pressed: Pace,
     ended: bool,
 }
 
 impl Lines {
-    /// Lines of at most `limit` bytes, of a body that may come as slowly as `timing` says: between lines it may stand still
-    /// again and again, and within each of them it has to come at the rate.
+    /// Lines of at most `limit` bytes, of a body with the minimum rate of `timing`: it may pause between lines any
+    /// number of times, and has to arrive at the rate within each of them.
     pub(crate) fn new(body: Body, limit: usize, timing: Timing) -> Lines {
         let (pace, pressed, buffer) = (timing.pace(), pressed_pace(timing.now_ms()), Vec::new());
         Lines {
@@ -46,28 +47,28 @@ impl Lines {
         }
     }
 
-    /// Whether nothing will come any more, after what is buffered.
+    /// Whether nothing follows what is buffered.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// So many bytes have come that are not in a line yet.
+    /// The number of buffered bytes that are not in a returned line.
     pub(crate) fn buffered(&self) -> usize {
         self.buffer.len() - self.done
     }
 
-    /// Whether what is buffered has more than `few` lines.
+    /// Whether more than `few` lines are buffered.
     pub(crate) fn has_more_than(&self, few: usize) -> bool {
         memchr::memchr_iter(b'\n', &self.buffer[self.done..]).nth(few).is_some()
     }
 
-    /// Waits for more of the body. May be dropped and called again.
+    /// Waits for more of the body. Cancel safe.
     ///
     /// # Errors
-    /// The body broke off, stood still or came too slowly, also for others who wait for the room that half a line holds.
-    /// Nothing more comes then, and a half line is thrown away.
+    /// The body was cut off, paused for too long or was too slow, also with regard to others who wait for the room that
+    /// a partial line holds. Nothing follows then, and a partial line is discarded.
     pub(crate) async fn fill(&mut self) -> Result<(), Problem> {
-        // Nothing was read meanwhile: what came before was done, or there was no room.
+        // Nothing was read meanwhile: earlier lines were being executed, or there was no room.
         let now_ms = self.timing.now_ms();
         self.pace.excuse(now_ms);
         self.pressed.excuse(now_ms);
@@ -88,7 +89,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The next piece, unless the line that is buffered in part comes too slowly.
+    /// The next piece, unless the line that is buffered in part arrives too slowly.
     fn in_time(&mut self, next: Option<Bytes>) -> Result<Option<Bytes>, Problem> {
         let Some(chunk) = &next else { return Ok(next) };
         let now_ms = self.timing.now_ms();
@@ -106,13 +107,13 @@ impl Lines {
         Ok(next)
     }
 
-    /// Throws away what is buffered.
+    /// Discards what is buffered.
     fn forget(&mut self) {
         (self.done, self.scanned) = (self.buffer.len(), self.buffer.len());
         self.give_back();
     }
 
-    /// Frees what the lines that are done with were read into: whoever pauses behind a long one holds what comes next alone.
+    /// Frees the memory of consumed lines, so that a pause after a long line holds what arrives next alone.
     fn give_back(&mut self) {
         if self.done > 0 {
             self.buffer.drain(..self.done);
@@ -124,7 +125,7 @@ impl Lines {
         }
     }
 
-    /// The next line of what is buffered, if it is there: its bytes, or that it is too long.
+    /// The next buffered line, if it is complete: its bytes, or that it is too long.
     pub(crate) fn next_line(&mut self) -> Option<Result<&[u8], Problem>> {
         loop {
             let end = memchr::memchr(b'\n', &self.buffer[self.scanned..]).map(|at| self.scanned + at);
@@ -152,14 +153,14 @@ impl Lines {
             if std::mem::take(&mut self.skipping) {
                 continue;
             }
-            // Before blank lines are left out: one that is too long is refused wherever it was cut into pieces.
+            // Checked before blank lines are skipped: a line that is too long is refused however it is cut.
             if line.len() > self.limit {
                 return Some(Err(body::request_too_large(self.limit)));
             }
             if is_blank(&self.buffer[line.clone()]) {
                 continue;
             }
-            // JSON takes a carriage return for white space.
+            // JSON treats a carriage return as white space.
             return Some(Ok(&self.buffer[line]));
         }
     }
@@ -206,7 +207,7 @@ mod tests {
         }
     }
 
-    /// How many lines are read of a body whose pieces come nine seconds after each other, and may stand still for ten; all, or
+    /// The number of lines read of a body whose pieces arrive nine seconds apart, and that may pause for ten; all, or
     /// up to a refusal.
     async fn lines_that_come_slowly(pieces: Vec<&'static str>) -> Result<usize, usize> {
         let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());

@@ -1,4 +1,4 @@
-//! HTTP while the store is being opened: the process lives, and everything else is told to come again.
+//! HTTP while the store is being opened: the process is live, and every other request has to be retried.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -21,12 +21,12 @@ use super::reply::json;
 use crate::listener::Stream;
 use crate::security::Tls;
 
-/// How long a connection may take for its one request and the answer.
+/// The timeout of a connection's one request and its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Answers one request, and closes.
 pub(crate) async fn answer(stream: TcpStream, tls: Option<Tls>) {
-    // Whoever takes longer, or goes away, has not been told; nothing depends on it.
+    // A client that takes longer or disconnects gets no answer; nothing depends on it.
     let _ = timeout(PATIENCE, serve(stream, tls)).await;
 }
 
@@ -44,13 +44,13 @@ async fn serve(stream: TcpStream, tls: Option<Tls>) {
         .timer(TokioTimer::new())
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // A connection's error is the client's: it went away, or does not speak HTTP.
+    // A connection's error is the client's: it disconnected, or does not speak HTTP.
     let _ = connection.await;
 }
 
 fn response(request: Request<Incoming>) -> Response<Body> {
     let (parts, incoming) = request.into_parts();
-    // What is still coming is read, so that the answer is not lost on its way.
+    // The rest of the body is read, so that a reset does not overtake the answer.
     drop(Lingering::new(incoming, parts.headers.contains_key(header::EXPECT)));
     if parts.method == Method::GET && parts.uri.path() == "/health/live" {
         return json(StatusCode::OK, &HealthOut { status: LIVE });

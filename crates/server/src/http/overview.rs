@@ -1,4 +1,4 @@
-//! The overview of all queues, and what has happened lately.
+//! The overview of all queues, and recent events.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

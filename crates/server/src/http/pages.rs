@@ -1,4 +1,4 @@
-//! What is there for people: the web page, the root's text, what an error means, and what is said where there is nothing.
+//! Pages for people: the web page, the root's text, the explanation of an error, and the answer to unknown paths.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ const ROOT: &str = concat!(
 );
 
 /// The pages of `docs/errors`, by code: those of the server, and those of the command line, the client and the stores.
-/// Empty where the crate is built without the repository around it.
+/// Empty where the crate is built outside the repository.
 const PAGES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/error_pages.rs"));
 
 fn text(body: impl Into<Body>) -> Response<Body> {
@@ -58,7 +58,7 @@ pub(crate) async fn page_file(State(app): State<Arc<App>>, call: Call) -> Result
     }
 }
 
-/// The answer, whose body is in memory once for all.
+/// The answer, whose body is in memory once for all requests.
 fn shared(mut response: Response<Body>) -> Response<Body> {
     response.extensions_mut().insert(Shared);
     response
@@ -70,7 +70,7 @@ pub(crate) async fn openapi(State(_): State<Arc<App>>, call: Call) -> Result<Res
     Ok(shared(with_type(StatusCode::OK, JSON, document().into())))
 }
 
-/// `GET /errors/{code}`: what a problem's `type` points to.
+/// `GET /errors/{code}`: the page that a problem's `type` points to.
 pub(crate) async fn error(State(_): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     let code = call.param("code").unwrap_or_default();
@@ -82,12 +82,12 @@ pub(crate) async fn error(State(_): State<Arc<App>>, call: Call) -> Result<Respo
     Ok(text(format!("{code} (status {})\n\n{}. More is said in {page}\n", known.status, known.title)))
 }
 
-/// What is answered where there is no route.
+/// The answer where there is no route.
 pub(crate) async fn unknown_route() -> Problem {
     Problem::new(Refusal::UnknownRoute, "there is nothing at this path; docs/http.md lists what there is")
 }
 
-/// What is answered where the path has other methods. The router adds `Allow`.
+/// The answer where the path has other methods. The router adds `Allow`.
 pub(crate) async fn method_not_allowed() -> Problem {
     Problem::new(Refusal::MethodNotAllowed, "this path has other methods; see `Allow`")
 }

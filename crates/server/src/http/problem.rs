@@ -12,18 +12,18 @@ use serde::Serialize;
 
 use super::Refusal;
 
-/// A refusal, on its way to the caller.
+/// A refusal, for the caller.
 #[derive(Debug)]
 pub(crate) struct Problem {
     code: &'static Code,
     detail: String,
-    /// Many have none, and what is refused is kept for many items at a time.
+    /// Boxed: many have none, and the refusals of many items are held at a time.
     facts: Option<Box<Facts<'static>>>,
     /// Whether it is a store's, which counts its refusals itself.
     is_stores: bool,
 }
 
-/// In the extensions of an answer: that it is a refusal.
+/// Marks an answer as a refusal, in its extensions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refused {
     pub(crate) code: &'static str,
@@ -32,24 +32,24 @@ pub(crate) struct Refused {
 }
 
 impl Problem {
-    /// A refusal of the server's own, and a sentence about this occurrence.
+    /// A refusal of the server's own, with a sentence about this occurrence.
     pub(crate) fn new(refusal: Refusal, detail: impl Into<String>) -> Problem {
         Problem::about(refusal.code(), detail)
     }
 
-    /// A problem with one of the store's codes. One that the table does not know yet is our mistake.
+    /// A problem with one of the store's codes. A code that is missing in the table is a bug.
     pub(crate) fn about(code: &'static str, detail: impl Into<String>) -> Problem {
         let code = lookup(code).or_else(|| lookup(Refusal::Internal.code()));
         let code = code.expect("the table has an entry for our mistakes");
         Problem { code, detail: detail.into(), facts: None, is_stores: false }
     }
 
-    /// What a store has found, and called no refusal.
+    /// An error that a store returned as a result and did not count as a refusal.
     pub(crate) fn found(error: Error) -> Problem {
         Problem { is_stores: false, ..error.into() }
     }
 
-    /// The same, naming the limit that was passed.
+    /// The same, with the limit that was exceeded.
     pub(crate) fn with_limit(self, limit: u64) -> Problem {
         self.with_facts(Facts { limit: Some(limit), ..Facts::default() })
     }
@@ -58,29 +58,29 @@ impl Problem {
         Problem { facts: (facts != Facts::default()).then(|| Box::new(facts)), ..self }
     }
 
-    /// The same for those who may know its code alone.
+    /// The same with this detail, for callers that may learn the code alone.
     pub(crate) fn with_detail(self, detail: &str) -> Problem {
         Problem { detail: detail.to_owned(), facts: None, ..self }
     }
 
-    /// Its code, unless it is a store's, which has counted it.
+    /// Its code, unless a store has counted it.
     pub(crate) fn uncounted(&self) -> Option<&'static str> {
         (!self.is_stores).then_some(self.code.code)
     }
 
-    /// What is said about this occurrence.
+    /// The sentence about this occurrence.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// The status it is answered with.
+    /// The status of the answer.
     pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.code.status).expect("the table holds statuses")
     }
 }
 
-/// Seconds after which a retryable refusal is worth another try. All of them pass as soon as somebody
-/// else makes room, which nobody can foretell.
+/// Seconds after which a retryable refusal is worth another try. Each of them passes as soon as others make room, which
+/// cannot be predicted.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 impl Problem {
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn every_code_of_the_store_has_a_status_and_keeps_its_retryability() {
         for error in store_errors().into_iter().chain(invalid_values().into_iter().map(Error::Invalid)) {
-            // Who speaks to a server cannot open its store again: to them, that somebody has to is one more thing that may pass.
+            // A client of a server cannot reopen its store: to the client this error may pass like others.
             let retryable = error.is_retryable() || matches!(error, Error::Stopped { .. });
             let code = error.code();
             let problem = Problem::from(error);

@@ -1,4 +1,4 @@
-//! Putting messages: one with its body as it is, one under its key, many at once.
+//! Puts messages: one with its raw body, one under its key, many at once.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) async fn put(State(app): State<Arc<App>>, call: Call) -> Result<Respo
     put_one(&app, call, key, OnConflict::Reject).await
 }
 
-/// `PUT /v1/queues/{queue}/keys/{key}`: what is there under the key is replaced, as PUT means it.
+/// `PUT /v1/queues/{queue}/keys/{key}`: replaces the message with the key, as PUT means it.
 pub(crate) async fn put_key(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let key = call.parsed("key")?;
     put_one(&app, call, Some(key), OnConflict::Replace).await
@@ -64,7 +64,7 @@ async fn put_one(
     Ok(response)
 }
 
-/// The message's headers: the content type, and all `Dwell-Header-…`.
+/// The message's headers: the content type, and every `Dwell-Header-…`.
 fn message_headers(given: &HeaderMap) -> Result<Headers, Problem> {
     let mut pairs = Vec::new();
     for (name, value) in given {
@@ -99,7 +99,7 @@ fn token(given: &HeaderMap) -> Result<Option<PutToken>, Problem> {
     if tokens.next().is_some() {
         return Err(Problem::new(Refusal::ConflictingFields, "Idempotency-Key is given twice"));
     }
-    // What is no text at all is no token either; its own check says what one is.
+    // Text that is not ASCII is not a token either; the token's own check gives the error.
     Ok(Some(PutToken::new(token.to_str().unwrap_or_default())?))
 }
 
@@ -109,7 +109,7 @@ fn segment(queue: &QueueName) -> impl std::fmt::Display {
     utf8_percent_encode(queue.as_str(), RESERVED)
 }
 
-/// `POST /v1/messages:batch`, and the same of one queue.
+/// `POST /v1/messages:batch`, and the same for one queue.
 pub(crate) async fn put_many(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     if call.headers().contains_key(IDEMPOTENCY_KEY) {
         return Err(Problem::new(
@@ -125,7 +125,8 @@ pub(crate) async fn put_many(State(app): State<Arc<App>>, call: Call) -> Result<
     batch::run(app, call, operation).await
 }
 
-/// What a header of a message holds beside its text: its place in a map, an allocation for its name, one for its value.
+/// The memory that a header of a message holds in addition to its text: its entry in a map, an allocation for its name,
+/// one for its value.
 const HEADER_BYTES: usize = 80;
 
 struct PutMany {

@@ -31,7 +31,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     Ok(json(StatusCode::OK, &queue_page(queues, is_more)))
 }
 
-/// A beginning of names: a name itself, or what is one with a letter behind it.
+/// A prefix of names: a valid name, or a text that another letter makes valid.
 fn prefix(text: String) -> Result<String, Problem> {
     if !text.is_empty() && QueueName::new(&format!("{text}a")).is_err() {
         QueueName::new(&text)?;
@@ -71,7 +71,7 @@ pub(crate) async fn resume(State(app): State<Arc<App>>, call: Call) -> Result<Re
     configured(&app, managed, queue, vec![change]).await
 }
 
-/// Changes settings, and answers with the queue as it is then.
+/// Changes settings, and answers with the queue's state after that.
 async fn configured(
     app: &App,
     managed: Managed,
@@ -96,7 +96,7 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, call: Call) -> Result<Re
     let queue = call.queue()?;
     let managed = Managed::new(call.caller(), "delete_queue", &queue);
     call.fields::<NoFieldsIn>(&app).await?;
-    // A client that goes in between does not leave the queue without the settings that the configuration has for it.
+    // A client that disconnects meanwhile does not leave the queue without the configuration's settings.
     let deleting = tokio::spawn(delete_and_restore(Arc::clone(&app), managed, queue));
     let removed = match deleting.await {
         Ok(removed) => removed?,
@@ -106,12 +106,12 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, call: Call) -> Result<Re
     Ok(json(StatusCode::OK, &Removed { removed }))
 }
 
-/// What the configuration says of the queue stays in force. Also where it was deleted by a call that has failed after that, and where
-/// the store does not take the settings now: the queue is deleted all the same, and the answer says so.
+/// Deletes the queue and applies the configuration's settings again. Also where the call that deleted it has failed
+/// after that, and where the store refuses the settings now: the queue is deleted in any case, and the answer says so.
 async fn delete_and_restore(app: Arc<App>, managed: Managed, queue: QueueName) -> Result<u64, Error> {
     let deleting = app.store.delete_queue(queue.clone());
     let deleted = managed.done(deleting, |removed| Some(*removed)).await;
-    // Where the outcome is unknown it may be deleted. Where it is not, it has its settings, and nothing is changed.
+    // Where the outcome is unknown it may be deleted. If it is not, it has its settings, and nothing changes.
     if matches!(&deleted, Ok(_) | Err(Error::UnknownQueue { .. } | Error::OutcomeUnknown { .. })) {
         app.configured.restore(&app.store, &queue, &app.draining).await;
     }

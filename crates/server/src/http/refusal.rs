@@ -1,57 +1,57 @@
-//! What the server itself refuses, before any store is asked.
+//! The server's own refusals, which involve no store.
 
 /// A kind of refusal. Each has a page in `docs/errors/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The path or the query is not UTF-8, or the body broke off.
+    /// The path or the query is not UTF-8, or the body was cut off.
     MalformedRequest,
     /// The route has no such parameter.
     UnknownParameter,
-    /// The parameter can not have this value, or was given twice.
+    /// The parameter cannot have this value, or was given twice.
     InvalidParameter,
-    /// A take wants to wait longer than the server lets it.
+    /// A take asks for a longer wait than the server allows.
     WaitTooLong,
-    /// A take names more queues than it may.
+    /// A take names too many queues.
     TooManyNames,
-    /// The body is no JSON, or no UTF-8.
+    /// The body is not JSON, or not UTF-8.
     MalformedJson,
-    /// JSON with a field that does not exist there.
+    /// The JSON has an unknown field.
     UnknownField,
-    /// JSON with a field of another type or range.
+    /// A JSON field has the wrong type or range.
     InvalidField,
-    /// Something required is not there.
+    /// A required field is missing.
     MissingField,
-    /// Two things were given of which only one can hold.
+    /// Two fields exclude each other.
     ConflictingFields,
-    /// The route asks who is calling, and no token was shown.
+    /// The route requires a token, and none was sent.
     TokenRequired,
-    /// The token that was shown is not one that the server knows.
+    /// The token is unknown.
     TokenUnknown,
-    /// The token is not good for this.
+    /// The token does not allow this.
     Forbidden,
-    /// `Host` names somebody else.
+    /// `Host` names another server.
     ForeignHost,
-    /// `Origin` names somebody else's page.
+    /// `Origin` names a foreign page.
     ForeignOrigin,
-    /// There is nothing at this path.
+    /// The path does not exist.
     UnknownRoute,
-    /// The server runs no such sink.
+    /// The sink does not exist.
     UnknownSink,
     /// The path has other methods.
     MethodNotAllowed,
-    /// The body stood still for too long.
+    /// The body paused for too long.
     RequestTimeout,
-    /// What would have to be held in memory is too large.
+    /// The request is too large to be held in memory.
     RequestTooLarge,
-    /// The content type is not one that the route reads.
+    /// The route does not accept the content type.
     UnsupportedMediaType,
-    /// There are as many connections as there may be.
+    /// The limit on connections is reached.
     TooManyConnections,
-    /// Requests and answers hold as many bytes as they may.
+    /// The limit on bytes held by requests and answers is reached.
     Overloaded,
-    /// The server is about to stop.
+    /// The server is shutting down.
     ShuttingDown,
-    /// The server met an error that it does not know.
+    /// The server met an unknown error.
     Internal,
 }
 

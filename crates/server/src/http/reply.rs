@@ -1,4 +1,4 @@
-//! Making answers.
+//! Builds answers.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::admission::{Held, SMALL};
 
-/// The content type of what most routes answer with.
+/// The content type of most answers.
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// `value` as bytes.
@@ -16,21 +16,21 @@ pub(crate) fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
     let mut bytes =
         serde_json::to_vec(value).expect("answers have text for keys, and nothing in them can fail");
     if bytes.len() >= SMALL {
-        // A buffer that has doubled may be half empty, and goes on being held.
+        // A buffer that has doubled may be half empty, and would stay allocated.
         bytes.shrink_to_fit();
     }
     bytes
 }
 
-/// Room for a large answer, set aside while it was made. It goes along with the answer, and is free when that is written.
+/// Room for a large answer, from when it is made until it is written.
 #[derive(Clone, Debug)]
 pub(crate) struct Room(pub(crate) Arc<Held>);
 
-/// An answer with this extension holds nothing by itself: its body is in memory once, whoever it is sent to.
+/// An answer with this extension holds nothing by itself: all answers share one body in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shared;
 
-/// The answer, which `held` was set aside for.
+/// The answer, for which `held` was set aside.
 pub(crate) fn holding(mut response: Response<Body>, mut held: Held) -> Response<Body> {
     held.resize(response.body().size_hint().lower());
     response.extensions_mut().insert(Room(Arc::new(held)));

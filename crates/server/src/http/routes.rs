@@ -1,4 +1,4 @@
-//! Who answers what: a handler for each operation of the table of routes.
+//! Maps routes to handlers: one for each operation of the table of routes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{
     settle, sinks, take,
 };
 
-/// Answers this method alone.
+/// The handler of a route, for its method alone.
 fn handler(route: &Route) -> MethodRouter<Arc<App>> {
     let method = Method::from_bytes(route.method.as_bytes()).ok().and_then(|method| method.try_into().ok());
     let method: MethodFilter = method.expect("routes have methods of HTTP's own");
@@ -81,8 +81,8 @@ fn handler(route: &Route) -> MethodRouter<Arc<App>> {
     }
 }
 
-/// The router of all [`ROUTES`]; each asks of its caller what its row says. A path that is in no row, or has other methods, asks
-/// nothing: its answer tells what the documentation tells too.
+/// The router of all [`ROUTES`], each of which requires the scopes of its row. A path in no row, or with another
+/// method, requires none: its answer only reveals what is documented.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let router = ROUTES.iter().fold(Router::new(), |router, route| {
         let authorize = from_fn_with_state(route.asks, access::authorize);

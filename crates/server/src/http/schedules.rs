@@ -1,4 +1,4 @@
-//! Schedules of the store: defining, looking, running, pausing, deleting.
+//! Schedules of the store: define, list, run, pause, delete.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::delivery::Undefined;
 use crate::json::{self, Answer as _, NoFieldsIn};
 use crate::security::Caller;
 
-/// How many instants are shown unless the request says otherwise, and at most.
+/// The default number of instants shown, and the maximum.
 const DEFAULT_COUNT: usize = 10;
 const MOST_INSTANTS: usize = 1_000;
 
-/// The name in the path. One that no schedule can have is not found.
+/// The name in the path. An invalid name is not found.
 fn name(call: &Call) -> String {
     call.param("name").expect("the route has this parameter").to_owned()
 }
@@ -68,7 +68,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Resp
         }
     }
     listed.sort_by(|one, other| one.schedule.name().cmp(other.schedule.name()));
-    // One that was run meanwhile may have been met as it was and as it is.
+    // A schedule that was run meanwhile may be listed twice, before and after.
     listed.dedup_by(|one, other| one.schedule.name() == other.schedule.name());
     let schedules = listed.iter().map(shown).collect();
     Ok(json(StatusCode::OK, &Schedules { schedules, unread }))
@@ -151,8 +151,8 @@ pub(crate) async fn resume(State(app): State<Arc<App>>, call: Call) -> Result<Re
     Ok(json(StatusCode::OK, &shown(&app.delivery.schedules().get(&name).await?)))
 }
 
-/// Does it to its end and says so in the log. A client that goes in between leaves no schedule in hand, which would be busy until the
-/// lease is over.
+/// Runs it to completion and logs it. A client that disconnects meanwhile does not leave the schedule leased, and so
+/// busy until the lease is over.
 async fn finish<T: Send + 'static>(
     caller: &Caller,
     what: &'static str,

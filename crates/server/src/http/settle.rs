@@ -1,4 +1,5 @@
-//! Settling: the five things a consumer does with a message that it holds, one or many at a time; and leases that an operator ends.
+//! Settlements: the five things a consumer does with a message that it holds, one or many at a time; and leases that an
+//! operator ends.
 
 use std::sync::Arc;
 

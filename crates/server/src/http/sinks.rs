@@ -1,4 +1,4 @@
-//! Sinks that this server runs: what they have done, and pausing them.
+//! The sinks that this server runs: their counts, and pausing them.
 
 use std::sync::Arc;
 

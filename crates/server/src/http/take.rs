@@ -1,4 +1,4 @@
-//! Taking messages: from one queue or several, waiting or not, or one by its id.
+//! Takes messages: from one queue or several, with or without a wait, or one by its id.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::admission::{FREE_NAMES, Names};
 use crate::json::LeaseIn;
 use crate::query::Query;
 
-/// Bytes of bodies in one answer, unless the take says otherwise, and whatever it says.
+/// The default of body bytes in one answer, and the maximum.
 const DEFAULT_MAX_BYTES: usize = 8 * 1024 * 1024;
 const HIGHEST_MAX_BYTES: usize = 64 * 1024 * 1024;
 
@@ -55,10 +55,10 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let _names = if waits { Some(room_for_names(&app, take.queues.len())?) } else { None };
     let (taken, held) = tokio::select! {
         biased;
-        // Whoever takes again is told why.
+        // The next take is refused with the reason.
         () = app.live.changed(&caller), if waits => (Ok(Vec::new()), app.memory.add(0)),
         brought = app.bring(app.store.take(take), bytes_taken) => brought?,
-        // Dropping the take leaves its messages where they are.
+        // Dropping the take leaves its messages in place.
         () = app.drained(), if waits => (Ok(Vec::new()), app.memory.add(0)),
     };
     let mut deliveries = taken?;
@@ -89,8 +89,8 @@ fn bytes_taken(taken: &Result<Vec<Delivery>, Error>) -> usize {
     messages::bytes_of(taken.iter().flatten().map(|delivery| &delivery.message))
 }
 
-/// Gives back what one answer may not have. A store counts bodies alone towards the `max_bytes` of a take, and messages may
-/// have sixteen thousand bytes of headers beside a short one.
+/// Gives back what exceeds the size of one answer. A store counts bodies alone towards the `max_bytes` of a take, and a
+/// message may have sixteen thousand bytes of headers with a short body.
 fn give_back_surplus(app: &App, unwritten: &Unwritten, deliveries: &mut Vec<Delivery>) {
     let (mut bytes, most) = (0, app.memory.answer_bytes());
     let fits = |delivery: &&Delivery| {
@@ -104,7 +104,7 @@ fn give_back_surplus(app: &App, unwritten: &Unwritten, deliveries: &mut Vec<Deli
     }
 }
 
-/// The queue in the path, or those in the query: repeated, or with commas between them.
+/// The queue in the path, or those in the query: repeated, or separated by commas.
 fn queues(app: &App, call: &Call, query: &mut Query) -> Result<Vec<QueueName>, Problem> {
     if call.param("queue").is_some() {
         return Ok(vec![call.queue()?]);
@@ -131,7 +131,7 @@ pub(crate) async fn take_id(State(app): State<Arc<App>>, call: Call) -> Result<R
     let caller = call.caller();
     let terms = call.fields::<LeaseIn>(&app).await?.terms()?;
     app.check_room()?;
-    // Taken, a scheduled message is scheduled no more and a dead one alive: it is not to be refused then.
+    // A take ends a delay and revives a dead message, so the message must not be refused after that.
     let mut held = app.set_aside(&caller).await?;
     let delivery = app.store.take_id(queue, id, terms).await?;
     held.resize(messages::bytes_of([&delivery.message]) as u64);
@@ -143,8 +143,8 @@ pub(crate) async fn take_id(State(app): State<Arc<App>>, call: Call) -> Result<R
     Ok(holding(with_type(StatusCode::OK, JSON, Body::new(body)), held))
 }
 
-/// A take has its parameters in its query. A body would be left in the connection, where hyper could not
-/// see past it that the client has gone.
+/// A take has its parameters in its query. An unread body would stay in the connection, and hyper could not detect a
+/// disconnect behind it.
 async fn nothing_in_the_body(call: Call, app: &App) -> Result<(), Problem> {
     if call.text(app).await?.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What becomes of requests whose caller's token is taken away while they wait, or whose client goes.
+//! Requests whose caller's token is revoked while they wait, or whose client disconnects.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use super::*;
 use crate::QueueConfig;
 use crate::security::{Token, TokenDigest, Tokens};
 
-/// On a store of its own, with room for a million bytes. Nobody is asked for a token.
+/// An app on its own store, with room for a million bytes and no tokens.
 pub(super) fn app() -> App {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
     let (returns, _) = Returns::start(Arc::clone(&store));
@@ -46,7 +46,7 @@ pub(super) fn app() -> App {
     }
 }
 
-/// A bearer's request under way, to a server whose queue `q` has one message.
+/// A bearer's request in progress, to a server whose queue `q` has one message.
 struct Sent {
     app: Arc<App>,
     queue: QueueName,
@@ -77,17 +77,17 @@ impl Sent {
         Sent { app, queue, what: format!("{method} {target}"), answer }
     }
 
-    /// Goes on until it waits.
+    /// Polls until it waits.
     fn until_it_waits(&mut self) {
         assert!(self.answer.as_mut().now_or_never().is_none(), "{}: it waits", self.what);
     }
 
-    /// Its token is taken away.
+    /// Revokes its token.
     fn outlives_its_token(&self) {
         self.app.live.replace(Hosts::new(0, &[]), token("new"), None);
     }
 
-    /// It must end as its token is gone, with nothing done.
+    /// It must be refused once its token is revoked, with no effect.
     async fn must_be_refused(self) {
         let answer = timeout(Duration::from_secs(20), self.answer).await.unwrap();
         let counts = self.app.store.stats(self.queue).await.unwrap().counts;
@@ -135,11 +135,11 @@ async fn what_has_come_whole_when_its_token_is_gone_is_not_done() {
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Answers deletions and forecasts when it is let. A queue is deleted before that.
+/// A store that answers deletions and forecasts when the test lets it. A queue is deleted before that.
 struct Slow {
     memory: MemoryStore,
     answers: Semaphore,
-    /// How many forecasts are under way, and the most that ever were.
+    /// The number of forecasts in progress, and the maximum so far.
     forecasts: AtomicUsize,
     most_forecasts: AtomicUsize,
 }
@@ -182,10 +182,10 @@ impl Store for Slow {
     }
 }
 
-/// A request under way.
+/// A request in progress.
 type Answering = Pin<Box<dyn Future<Output = Response<Body>>>>;
 
-/// A request of somebody who is not asked for a token.
+/// A request without a token.
 fn asked(app: &Arc<App>, method: &str, target: &str) -> Answering {
     let request = Request::builder().method(method).uri(target);
     let request = request.extension(app.live.tokens().caller(None).unwrap());
@@ -194,7 +194,7 @@ fn asked(app: &Arc<App>, method: &str, target: &str) -> Answering {
     Box::pin(async move { router.call(request).await.unwrap() })
 }
 
-/// Polls requests that are not answered yet, until something is so.
+/// Polls requests that are not answered yet, until `holds`.
 async fn while_polled(answers: &mut [Answering], mut holds: impl AsyncFnMut() -> bool) {
     let held = async {
         while !holds().await {
@@ -224,7 +224,7 @@ async fn a_queue_that_is_deleted_for_a_client_that_goes_keeps_the_settings_of_th
     while_polled(&mut [], is_restored).await;
 }
 
-/// Also where clients go before they are answered.
+/// Also where clients disconnect before they are answered.
 #[tokio::test]
 async fn counts_over_all_queues_by_instants_of_a_callers_own_are_made_one_at_a_time() {
     let (app, store) = Slow::app();

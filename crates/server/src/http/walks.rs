@@ -1,9 +1,9 @@
-//! Answers that cost a walk over all queues.
+//! Answers that need a walk over all queues.
 //!
 //! Ground rules:
-//! 1. A walk runs only while somebody asks, and one at a time.
-//! 2. Whoever asks while one runs shares it; walks take a fifth of the time at most, whoever asks how often.
-//! 3. Nobody waits for long: what was found last is answered, with the instant that it is of.
+//! 1. A walk starts only on a request, and one runs at a time.
+//! 2. Requests during a walk share it; walks run for at most a fifth of the time, at any rate of requests.
+//! 3. No request waits for long: the last result is returned, with its instant.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,20 +15,20 @@ use dwell_time::Clock;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// So many times as long as a walk took is none begun.
+/// The pause after a walk, as a multiple of its duration.
 const REST: u64 = 4;
 
-/// What a walk has found, and when it is asked again.
+/// The state of the walks.
 #[derive(Debug)]
 struct State<K, T> {
     found: HashMap<K, Result<Arc<T>>>,
-    /// That which is under way.
+    /// The walk in progress.
     running: Option<K>,
-    /// On the monotonic clock: none begins before.
+    /// On the monotonic clock: no walk begins before.
     rests_until_ms: u64,
 }
 
-/// Walks, by what they look for.
+/// Walks, by their key.
 #[derive(Debug)]
 pub(crate) struct Walks<K, T> {
     state: Arc<Mutex<State<K, T>>>,
@@ -47,8 +47,8 @@ where
     K: Copy + Eq + Hash + Send + Sync + 'static,
     T: Send + Sync + 'static,
 {
-    /// What the last walk for `wanted` has found; nothing if there was none yet, and none ended within `patience`. `walk` begins
-    /// if its time has come.
+    /// The result of the last walk for `wanted`; `None` if there was none yet, and none ended within `patience`. Begins
+    /// `walk` if the pause is over.
     pub(crate) async fn ask<F>(
         &self,
         wanted: K,
@@ -62,7 +62,7 @@ where
         let mut ended = self.ended.subscribe();
         let found = async {
             while !self.begin(wanted, clock, &walk) {
-                // The sender is this one's own.
+                // This struct owns the sender.
                 let _ = ended.changed().await;
             }
         };
@@ -70,7 +70,7 @@ where
         lock(&self.state).found.get(&wanted).cloned()
     }
 
-    /// Begins a walk if it is time to and none is under way, and tells whether something was found before.
+    /// Begins a walk if the pause is over and none is in progress; returns whether there is an earlier result.
     fn begin<F>(&self, wanted: K, clock: &Arc<dyn Clock>, walk: &impl Fn() -> F) -> bool
     where
         F: Future<Output = Result<T>> + Send + 'static,
@@ -96,7 +96,7 @@ where
     }
 }
 
-/// A walk under way. However it ends, the next one may begin.
+/// A walk in progress. However it ends, the next one may begin.
 struct Running<K, T> {
     state: Arc<Mutex<State<K, T>>>,
     ended: watch::Sender<()>,
@@ -146,7 +146,7 @@ mod tests {
             Stage { walks: Walks::default(), clock, begun: Arc::default() }
         }
 
-        /// Asks; a walk that begins takes so many milliseconds and finds how many have begun.
+        /// Asks; a walk that begins takes this many milliseconds and returns how many have begun.
         async fn ask(&self, wanted: u8, takes_ms: u64) -> u64 {
             let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
             let walk = || {
@@ -159,7 +159,7 @@ mod tests {
             *self.walks.ask(wanted, &clock, PATIENCE, walk).await.unwrap().unwrap()
         }
 
-        /// Waits until no walk is under way.
+        /// Waits until no walk is in progress.
         async fn rested(&self) {
             let mut ended = self.walks.ended.subscribe();
             while lock(&self.walks.state).running.is_some() {
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(stage.ask(1, 100).await, 1, "nobody waits where something is known");
         stage.rested().await;
         assert_eq!(stage.ask(1, 100).await, 2);
-        // What nobody has looked for yet is looked for at once.
+        // A new key is walked for at once.
         assert_eq!(stage.ask(2, 100).await, 3);
     }
 

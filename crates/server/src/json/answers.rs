@@ -1,4 +1,4 @@
-//! Answers, made of what a store has answered.
+//! Answers in JSON, made of a store's answers.
 
 use axum::http::StatusCode;
 use dwell_model::{Limits, Message, MessageId};
@@ -8,9 +8,9 @@ use dwell_wire::{
 };
 use serde::{Serialize, Serializer};
 
-/// An answer to one item, with the status that it has by itself.
+/// The answer to one item, with the status that it has when it is alone.
 pub(crate) trait Answer: Serialize + Send + 'static {
-    /// 200, unless something came into being.
+    /// 200, unless something was created.
     fn status(&self) -> StatusCode {
         StatusCode::OK
     }
@@ -26,7 +26,7 @@ impl Answer for Settled {}
 impl Answer for Cancelled {}
 impl Answer for Moved {}
 
-/// The answer to one item of a batch of gets: a [`Found`] that holds its message.
+/// The answer to one item of a batch of gets: a [`Found`] with its message.
 #[derive(Debug)]
 pub(crate) struct FoundOut(pub(crate) Message);
 
@@ -43,7 +43,7 @@ pub(crate) fn unread(unread: Vec<(MessageId, Error)>) -> Vec<RefusedOne> {
     unread.into_iter().map(|(id, error)| RefusedOne { id, error: (&error).into() }).collect()
 }
 
-/// A page of queues that a store has listed; with where the next one begins, if there is one.
+/// A page of queues that a store has listed, and where the next page begins, if there is one.
 pub(crate) fn queue_page(found: Vec<dwell_store::QueueStats>, is_more: bool) -> QueuePage {
     let next = found.last().filter(|_| is_more).map(|last| last.name.clone());
     let (mut queues, mut unread) = (Vec::with_capacity(found.len()), Vec::new());
@@ -56,8 +56,7 @@ pub(crate) fn queue_page(found: Vec<dwell_store::QueueStats>, is_more: bool) -> 
     QueuePage { queues, unread, next }
 }
 
-/// What the store accepts, and what the server does beside: queues that a take may name, how long one may wait, bytes of JSON and
-/// of a line.
+/// The store's limits, and the server's: queues per take, the longest wait, bytes of JSON and of a line.
 pub(crate) fn server_info(
     limits: &Limits,
     take_queues: usize,

@@ -1,6 +1,7 @@
-//! What goes over the wire as JSON. Field names are documented in `docs/http.md`, and are the same everywhere.
+//! JSON on the wire. `docs/http.md` documents the field names, which are the same everywhere.
 //!
-//! What both sides share is `dwell_wire`'s: here it is made of a store's answers, and read into a store's terms.
+//! `dwell_wire` has the types that client and server share. Here they are made of a store's answers, and converted to a
+//! store's arguments.
 
 mod answers;
 mod parse;

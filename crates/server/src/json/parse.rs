@@ -1,4 +1,4 @@
-//! Reading JSON strictly, and saying which kind of mistake was found.
+//! Strict JSON parsing, with the kind of each error.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem
     serde_json::from_str(text).map_err(|error| refused(&error))
 }
 
-/// Reads a batch: an array of at most `limit` values. A longer one is counted, and never held.
+/// Reads a batch: an array of at most `limit` values. A longer one is counted without being held in memory.
 pub(crate) fn items<'a, T: Deserialize<'a>>(text: &'a str, limit: usize) -> Result<Vec<T>, Problem> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let read = AtMost(limit, PhantomData).deserialize(&mut deserializer);
@@ -26,7 +26,7 @@ pub(crate) fn items<'a, T: Deserialize<'a>>(text: &'a str, limit: usize) -> Resu
 
 fn refused(error: &serde_json::Error) -> Problem {
     let detail = error.to_string();
-    // serde_json tells syntax from data by category, and kinds of data errors by their text alone.
+    // serde_json separates syntax from data by category, and kinds of data errors by their text alone.
     let refusal = match error.classify() {
         Category::Data if detail.starts_with("unknown field") => Refusal::UnknownField,
         Category::Data if detail.starts_with("missing field") => Refusal::MissingField,
@@ -36,7 +36,7 @@ fn refused(error: &serde_json::Error) -> Problem {
     Problem::new(refusal, shorten(detail))
 }
 
-/// An array, of which so many values are held, and how many there are in all.
+/// An array of which the first values are held, up to a maximum, and all are counted.
 pub(super) struct AtMost<T>(pub(super) usize, pub(super) PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for AtMost<T> {
@@ -70,7 +70,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for AtMost<T> {
     }
 }
 
-/// serde quotes foreign text in its messages, however long.
+/// serde quotes foreign text of any length in its messages.
 fn shorten(detail: String) -> String {
     if detail.len() <= 500 {
         return detail;
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(problem["code"], "batch_too_large");
         assert_eq!(problem["limit"], 7);
         assert!(problem["detail"].as_str().unwrap().contains("100000"), "{problem}");
-        // What is no JSON is none, wherever that shows.
+        // Text that is not JSON is refused, wherever that shows.
         for bad in ["", "[1", "[1,2,3,4", "[1] 2", "[1,]", "5", "{}", "null"] {
             let problem = serde_json::to_value(items::<u64>(bad, 1).unwrap_err()).unwrap();
             let code = problem["code"].as_str().unwrap();

@@ -1,6 +1,6 @@
-//! Requests: what callers send as JSON, or, by the same names, in a query; in the store's terms, or what is wrong with it.
+//! Requests, as JSON or with the same names in a query, converted to a store's arguments.
 //!
-//! A text that is no instant or no duration has a code of its own, and so is read here and not by serde.
+//! A malformed instant or duration has a separate error code, so these texts are parsed here and not by serde.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::delivery::{Definition, word};
 use crate::http::{Problem, Refusal};
 use crate::query::Query;
 
-/// A request whose fields may come in the query instead.
+/// A request whose fields may be given in the query instead.
 pub(crate) trait FromQuery: Sized {
     /// Takes them out of `query`.
     fn from_query(query: &mut Query) -> Result<Self, Problem>;
@@ -35,7 +35,7 @@ fn conflict(what: &str) -> Problem {
     Problem::new(Refusal::ConflictingFields, what.to_owned())
 }
 
-/// When a message is to be due; `None` if nothing was given.
+/// When a message is to be due; `None` if no field is given.
 pub(crate) fn when(fields: WhenFields<'_>) -> Result<Option<When>, Problem> {
     let delay_ms = either_ms("delay", fields.delay.as_deref(), fields.delay_ms)?;
     match (delay_ms, fields.due, fields.level) {
@@ -47,7 +47,7 @@ pub(crate) fn when(fields: WhenFields<'_>) -> Result<Option<When>, Problem> {
     }
 }
 
-/// The same where something must have been given.
+/// When a message is to be due, where a field is required.
 pub(crate) fn required_when(fields: WhenFields<'_>) -> Result<When, Problem> {
     when(fields)?.ok_or_else(|| missing("one of due, delay and level"))
 }
@@ -63,7 +63,7 @@ impl FromQuery for WhenFields<'static> {
     }
 }
 
-/// The put that an item asks for; `queue` is the path's, if the path has one.
+/// The put of an item; `queue` is the path's, if the path has one.
 pub(crate) fn put(item: PutItem<'_>, queue: Option<&QueueName>) -> Result<Put, Problem> {
     let queue = match (item.queue, queue) {
         (None, None) => return Err(missing("queue")),
@@ -104,13 +104,13 @@ pub(crate) fn target(fields: TargetFields<'_>) -> Result<Target, Problem> {
     }
 }
 
-/// Which message is to be moved, and where to.
+/// Which message to move, and its new instant.
 pub(crate) fn reschedule(item: RescheduleItem<'_>) -> Result<(Target, When), Problem> {
     let RescheduleItem { id, key, delay, delay_ms, due, level } = item;
     Ok((target(TargetFields { id, key })?, required_when(WhenFields { delay, delay_ms, due, level })?))
 }
 
-/// What a schedule is to say.
+/// A schedule's definition.
 pub(crate) fn schedule(fields: ScheduleFields<'_>) -> Result<Definition, Problem> {
     let invalid =
         |name: &str, detail: String| Problem::new(Refusal::InvalidField, format!("field '{name}': {detail}"));
@@ -154,7 +154,7 @@ impl FromQuery for NoFieldsIn {
     }
 }
 
-/// How a message that is taken by its id is held.
+/// The lease terms of a message that is taken by its id.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(rename = "LeaseFields")]
 #[serde(deny_unknown_fields)]
@@ -167,7 +167,7 @@ pub(crate) struct LeaseIn {
 }
 
 impl LeaseIn {
-    /// As the store is asked.
+    /// Converts them to the store's terms.
     pub(crate) fn terms(self) -> Result<LeaseTerms, Problem> {
         Ok(LeaseTerms {
             lease_ms: either_ms("lease", self.lease.as_deref(), self.lease_ms)?,
@@ -183,7 +183,7 @@ impl FromQuery for LeaseIn {
     }
 }
 
-/// What any of the five settlements may carry beside its receipt.
+/// The fields that the five settlements may have in addition to the receipt.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(rename = "SettleFields")]
 #[serde(deny_unknown_fields)]
@@ -214,7 +214,7 @@ impl FromQuery for SettleFieldsIn {
 }
 
 impl SettleFieldsIn {
-    /// The action of this name, if these fields belong to it; `unknown` is said of those that do not.
+    /// The action with this name, if these fields belong to it; `unknown` is the refusal of other names.
     pub(crate) fn action(self, action: &str, unknown: Refusal) -> Result<Action, Problem> {
         let given = [
             ("after", self.after.is_some() || self.after_ms.is_some()),
@@ -252,7 +252,7 @@ impl SettleFieldsIn {
     }
 }
 
-/// The settlement that an item asks for.
+/// The settlement of an item.
 pub(crate) fn settle(item: SettleItem<'_>) -> Result<Settle, Problem> {
     let receipt: Receipt = item.receipt.parse()?;
     let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
@@ -268,7 +268,7 @@ pub(crate) fn settle(item: SettleItem<'_>) -> Result<Settle, Problem> {
     Ok(Settle { receipt, action: fields.action(&item.action, Refusal::UnknownField)? })
 }
 
-/// The lease that an item is to end.
+/// The lease that an item ends.
 pub(crate) fn lease(item: &LeaseItem<'_>) -> Result<LeaseRef, Problem> {
     Ok(LeaseRef { id: item.id.parse()?, takes: item.takes })
 }
@@ -292,7 +292,7 @@ impl FromQuery for PauseIn {
 }
 
 impl PauseIn {
-    /// The pause it asks for, at `now`.
+    /// The pause, from `now`.
     pub(crate) fn pause(self, now: Timestamp) -> Result<Pause, Problem> {
         match (either_ms("for", self.r#for.as_deref(), self.for_ms)?, self.until) {
             (None, None) => Ok(Pause::Indefinite),
@@ -309,7 +309,7 @@ impl FromQuery for SelectFields {
     }
 }
 
-/// Which dead messages are meant: exactly one of the three; named ones are a batch like any other, of at most `limit`.
+/// The selection of dead messages: exactly one of the three fields; named messages are a batch of at most `limit`.
 pub(crate) fn selection(fields: SelectFields, limit: usize) -> Result<Selection, Problem> {
     match (fields.ids, fields.oldest, fields.all.filter(|all| *all)) {
         (Some(ids), None, None) => {
@@ -332,7 +332,7 @@ impl FromQuery for ReviveFields<'static> {
     }
 }
 
-/// Which dead messages are to be revived, at most `limit` by their names, and when; at once if nothing else was said.
+/// The dead messages to revive, at most `limit` if they are named, and when they are due; at once by default.
 pub(crate) fn revive(fields: ReviveFields<'_>, limit: usize) -> Result<(Selection, When), Problem> {
     let ReviveFields { ids, oldest, all, delay, delay_ms, due, level } = fields;
     let due = when(WhenFields { delay, delay_ms, due, level })?.unwrap_or_default();
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
     use crate::json::object;
 
-    /// What a client has written, as a server reads it.
+    /// What a client has serialized, as the server parses it.
     fn sent<T: Serialize, U: DeserializeOwned>(item: T) -> U {
         object(&serde_json::to_string(&item).unwrap()).unwrap()
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use super::parse::{AtMost, either_ms, present};
 use crate::http::Problem;
 
-/// Changes to a queue's settings; null takes the queue's own value back.
+/// Changes to a queue's settings; null resets the queue's own value.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(rename = "SettingsChange")]
 #[serde(deny_unknown_fields)]
@@ -63,7 +63,7 @@ pub(crate) struct SettingsIn {
     lapse_backoff: Option<Option<LapseBackoff>>,
 }
 
-/// A table of levels, which is held as far as there may be one, and counted to its end.
+/// A table of delay levels, held up to the maximum number of levels, and counted to its end.
 #[derive(Debug)]
 struct LevelsIn {
     texts: Vec<String>,
@@ -114,7 +114,7 @@ impl BackoffIn {
 }
 
 impl SettingsIn {
-    /// The changes it asks for, in the order of the settings' numbers.
+    /// The changes, in the order of the settings' numbers.
     pub(crate) fn changes(self, defaults: &Settings) -> Result<Vec<SettingChange>, Problem> {
         let duration = |name, text: Option<Option<String>>, ms: Option<u64>| match text {
             Some(None) if ms.is_none() => Ok(Some(None)),
@@ -161,7 +161,7 @@ impl SettingsIn {
     }
 }
 
-/// Reads a value where there is one, and keeps absence and null as they are.
+/// Parses a value if there is one, and keeps absence and null.
 fn inside<T, U>(
     value: Option<Option<T>>,
     read: impl FnOnce(T) -> Result<U, Problem>,

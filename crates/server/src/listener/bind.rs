@@ -9,42 +9,42 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// Another process listens there.
+    /// Another process listens on the address.
     #[error(
         "{address} is in use: another process listens there; stop it, or listen on another port \
          (port 0 finds a free one)"
     )]
     InUse {
-        /// Where the server was to listen.
+        /// The address.
         address: SocketAddr,
     },
     /// The operating system does not allow it.
     #[error("{address} is not permitted for this user; choose a port above 1023")]
     Denied {
-        /// Where the server was to listen.
+        /// The address.
         address: SocketAddr,
     },
-    /// This machine does not have the address.
+    /// The address is not one of this machine's.
     #[error("{address} is no address of this machine; listen on 127.0.0.1, or on an address it has")]
     NotOurs {
-        /// Where the server was to listen.
+        /// The address.
         address: SocketAddr,
     },
-    /// Other machines would reach it, and whoever calls could do everything.
+    /// Other machines could reach it, and any caller could do anything.
     #[error(
         "{address} can be reached from other machines, and nobody who calls there would be asked who they \
          are; configure tokens, listen on 127.0.0.1, or say that it is meant so"
     )]
     Exposed {
-        /// Where the server was to listen.
+        /// The address.
         address: SocketAddr,
     },
-    /// Something else.
+    /// Any other error.
     #[error("can not listen on {address}: {source}")]
     Io {
-        /// Where the server was to listen.
+        /// The address.
         address: SocketAddr,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -61,7 +61,7 @@ impl BindError {
         }
     }
 
-    /// Where the server was to listen.
+    /// The address.
     pub fn address(&self) -> SocketAddr {
         match self {
             BindError::InUse { address }

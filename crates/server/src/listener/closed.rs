@@ -1,13 +1,13 @@
-//! Whether the other side has closed a connection.
+//! Checks whether the peer has closed a connection.
 
 use std::io;
 
 use tokio::net::TcpStream;
 
-/// Fails if the other side has closed the connection, as far as can be known without waiting. Bytes that it sent before
-/// and nobody has read do not hide it.
+/// Fails if the peer has closed the connection, as far as can be known without waiting. Unread bytes that it sent
+/// before do not hide it.
 ///
-/// The operating system knows of it before the runtime does, which learns of it at its next turn.
+/// The operating system knows of it before the runtime, which notices it at its next turn.
 ///
 /// # Errors
 /// [`BrokenPipe`](io::ErrorKind::BrokenPipe) if it has.
@@ -21,7 +21,7 @@ pub(crate) fn check_open(stream: &TcpStream) -> io::Result<()> {
     if looked[0].revents().intersects(closed) { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
 }
 
-/// Here unread bytes do hide it.
+/// Here unread bytes hide it.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn check_open(stream: &TcpStream) -> io::Result<()> {
     match socket2::SockRef::from(stream).peek(&mut [std::mem::MaybeUninit::uninit()]) {

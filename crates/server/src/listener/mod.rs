@@ -1,8 +1,8 @@
-//! Sockets that wait for callers: opened once, before anything else is, and with a limit on connections.
+//! Listening sockets: opened once, before anything else, with a limit on connections.
 //!
-//! - `bind`: why an address can not be had
-//! - `closed`: whether the other side has gone
-//! - `gate`: how many connections there may be, and what the others are told
+//! - `bind`: why a listener could not be opened
+//! - `closed`: whether the peer has closed a connection
+//! - `gate`: the limit on connections, and the refusal of the others
 //! - `stream`: a connection's bytes, plain or under TLS
 
 mod bind;
@@ -27,12 +27,12 @@ use crate::config::ServerConfig;
 use crate::http;
 use crate::security::{Tls, Tokens};
 
-/// Whether only programs of this machine reach the address.
+/// Whether only programs of this machine can reach the address.
 pub(crate) fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// Refuses an address that other machines reach, unless it is meant so or callers have to say who they are.
+/// Refuses an address that other machines can reach, unless that is intended or callers are authenticated.
 fn exposed(address: SocketAddr, knows_callers: bool) -> Result<(), BindError> {
     match is_loopback(address.ip()) || knows_callers {
         true => Ok(()),
@@ -40,7 +40,7 @@ fn exposed(address: SocketAddr, knows_callers: bool) -> Result<(), BindError> {
     }
 }
 
-/// The same for HTTP with these tokens and certificates.
+/// The same check for HTTP with these tokens and certificates.
 pub(crate) fn check_exposure(
     address: SocketAddr,
     insecure: bool,
@@ -51,12 +51,13 @@ pub(crate) fn check_exposure(
     exposed(address, insecure || !tokens.is_empty() || is_guarded)
 }
 
-/// Listeners that are open: connections wait there until [`Server::run`](crate::Server::run) takes them.
+/// Open listeners: connections wait there until [`Server::run`](crate::Server::run) takes them.
 #[derive(Debug)]
 pub struct Listeners {
     pub(crate) http: Bound,
     pub(crate) beanstalkd: Option<Bound>,
-    /// Connections for HTTP that came while the store was being opened, and have asked nothing yet; each has its place.
+    /// HTTP connections that were accepted while the store was being opened and have sent nothing yet, each with its
+    /// permit.
     pub(crate) early: Vec<(TcpStream, Admitted)>,
 }
 
@@ -95,12 +96,12 @@ impl Listeners {
         Ok(Listeners { http, beanstalkd, early: Vec::new() })
     }
 
-    /// Where HTTP is spoken, with the port that was chosen if 0 was asked for.
+    /// The address of the HTTP listener, with the port that was chosen if 0 was asked for.
     pub fn http_addr(&self) -> SocketAddr {
         self.http.address
     }
 
-    /// Where beanstalkd's protocol is spoken, likewise; `None` if it is not.
+    /// The address of the listener for beanstalkd's protocol, likewise; `None` if there is none.
     pub fn beanstalkd_addr(&self) -> Option<SocketAddr> {
         self.beanstalkd.as_ref().map(|bound| bound.address)
     }
@@ -113,21 +114,21 @@ impl Bound {
         Ok(Bound { listener, address, gate })
     }
 
-    /// The next connection. May be dropped and called again.
+    /// Accepts the next connection. Cancel safe.
     pub(crate) async fn next(&self) -> TcpStream {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => return stream,
                 Err(error) if is_the_clients(&error) => {}
-                // Out of file descriptors or memory: connections have to end before one can come, and the
-                // listener is readable all the while.
+                // Out of file descriptors or memory: no connection can be accepted before others end, and the listener
+                // stays readable meanwhile.
                 Err(_) => sleep(Duration::from_millis(100)).await,
             }
         }
     }
 }
 
-/// Whether the connection was broken before it was accepted, which says nothing about the listener.
+/// Whether the connection broke before it was accepted, which does not concern the listener.
 fn is_the_clients(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)

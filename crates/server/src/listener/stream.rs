@@ -11,13 +11,13 @@ use tokio_rustls::server::TlsStream;
 
 use super::closed::check_open;
 
-/// How many bytes are read ahead of their reader to learn whether the other side is still there.
+/// How many bytes are read ahead of the reader to learn whether the peer is still connected.
 const AHEAD: usize = 4 * 1024;
 
 /// A connection.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    /// As it comes.
+    /// Unencrypted.
     Plain(TcpStream),
     /// Encrypted.
     Tls(Box<Encrypted>),
@@ -27,7 +27,7 @@ pub(crate) enum Stream {
 #[derive(Debug)]
 pub(crate) struct Encrypted {
     stream: TlsStream<TcpStream>,
-    /// Read already, and not yet by the reader.
+    /// Read from the socket, and not yet returned to the reader.
     ahead: Vec<u8>,
     ended: bool,
 }
@@ -37,9 +37,9 @@ impl Stream {
         Stream::Tls(Box::new(Encrypted { stream, ahead: Vec::new(), ended: false }))
     }
 
-    /// Fails if the other side has closed the connection, as far as can be known without waiting.
+    /// Fails if the peer has closed the connection, as far as can be known without waiting.
     ///
-    /// The operating system knows of it before the runtime does, which learns of it at its next turn.
+    /// The operating system knows of it before the runtime, which notices it at its next turn.
     pub(crate) fn check_reader(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         match self {
             Stream::Plain(stream) => check_open(stream),
@@ -49,7 +49,7 @@ impl Stream {
 }
 
 impl Encrypted {
-    /// What says goodbye under TLS is bytes like all others, so that one has to read to see it.
+    /// TLS's `close_notify` is bytes like all others, so it is only seen by reading.
     fn check_reader(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         check_open(self.stream.get_ref().0)?;
         if self.ahead.len() < AHEAD && !self.ended {
@@ -61,7 +61,7 @@ impl Encrypted {
                     read?;
                     self.ended = buffer.filled().is_empty();
                     self.ahead.extend_from_slice(buffer.filled());
-                    // Whoever waited to read is not woken by the socket any more.
+                    // The socket no longer wakes the task that waited to read.
                     cx.waker().wake_by_ref();
                 }
             }
@@ -80,8 +80,8 @@ impl Encrypted {
             return Poll::Ready(Ok(()));
         }
         match ready!(Pin::new(&mut self.stream).poll_read(cx, buffer)) {
-            // Many clients close without TLS's own goodbye. HTTP knows the length of all it sends, so that
-            // nothing can be taken for whole that was cut short.
+            // Many clients close without `close_notify`. HTTP has the length of everything it sends, so a truncated
+            // message cannot be taken for a whole one.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
             read => Poll::Ready(read),
         }

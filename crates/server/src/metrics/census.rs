@@ -1,6 +1,6 @@
-//! The walk over all queues that says how many messages they have now.
+//! The walk over all queues that counts their present messages.
 //!
-//! Pages are small, and others get their turn between them, so that a walk over many queues is in nobody's way.
+//! Pages are small, and other calls run between them, so that a walk over many queues blocks nothing.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,21 +10,21 @@ use dwell_store::{Error, QueueStats, StateCounts, Store};
 
 use super::queues::OWN_SERIES;
 
-/// So many queues are asked for at a time.
+/// The number of queues per page.
 const PAGE: usize = 256;
 
 /// Queues and their messages.
 #[derive(Debug, Default)]
 pub(crate) struct Census {
-    /// How many queues there are.
+    /// The number of queues.
     pub(crate) queues: u64,
-    /// Those that are shown by themselves: those with series of their own, and those with the most messages.
+    /// The queues that are shown separately: those with series of their own, and those with the most messages.
     pub(crate) shown: Vec<(QueueName, Standing)>,
-    /// All others.
+    /// The sum of all others.
     pub(crate) other: Standing,
 }
 
-/// How a queue, or several together, stand.
+/// The counts of one queue, or the sum of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) counts: StateCounts,
@@ -52,8 +52,7 @@ impl Standing {
 }
 
 impl Census {
-    /// Walks over all queues. Those for which `is_shown` says so are shown by themselves, however few messages they
-    /// have.
+    /// Walks over all queues. Those for which `is_shown` is true are shown separately, however few messages they have.
     ///
     /// # Errors
     /// The store's.
@@ -73,7 +72,7 @@ impl Census {
             for stats in &page {
                 census.queues += 1;
                 if stats.unread.is_some() {
-                    // What it has is not known: no series says that it has nothing.
+                    // Its counts are unknown: no series claims that they are 0.
                     continue;
                 }
                 let standing = Standing::of(stats);

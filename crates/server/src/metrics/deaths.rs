@@ -1,11 +1,12 @@
-//! What the store says of deaths and discards, brought into the counts by queue.
+//! Adds the store's counts of deaths and discards to the counts by queue.
 //!
-//! The store counts them by queue, for as long as its process has it open. A page asks for all of them, and what has been added to a
-//! count since the page before is counted in the series that the queue has by then: it happened, as far as this server knows, just now.
-//! So the rules of [`queues`](super::queues) hold for these counts too. What a queue has counted never moves to another series.
+//! The store counts them by queue, for as long as its process has it open. Each page reads all of them, and what a
+//! count has gained since the previous page is added to the series that the queue has at that time: as far as this
+//! server knows, it happened just now. So the rules of [`queues`](super::queues) hold for these counts too. A queue's
+//! count never moves to another series.
 //!
-//! A count that is less than it was tells that the store has begun anew: all that it says of that queue is new. So is what it says of a
-//! queue that it had not named the time before.
+//! A count that is lower than before shows that the store was opened again: all of that queue's counts are new. So are
+//! those of a queue that the store did not name the time before.
 
 use std::collections::HashMap;
 
@@ -32,7 +33,7 @@ impl Counts {
         self.deaths.into_iter().chain(self.discards)
     }
 
-    /// What is new since `before`; all of it, if any count has fallen.
+    /// The increase since `before`; the whole count, if any count has fallen.
     fn since(&self, before: &Counts) -> Counts {
         if self.all().zip(before.all()).any(|(now, before)| now < before) {
             return *self;
@@ -44,12 +45,12 @@ impl Counts {
     }
 }
 
-/// What the store has said last, by queue; of queues that it does not name together, under `None`.
+/// The store's last counts, by queue; those of queues that it does not name, together under `None`.
 #[derive(Debug, Default)]
 pub(super) struct Heard(HashMap<Option<QueueName>, Counts>);
 
 impl Heard {
-    /// Counts what is new. The store names [at most](QueueDeaths::MAX_QUEUES) so many queues.
+    /// Adds the increase. The store names [at most](QueueDeaths::MAX_QUEUES) a fixed number of queues.
     pub(super) fn hear(&mut self, all: Vec<QueueDeaths>, queues: &QueueMeters) {
         let before = std::mem::replace(&mut self.0, HashMap::with_capacity(all.len()));
         for heard in all {
@@ -78,20 +79,20 @@ mod tests {
         format!("q{at}").parse().unwrap()
     }
 
-    /// So many have expired.
+    /// A queue with this number of expired messages.
     fn expired(queue: Option<QueueName>, expiry: u64) -> QueueDeaths {
         let deaths = DeathCounts { expiry, ..DeathCounts::default() };
         QueueDeaths { queue, deaths, discarded: DiscardCounts::default() }
     }
 
-    /// As many queues as have series of their own have one.
+    /// Every series of its own is taken.
     fn full() -> QueueMeters {
         let queues = QueueMeters::default();
         (0..OWN_SERIES).for_each(|at| queues.of(&name(at), 1).puts.add(1));
         queues
     }
 
-    /// What the series with this label has counted.
+    /// The count of the series with this label.
     fn shown(queues: &QueueMeters, label: &str) -> Option<u64> {
         let all: Vec<(String, Arc<Meter>)> = queues.all();
         let (_, meter) = all.iter().find(|(shown, _)| shown == label)?;

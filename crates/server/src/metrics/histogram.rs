@@ -1,11 +1,11 @@
-//! Counts by size.
+//! Histograms.
 
 use super::Count;
 
 /// A histogram over fixed bounds. Recording is two additions.
 #[derive(Debug)]
 pub(crate) struct Histogram<const N: usize> {
-    /// The upper bound of each bucket, rising, each included. What is above the last is in one more bucket.
+    /// The inclusive upper bound of each bucket, rising. Larger values go to one more bucket.
     bounds: &'static [u64; N],
     buckets: [Count; N],
     above: Count,
@@ -24,7 +24,8 @@ impl<const N: usize> Histogram<N> {
         self.sum.add(value);
     }
 
-    /// Upper bounds and counts, the last bound infinite, and the sum of all values; bounds and sum times `unit`.
+    /// Upper bounds and counts, the last bound infinite, and the sum of all values. Bounds and sum are multiplied by
+    /// `unit`.
     pub(crate) fn read(&self, unit: f64) -> (Vec<(f64, u64)>, f64) {
         let bounds = self.bounds.iter().map(|bound| *bound as f64 * unit).chain([f64::INFINITY]);
         let counts = self.buckets.iter().chain([&self.above]).map(Count::get);

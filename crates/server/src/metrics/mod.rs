@@ -3,13 +3,13 @@
 //! - `store`: a store that counts what passes through it, for both protocols
 //! - `queues`: counts by queue, of which a bounded number have series of their own
 //! - `histogram`: counts by size
-//! - `census`: the walk over all queues that says how many messages they have now
-//! - `deaths`: what the store says of deaths and discards, brought into the counts by queue
-//! - `recent`: what has happened in the last quarter of an hour, and in the last day
+//! - `census`: the walk over all queues that counts their present messages
+//! - `deaths`: adds the store's counts of deaths and discards to the counts by queue
+//! - `recent`: counts of the last quarter of an hour, and of the last day
 //! - `readiness`: whether the store serves
-//! - `page`: names, and the text
-//! - `process`: what the operating system tells about this process
-//! - `source`: what others, such as the engine, count themselves
+//! - `page`: names of metrics, and the text format
+//! - `process`: the operating system's figures of this process
+//! - `source`: counts of others, such as the engine
 //!
 //! `docs/metrics.md` describes all of it for operators; a test compares the two.
 
@@ -43,13 +43,13 @@ pub use self::source::{Sample, SampleValue, Samples};
 pub(crate) use self::store::Metered;
 use crate::delivery::Delivery;
 
-/// A walk over all queues that takes longer is given up, and the page goes without.
+/// The timeout of the walk over all queues; the page is then made without it.
 const CENSUS_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Pages asked for within so many milliseconds share one walk over the queues.
+/// How long a walk over the queues is shared by other pages, in milliseconds.
 const CENSUS_MS: u64 = 1_000;
 
-/// A count that many change. Counts are not compared with each other, so that no order is needed.
+/// A counter that many threads change. Counters are not compared with each other, so relaxed ordering is enough.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -67,7 +67,7 @@ impl Count {
     }
 }
 
-/// What a connection speaks.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// HTTP, with TLS or without.
@@ -87,21 +87,21 @@ impl Protocol {
     }
 }
 
-/// All that the server counts.
+/// All counters of the server.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) queues: QueueMeters,
     connections: [Count; 2],
     connections_ever: [Count; 2],
-    /// Answers by HTTP status, from 100 on.
+    /// Answers by HTTP status, beginning at 100.
     statuses: Vec<Count>,
-    /// Refusals by code. Only codes that were given have an entry, and there are few codes.
+    /// Refusals by code. Only codes that have occurred have an entry, and there are few codes.
     refusals: Mutex<BTreeMap<&'static str, u64>>,
-    /// The last walk over all queues, and when it was made, on the monotonic clock.
+    /// The last walk over all queues, and its time on the monotonic clock.
     census: tokio::sync::Mutex<Option<(u64, Arc<Census>)>>,
-    /// What the store has said of deaths and discards.
+    /// The store's last counts of deaths and discards.
     deaths: tokio::sync::Mutex<Heard>,
-    /// Whether it has said anything.
+    /// Whether the store has reported any.
     has_deaths: AtomicBool,
     readiness: Readiness,
     source: OnceLock<Arc<dyn Samples>>,
@@ -125,32 +125,32 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A connection begins; it ends when the answer is dropped.
+    /// Counts a connection, until the returned guard is dropped.
     pub(crate) fn connection(self: &Arc<Metrics>, protocol: Protocol) -> Connected {
         self.connections[protocol as usize].add(1);
         self.connections_ever[protocol as usize].add(1);
         Connected { metrics: Arc::clone(self), protocol }
     }
 
-    /// A request was answered.
+    /// Counts an answered request.
     pub(crate) fn answered(&self, status: u16) {
         if let Some(count) = usize::from(status).checked_sub(100).and_then(|at| self.statuses.get(at)) {
             count.add(1);
         }
     }
 
-    /// Something was refused.
+    /// Counts a refusal.
     pub(crate) fn refused(&self, code: &'static str) {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         *refusals.entry(code).or_default() += 1;
     }
 
-    /// What somebody else counts is shown too. The first one counts.
+    /// Adds a source of samples to the page. Only the first one is kept.
     pub(crate) fn set_source(&self, source: Arc<dyn Samples>) {
         let _ = self.source.set(source);
     }
 
-    /// Whether the store serves, as of a second ago at most.
+    /// Whether the store serves, as of at most a second ago.
     ///
     /// # Errors
     /// The store's.
@@ -163,7 +163,7 @@ impl Metrics {
         self.readiness.ask(clock, async move { store.ready().await }).await
     }
 
-    /// The page.
+    /// Renders the page.
     pub(crate) async fn page(
         &self,
         store: &Arc<dyn Store>,
@@ -173,7 +173,7 @@ impl Metrics {
     ) -> String {
         let is_up = self.ready(store, clock).await.is_ok();
         let now_ms = clock.now().mono_ms;
-        // A store that does not serve says nothing of its queues either, and would be waited for.
+        // A store that does not serve does not list its queues either, and would only delay the page.
         let census = if is_up { self.census(&**store, now_ms).await } else { None };
         self.queues.rank(now_ms);
         if is_up {
@@ -206,10 +206,11 @@ impl Metrics {
         snapshot.text()
     }
 
-    /// Asks the store what has died, and counts what is new of it. Where it does not say so in time, what it has said before stands.
+    /// Reads the store's deaths and counts the increase. If the store does not answer in time, the previous counts
+    /// stand.
     async fn hear_of_deaths(&self, store: &dyn Store) {
         let hearing = async {
-            // Held over the call: of two answers the older one is never taken for one that has fallen.
+            // Locked during the call, so that an older answer is never taken for a count that has fallen.
             let mut heard = self.deaths.lock().await;
             if let Ok(all) = store.deaths().await {
                 heard.hear(all, &self.queues);
@@ -219,9 +220,9 @@ impl Metrics {
         let _ = timeout(CENSUS_PATIENCE, hearing).await;
     }
 
-    /// All queues as they are now; `None` if the store does not say.
+    /// The counts of all queues now; `None` if the store does not answer.
     async fn census(&self, store: &dyn Store, now_ms: u64) -> Option<Arc<Census>> {
-        // Held over the walk, so that pages asked for at once wait for one walk and share it.
+        // Locked during the walk, so that concurrent pages share one walk.
         let mut last = self.census.lock().await;
         if let Some((at_ms, census)) = &*last
             && now_ms.saturating_sub(*at_ms) < CENSUS_MS
@@ -235,7 +236,7 @@ impl Metrics {
     }
 }
 
-/// A connection that is counted while this lives.
+/// A connection that is counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Connected {
     metrics: Arc<Metrics>,

@@ -1,4 +1,4 @@
-//! The page: names, what they mean, and their text in the format of OpenMetrics 1.0, which Prometheus reads.
+//! The metrics page: names, help texts, and the OpenMetrics 1.0 text that Prometheus reads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use super::queues::{DEATHS, DISCARDS, Meter, OTHER};
 use super::source::{Sample, SampleValue};
 use crate::delivery::Sink;
 
-/// The content type that the format goes by.
+/// The content type of the format.
 pub(crate) const CONTENT_TYPE: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-/// What is shown, apart from what others count: name, type, and one sentence.
+/// The server's own metrics: name, type, and one sentence. Those of other sources are not listed.
 const NAMES: &[(&str, MetricType, &str)] = &[
     ("dwell_build", MetricType::Info, "The version that runs"),
     ("dwell_up", MetricType::Gauge, "1 while the store answers, 0 while it does not"),
@@ -80,15 +80,16 @@ const NAMES: &[(&str, MetricType, &str)] = &[
     ("process_max_fds", MetricType::Gauge, "Files and sockets that may be open"),
 ];
 
-/// All that a page shows.
+/// All values of a page.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) is_up: bool,
     pub(super) census: Option<Arc<Census>>,
     pub(super) queues: Vec<(String, Arc<Meter>)>,
-    /// Whether the store has ever said what has died. Until then these counts are left out: the page after would show a leap from 0.
+    /// Whether the store has ever reported deaths. Until then these counts are left out, since the next page would show
+    /// a jump from 0.
     pub(super) has_deaths: bool,
-    /// All that has happened, in all queues together.
+    /// Counts of events in all queues together.
     pub(super) events: Vec<(&'static str, u64)>,
     pub(super) connections: [(&'static str, u64, u64); 2],
     pub(super) statuses: Vec<(u16, u64)>,
@@ -116,7 +117,7 @@ impl Snapshot {
         })
     }
 
-    /// One number for each queue that is shown.
+    /// One value for each queue that is shown.
     fn each_standing(&self, metric: &mut MetricEncoder<'_>, read: fn(&Standing) -> u64) -> fmt::Result {
         for (queue, standing) in self.standings() {
             metric.encode_family(&[("queue", queue)])?.encode_gauge(&read(standing))?;

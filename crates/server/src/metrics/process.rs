@@ -1,19 +1,19 @@
-//! What the operating system tells about this process. Files of `/proc` are answered from memory.
+//! The operating system's figures of this process. Files of `/proc` are served from memory.
 
 use std::fs;
 
-/// What is known of the process; nothing where the system does not tell.
+/// Figures of the process; `None` where the system does not report one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Process {
-    /// Memory that is in use and not paged out, in bytes.
+    /// Resident memory in bytes.
     pub(crate) resident_bytes: Option<u64>,
     /// Open files and sockets.
     pub(crate) open_files: Option<u64>,
-    /// How many it may have open.
+    /// The limit on open files.
     pub(crate) max_files: Option<u64>,
 }
 
-/// As it is now.
+/// Reads the figures now.
 pub(crate) fn read() -> Process {
     Process {
         resident_bytes: resident(&fs::read_to_string("/proc/self/status").unwrap_or_default()),

@@ -1,17 +1,17 @@
-//! Counts by queue, with a bounded number of series however many queues there are.
+//! Counts by queue, in a bounded number of series for any number of queues.
 //!
 //! The busiest queues have series of their own, all others share one. Ground rules:
-//! 1. What happens is counted once, in one series, at the time it happens. So no series ever falls, and a sum over
-//!    the rates of all of them is right.
-//! 2. A queue that comes to have its own series begins at nothing there; one that loses it leaves the page. Rates
-//!    of both stay right, because Prometheus takes a new series and a reset alike. Were what it counted added to
-//!    another series, that one's rate would tell of a storm that never was.
-//! 3. What was counted in series that are gone is kept beside them: [`QueueMeters::totals`] has all that ever happened.
-//! 4. Deaths and discards are the store's to count. What is new of them since it was last asked is counted as if it happened then: see
-//!    [`deaths`](super::deaths).
-//! 5. Which queues are the busiest is looked at when a page is made. Among those without a series, a summary of
-//!    bounded size finds them: Misra and Gries, "Finding repeated elements" (1982), which keeps every queue that has
-//!    more than one part in [`CANDIDATES`] of the activity.
+//! 1. An event is counted once, in one series, at the time it happens. So no series ever falls, and the sum over all
+//!    rates is right.
+//! 2. The series of a queue that gets one begins at 0; that of a queue that loses it leaves the page. The rates of both
+//!    stay right, because Prometheus treats a new series like a reset. If its count were added to another series, that
+//!    one's rate would show a burst that never happened.
+//! 3. The counts of removed series are kept separately: [`QueueMeters::totals`] has the counts of all time.
+//! 4. The store counts deaths and discards. Their increase since the last read is counted as if it happened at this
+//!    read: see [`deaths`](super::deaths).
+//! 5. The busiest queues are determined when a page is made. Among those without a series, a summary of bounded size
+//!    finds them: Misra and Gries, "Finding repeated elements" (1982), which keeps every queue that has more than one
+//!    part in [`CANDIDATES`] of the activity.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -23,13 +23,13 @@ use super::Count;
 use super::histogram::Histogram;
 use super::recent::{Recent, Tally};
 
-/// So many queues have series of their own.
+/// The maximum number of queues with series of their own.
 pub(crate) const OWN_SERIES: usize = 100;
-/// So many others are watched for being busier.
+/// The number of other queues that are tracked as candidates.
 const CANDIDATES: usize = 1_000;
-/// The busiest are looked for at most so often, in milliseconds.
+/// The minimum interval between two rankings, in milliseconds.
 const RANK_MS: u64 = 10_000;
-/// A queue takes another's series when it was so many times as busy: two that are alike do not take turns.
+/// How many times as busy a queue has to be to take another's series, so that two similar queues do not alternate.
 const BUSIER: u64 = 2;
 
 /// The label of the series that all other queues share. No queue can have this name.
@@ -39,14 +39,14 @@ pub(crate) const OTHER: &str = "~other";
 pub(crate) const LATENESS_MS: [u64; 15] =
     [0, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000, 300_000, 3_600_000];
 
-/// Why messages die, as the page calls it.
+/// Reasons of deaths, as the page names them.
 pub(crate) const DEATHS: [&str; 4] = ["attempts", "lapse", "expiry", "buried"];
-/// Why messages are discarded, likewise.
+/// Reasons of discards, as the page names them.
 pub(crate) const DISCARDS: [&str; 4] = ["dead_ttl", "dead_max", "on_expiry", "asked"];
-/// What [`QueueMeters::totals`] calls the sum of all [`DEATHS`].
+/// The name that [`QueueMeters::totals`] has for the sum of all [`DEATHS`].
 pub(crate) const DEATH: &str = "death";
 
-/// What is counted of a queue, or of all that share a series.
+/// The counts of a queue, or of all queues that share a series.
 #[derive(Debug)]
 pub(crate) struct Meter {
     pub(crate) puts: Count,
@@ -57,13 +57,13 @@ pub(crate) struct Meter {
     pub(crate) buries: Count,
     pub(crate) extends: Count,
     pub(crate) cancels: Count,
-    /// By reason, as [`DEATHS`] has them.
+    /// By reason, in the order of [`DEATHS`].
     pub(crate) deaths: [Count; DEATHS.len()],
-    /// By reason, as [`DISCARDS`] has them.
+    /// By reason, in the order of [`DISCARDS`].
     pub(crate) discards: [Count; DISCARDS.len()],
     pub(crate) lateness: Histogram<{ LATENESS_MS.len() }>,
     recent: Mutex<Recent>,
-    /// What has happened lately: halved each time that the busiest are looked for.
+    /// Recent activity: halved at each ranking.
     activity: Count,
 }
 
@@ -87,7 +87,7 @@ impl Meter {
     }
 }
 
-/// What happens to messages, as the page calls it, and how often it has happened.
+/// An event of messages as the page names it, and its count.
 type Event = (&'static str, fn(&Meter) -> u64);
 
 const EVENTS: [Event; 9] = [
@@ -105,9 +105,9 @@ const EVENTS: [Event; 9] = [
 /// Series that have left the page.
 #[derive(Debug, Default)]
 struct Former {
-    /// What they have counted.
+    /// Their counts.
     counts: [u64; EVENTS.len()],
-    /// Those in which somebody may still be counting.
+    /// Those that a caller may still be counting in.
     leaving: Vec<Arc<Meter>>,
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct QueueMeters {
     former: Mutex<Former>,
     other: Arc<Meter>,
     others: Mutex<Candidates>,
-    /// What has happened lately in all queues together.
+    /// Recent events in all queues together.
     recent: Mutex<Recent>,
 }
 
@@ -149,7 +149,7 @@ impl Candidates {
         } else if self.activity.len() < CANDIDATES {
             self.activity.insert(queue.clone(), events);
         } else {
-            // Each event takes one from everybody at most once for each that was added before: constant on average.
+            // Each event decrements all entries at most once for each that was added before: constant time on average.
             let least = self.activity.values().copied().min().unwrap_or_default().min(events);
             self.activity.retain(|_, activity| {
                 *activity -= least;
@@ -176,7 +176,7 @@ impl Default for QueueMeters {
 }
 
 impl QueueMeters {
-    /// Where `events` of `queue` are to be counted, which is to be done at once.
+    /// The meter for `events` of `queue`. It has to be used at once.
     pub(crate) fn of(&self, queue: &QueueName, events: u64) -> Arc<Meter> {
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(meter) = own.get(queue) {
@@ -198,19 +198,19 @@ impl QueueMeters {
         Arc::clone(meter)
     }
 
-    /// Where to count what happens to queues that are not known by name.
+    /// The meter of queues that are not known by name.
     pub(super) fn other(&self) -> &Meter {
         &self.other
     }
 
-    /// Notes what has just happened to a queue, whose counts are in `meter`.
+    /// Records a recent event of a queue, whose counts are in `meter`.
     pub(crate) fn happened(&self, meter: &Meter, now: Timestamp, tally: &Tally) {
         for recent in [&meter.recent, &self.recent] {
             recent.lock().unwrap_or_else(PoisonError::into_inner).add(now, tally);
         }
     }
 
-    /// What has happened lately, to a queue or to all together; nothing if the queue has no series of its own.
+    /// The recent events of a queue, or of all together; `None` if the queue has no series of its own.
     pub(crate) fn recent(&self, queue: Option<&QueueName>, now: Timestamp) -> Option<Vec<Series>> {
         let read = |recent: &Mutex<Recent>| recent.lock().unwrap_or_else(PoisonError::into_inner).series(now);
         let Some(queue) = queue else { return Some(read(&self.recent)) };
@@ -222,9 +222,9 @@ impl QueueMeters {
         self.former.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All that has happened, in all queues together.
+    /// Counts of all time, in all queues together.
     pub(crate) fn totals(&self) -> [(&'static str, u64); EVENTS.len()] {
-        // Nothing leaves meanwhile.
+        // No series is removed meanwhile.
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
         let former = self.former();
         let mut gone = former.counts.iter();
@@ -239,12 +239,12 @@ impl QueueMeters {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the queue has series of its own.
+    /// Whether the queue has a series of its own.
     pub(crate) fn has_own(&self, queue: &QueueName) -> bool {
         self.own.read().unwrap_or_else(PoisonError::into_inner).contains_key(queue)
     }
 
-    /// Gives the busiest queues series of their own, if it is time to.
+    /// Gives the busiest queues series of their own, if the interval has passed.
     pub(crate) fn rank(&self, now_ms: u64) {
         let mut others = self.others();
         if now_ms.saturating_sub(others.ranked_ms) < RANK_MS {
@@ -316,7 +316,7 @@ mod tests {
         let meters = QueueMeters::default();
         (0..OWN_SERIES).for_each(|at| put(&meters, at, 10));
         let busy = 100_000;
-        // Hidden among far more queues than are watched.
+        // Hidden among far more queues than are tracked.
         for round in 0..20_000 {
             put(&meters, 1_000 + round, 1);
             put(&meters, busy, 1);

@@ -1,9 +1,9 @@
-//! Whether the store serves, as of a second ago at most: anybody may ask, without a token, and as often as they like.
+//! Whether the store serves, as of at most a second ago. Anyone may ask without a token, at any rate.
 //!
 //! Ground rules:
-//! 1. What was heard is good for a second, whatever it was.
-//! 2. There is one question at a time: who comes meanwhile waits for its answer. It goes on though whoever began it has gone,
-//!    so that those who come and go do not ask more often either.
+//! 1. An answer is valid for a second, whatever it is.
+//! 2. There is one call to the store at a time: concurrent callers wait for its answer. It goes on when its caller
+//!    disconnects, so that callers who come and go do not cause more calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use dwell_time::Clock;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// A store that takes longer for the cheapest question is not ready.
+/// The timeout of the cheapest call to the store; a slower store is not ready.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// An answer is good for so many milliseconds.
+/// How long an answer is valid, in milliseconds.
 const GOOD_MS: u64 = 1_000;
 
-/// What was heard last, and when on the monotonic clock.
+/// The last answer, and its time on the monotonic clock.
 type Heard = Option<(u64, Result<()>)>;
 
-/// What was heard last. Locked over a question.
+/// The last answer. Locked during a call.
 #[derive(Debug, Default)]
 pub(super) struct Readiness(Arc<Mutex<Heard>>);
 
 impl Readiness {
-    /// What `question` is answered with, or was lately.
+    /// The answer to `question`, or a recent one.
     pub(super) async fn ask(
         &self,
         clock: &Arc<dyn Clock>,
@@ -48,7 +48,7 @@ impl Readiness {
             *last = Some((clock.now().mono_ms, answer.clone()));
             answer
         });
-        // It ends early with the runtime alone, or by a mistake of the store's.
+        // The task ends early only with the runtime, or by a panic of the store.
         asked.await.unwrap_or(Err(Error::Closed))
     }
 }
@@ -84,7 +84,7 @@ mod tests {
             }
         }
 
-        /// Asks a store that answers when the bed lets it.
+        /// Calls a store that answers when the test allows it.
         fn ask(&self, answer: Result<()>) -> impl Future<Output = Result<()>> {
             let (questions, answered) = (Arc::clone(&self.questions), Arc::clone(&self.answer));
             self.readiness.ask(&self.clock, async move {

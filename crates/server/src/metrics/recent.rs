@@ -1,7 +1,7 @@
-//! What has happened lately: counts and lateness in slots of ten seconds, for a quarter of an hour, and of ten minutes, for a day.
+//! Recent counts and lateness, in slots of ten seconds for a quarter of an hour, and of ten minutes for a day.
 //!
-//! Slots are written when something is counted, and read when somebody asks: there is no timer, and a slot in which nothing
-//! happened is one that still has an older number. `now` is an argument.
+//! Slots are written when something is counted, and read on request: there is no timer, and a slot in which nothing
+//! happened still has an older number. `now` is an argument.
 
 use dwell_model::Timestamp;
 use dwell_wire::Series;
@@ -13,10 +13,10 @@ const FINE: (u64, usize) = (10_000, 90);
 /// A hundred and forty-four slots of ten minutes.
 const COARSE: (u64, usize) = (600_000, 144);
 
-/// One more than there are bounds: what is later than the last.
+/// One more than there are bounds, for latenesses above the last.
 const BUCKETS: usize = LATENESS_MS.len() + 1;
 
-/// What is added to a slot at once.
+/// The counts of one slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) puts: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// A message was taken so late.
+    /// Counts a message that was taken with this lateness.
     pub(crate) fn take(&mut self, lateness_ms: u64) {
         self.takes += 1;
         self.lateness[LATENESS_MS.partition_point(|bound| *bound < lateness_ms)] += 1;
@@ -54,7 +54,7 @@ impl Tally {
         self.most_ms = self.most_ms.max(more.most_ms);
     }
 
-    /// The lateness that so many in a hundred did not pass, to a bound of the histogram; nothing if none was taken.
+    /// The lateness at this percentile, rounded up to a bound of the histogram; `None` if nothing was taken.
     fn percentile(&self, percent: u64) -> Option<u64> {
         let all: u64 = self.lateness.iter().map(|count| u64::from(*count)).sum();
         let wanted = (all * percent).div_ceil(100);
@@ -68,7 +68,7 @@ impl Tally {
     }
 }
 
-/// A slot, and which one it is, counted from the epoch.
+/// A slot and its index, counted from the epoch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     number: u64,
@@ -102,7 +102,7 @@ impl Ring {
         }
     }
 
-    /// Oldest first; the last is the one that is being counted.
+    /// Oldest first; the last is the current slot.
     fn tallies(&self, now: Timestamp) -> Vec<Tally> {
         let (last, len) = (self.number(now), self.slots.len() as u64);
         let numbers = (0..len).map(|back| last.checked_sub(len - 1 - back));
@@ -134,12 +134,12 @@ impl Ring {
     }
 }
 
-/// What has happened lately, to one queue or to all. It holds nothing until something happens.
+/// Recent events of one queue or of all. It allocates nothing until the first event.
 #[derive(Debug, Default)]
 pub(crate) struct Recent(Option<[Ring; 2]>);
 
 impl Recent {
-    /// The bytes that it holds once something has happened.
+    /// The bytes that it allocates at the first event.
     #[cfg(test)]
     const BYTES: usize = (FINE.1 + COARSE.1) * size_of::<Slot>();
 
@@ -150,7 +150,7 @@ impl Recent {
         }
     }
 
-    /// The finer slots first.
+    /// Both series, the finer slots first.
     pub(crate) fn series(&self, now: Timestamp) -> Vec<Series> {
         match &self.0 {
             Some(rings) => rings.iter().map(|ring| ring.series(now)).collect(),
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn all_of_it_is_small() {
-        // Each queue with series of its own, the others, and all together.
+        // Each queue with a series of its own, the others, and all together.
         const { assert!(Recent::BYTES * (OWN_SERIES + 2) <= 4 * 1024 * 1024) };
     }
 

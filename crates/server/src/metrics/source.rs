@@ -1,35 +1,35 @@
-//! What others count themselves: the server shows it, and does not know what it means.
+//! Samples of other components: the server shows them without knowing what they mean.
 
-/// One family of what is counted elsewhere, without labels.
+/// One metric family of another component, without labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// Its name, in the form that Prometheus wants: `dwell_engine_syncs`. The page adds `_total` to a count.
+    /// Its name, in Prometheus's form: `dwell_engine_syncs`. The page adds `_total` to a count.
     pub name: &'static str,
-    /// One sentence.
+    /// Its help text, one sentence.
     pub help: &'static str,
-    /// How much.
+    /// Its value.
     pub value: SampleValue,
 }
 
-/// How much there is of something.
+/// A sample's value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SampleValue {
-    /// So many so far.
+    /// A total that only grows.
     Counter(u64),
-    /// So many now.
+    /// A current value.
     Gauge(u64),
-    /// So many of each size.
+    /// A distribution.
     Histogram {
-        /// Upper bounds, rising, the last one infinite, and how many are in each bucket alone.
+        /// Upper bounds, rising, the last one infinite, and the count of each bucket alone.
         buckets: Vec<(f64, u64)>,
-        /// The sum of all sizes.
+        /// The sum of all values.
         sum: f64,
     },
 }
 
-/// Something that counts. Any function that gives samples is one.
+/// A source of samples. Any function that returns samples is one.
 pub trait Samples: Send + Sync {
-    /// What was counted so far. Called each time a page is made: it has to be quick, and may not block.
+    /// The current samples. Called for each page: it has to be fast, and must not block.
     fn samples(&self) -> Vec<Sample>;
 }
 

@@ -1,4 +1,4 @@
-//! A store that counts what passes through it: both protocols call it, and neither counts for itself.
+//! A store that counts the calls that pass through it, so that neither protocol counts for itself.
 //!
 //! Events are counted when the store has answered, in runs of one queue: a batch for one queue costs one look-up.
 
@@ -17,18 +17,18 @@ use super::Metrics;
 use super::queues::Meter;
 use super::recent::Tally;
 
-/// A store, counted.
+/// A store with counters.
 pub(crate) struct Metered {
     store: Arc<dyn Store>,
     metrics: Arc<Metrics>,
     clock: Arc<dyn Clock>,
-    /// Whether the last that was heard of the store is that it can not serve.
+    /// Whether the store's last answer was that it cannot serve.
     is_ill: AtomicBool,
-    /// Whether its disk had no room for the last put. It takes and acks all the same.
+    /// Whether the disk had no room for the last put. The store still takes and acks.
     is_full: AtomicBool,
 }
 
-/// Items in a row that belong to one queue.
+/// Consecutive items that belong to one queue.
 struct Runs<T> {
     runs: Vec<(QueueName, usize)>,
     each: Vec<T>,
@@ -54,7 +54,7 @@ impl Metered {
         Metered { store, metrics, clock, is_ill: AtomicBool::new(false), is_full: AtomicBool::new(false) }
     }
 
-    /// Counts one answer for each item, those of one queue together.
+    /// Counts one answer for each item, per queue.
     fn count<T, A>(&self, runs: Runs<T>, answers: &[Result<A>], count: impl Fn(&Meter, &mut Tally, &T, &A)) {
         let mut pairs = runs.each.iter().zip(answers);
         for (queue, len) in &runs.runs {
@@ -95,7 +95,7 @@ impl Metered {
         self.metrics.queues.happened(meter, self.clock.now().wall, tally);
     }
 
-    /// Notes a refusal of the whole call, and lets the answer through.
+    /// Counts the refusal of a whole call, and returns the answer.
     fn heard<T>(&self, answer: Result<T>) -> Result<T> {
         match &answer {
             Ok(_) => self.is_well(),
@@ -104,7 +104,7 @@ impl Metered {
         answer
     }
 
-    /// Notes the refusals of single items.
+    /// Counts the refusals of single items.
     fn each_heard<T>(&self, answers: Vec<Result<T>>) -> Vec<Result<T>> {
         answers.iter().filter_map(|answer| answer.as_ref().err()).for_each(|error| self.refused(error));
         answers
@@ -128,14 +128,14 @@ impl Metered {
         }
     }
 
-    /// Said once when it serves again, and not at each call.
+    /// Logged once when the store serves again, and not at each call.
     fn is_well(&self) {
         if self.is_ill.load(Ordering::Relaxed) && self.is_ill.swap(false, Ordering::Relaxed) {
             tracing::info!("the store serves again");
         }
     }
 
-    /// Said once when a put is taken again.
+    /// Logged once when a put is accepted again.
     fn has_room(&self) {
         if self.is_full.load(Ordering::Relaxed) && self.is_full.swap(false, Ordering::Relaxed) {
             tracing::info!("the store's disk has room again: puts are taken");

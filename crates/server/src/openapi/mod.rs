@@ -1,4 +1,5 @@
-//! The OpenAPI 3.1 document, made of the [table of routes](dwell_wire::ROUTES) and of the types that handlers read and write.
+//! The OpenAPI 3.1 document, generated from the [table of routes](dwell_wire::ROUTES) and the types that handlers read
+//! and write.
 //!
 //! Schemas come from those types (schemars); the table refers to them by name.
 
@@ -20,7 +21,7 @@ use serde_json::{Map, Value, json};
 use crate::http::{Done, HealthOut, Refused};
 use crate::json::{LeaseIn, NoFieldsIn, PauseIn, SettingsIn, SettleFieldsIn};
 
-/// The schemas of all that is read or written, by their names.
+/// The schemas of all types that are read or written, by name.
 fn schemas() -> Map<String, Value> {
     let generator = || {
         SchemaSettings::draft2020_12().with(|settings| {
@@ -53,7 +54,7 @@ fn schemas() -> Map<String, Value> {
     all
 }
 
-/// A reference to the schema of this name.
+/// A reference to the schema with this name.
 fn named(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
@@ -193,7 +194,7 @@ fn responses(route: &Route) -> Value {
                 "Retry-After": { "description": "Seconds, where it is retryable", "schema": seconds },
             });
         }
-        // A status that also says something else, such as 503 of health, has both.
+        // A status with another meaning too, such as the 503 of health, has both descriptions.
         responses.insert(status.to_string(), described);
     }
     Value::Object(responses)

@@ -1,4 +1,4 @@
-//! The document beside itself: what it refers to is there, and what is there is referred to.
+//! The document checked against itself: every reference resolves, and every schema is referred to.
 
 use std::collections::BTreeSet;
 

@@ -1,18 +1,19 @@
 //! The web page: its files, which the server embeds, and the answers that carry them.
 //!
-//! The files are in `assets/`; the page asks `/v1` as anybody does, and nothing here knows of queues. Why it is so is said in
-//! `docs/decisions/2026-11-26-page.md`.
+//! The files are in `assets/`. The page calls `/v1` like any other client, and nothing here depends on queues. The
+//! reasons are in `docs/decisions/2026-11-26-page.md`.
 //!
 //! Ground rules:
-//! 1. A file's address has the digest of all files in it. What is there never changes, and may be kept for ever.
-//! 2. The document is never kept: it names the files of the server that answers now.
-//! 3. The document's policy lets it run its own scripts alone, and lets no script turn text into markup.
+//! 1. A file's URL contains the digest of all files. Its content never changes, and may be cached for ever.
+//! 2. The document is never cached: it names the files of the server that answers now.
+//! 3. The document's content security policy allows its own scripts alone, and allows no script to turn text into
+//!    markup.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Response, header};
 use bytes::Bytes;
 
-/// A file, as it is and compressed.
+/// A file, plain and compressed.
 struct File {
     name: &'static str,
     content_type: &'static str,
@@ -25,14 +26,14 @@ mod files {
     include!(concat!(env!("OUT_DIR"), "/page_files.rs"));
 }
 
-/// What the document may do: load its own scripts, styles and images, and ask its own server.
+/// The content security policy: load own scripts, styles and images, and connect to the own server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
 
 const FOREVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 
-/// The document, compressed for whom takes gzip.
+/// The document, compressed for clients that accept gzip.
 pub(crate) fn document(takes_gzip: bool) -> Response<Body> {
     let mut response = answer(&files::DOCUMENT, takes_gzip, "Accept, Accept-Encoding");
     let mut set = |name: HeaderName, value: &'static str| {
@@ -46,7 +47,7 @@ pub(crate) fn document(takes_gzip: bool) -> Response<Body> {
     response
 }
 
-/// A file of the page, if this is its version.
+/// A file of the page, if the digest is that of this version.
 pub(crate) fn file(digest: &str, name: &str, takes_gzip: bool) -> Option<Response<Body>> {
     let file = files::FILES.iter().find(|file| digest == files::DIGEST && file.name == name)?;
     let mut response = answer(file, takes_gzip, "Accept-Encoding");
@@ -70,10 +71,10 @@ fn answer(file: &'static File, takes_gzip: bool, vary: &'static str) -> Response
 mod tests {
     use super::*;
 
-    /// Bytes that the first view may have on its way, with room for the heads of its answers.
+    /// The maximum size of the files of the first view in bytes, which leaves room for the heads of their answers.
     const FIRST_VIEW_BYTES: usize = 50_000;
 
-    /// The files that the document names. That these are all that the first view loads, a test of the page holds.
+    /// The files that the document names. A test of the page checks that the first view loads no others.
     fn named() -> Vec<&'static File> {
         let document = std::str::from_utf8(files::DOCUMENT.plain).unwrap();
         assert!(!document.contains('{'), "a mark is left: {document}");

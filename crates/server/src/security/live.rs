@@ -1,5 +1,6 @@
-//! What can change while the server runs: names, tokens, certificates. A connection goes on with the certificate that it
-//! began with; a request that waits, or goes on item by item, ends when its caller's token is gone or has changed.
+//! Host names, tokens and certificates, which can change while the server runs. A connection keeps the certificate that
+//! it began with; a request that waits, or is executed item by item, ends when its caller's token is revoked or
+//! changed.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -17,7 +18,7 @@ struct InForce {
     tls: Option<Tls>,
 }
 
-/// What is in force now. The lock is held for as long as it takes to clone an `Arc`.
+/// The current state. The lock is held only to clone an `Arc`.
 #[derive(Debug)]
 pub(crate) struct Live {
     in_force: RwLock<InForce>,
@@ -30,8 +31,7 @@ impl Live {
         Live { in_force: RwLock::new(in_force), replaced: watch::Sender::new(()) }
     }
 
-    /// Puts these in force. A listener that speaks TLS goes on to do so, and one that does not does not begin:
-    /// clients on the other side would not follow.
+    /// Puts these in force. A listener with TLS keeps it, and one without does not begin it: clients would not follow.
     pub(crate) fn replace(&self, hosts: Hosts, tokens: Tokens, tls: Option<Tls>) {
         let mut in_force = self.in_force.write().unwrap_or_else(PoisonError::into_inner);
         let tls = in_force.tls.take().map(|old| tls.unwrap_or(old));
@@ -40,12 +40,12 @@ impl Live {
         self.replaced.send_replace(());
     }
 
-    /// Returns once the tokens that are in force do not know `caller` as it was when its request began.
+    /// Returns once the tokens in force do not know `caller` as it was when its request began.
     pub(crate) async fn changed(&self, caller: &Caller) {
-        // Before the look, so that what is replaced meanwhile is not missed.
+        // Subscribed before the check, so that no replacement is missed.
         let mut replaced = self.replaced.subscribe();
         while self.tokens().know(caller) {
-            // The sender is this one's own.
+            // This struct owns the sender.
             let _ = replaced.changed().await;
         }
     }

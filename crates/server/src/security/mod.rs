@@ -1,12 +1,11 @@
-//! Who may do what: tokens and their scopes, and the server's certificate.
+//! Access control: tokens and their scopes, and the server's certificate.
 //!
-//! - `scope`: what a token is good for
-//! - `token`: tokens as they are stored, and how one that is shown is found among them
-//! - `tls`: certificate, key, and whom else to trust
-//! - `live`: what of all that can change while the server runs
+//! - `scope`: what a token allows
+//! - `token`: tokens as they are stored, and how a sent one is found among them
+//! - `tls`: certificate, key, and the authority for clients
+//! - `live`: the parts that can change while the server runs
 //!
-//! Which route asks for which scope stands in `dwell_wire`'s table of routes. What is defended against, and what is not, is
-//! said in `docs/security.md`.
+//! The scopes that routes require are in `dwell_wire`'s table of routes. The threat model is in `docs/security.md`.
 
 mod live;
 mod scope;

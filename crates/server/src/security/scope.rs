@@ -1,4 +1,4 @@
-//! Scopes: what a token is good for, and in which queues.
+//! Scopes: what a token allows, and in which queues.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,11 +7,11 @@ use dwell_model::QueueName;
 use dwell_wire::Verb;
 use thiserror::Error;
 
-/// Which queues a scope is for.
+/// The queues of a scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Queues {
     One(QueueName),
-    /// All whose names begin so; all there are, if it is empty.
+    /// All queues with this prefix; all queues, if it is empty.
     Prefix(String),
 }
 
@@ -22,7 +22,7 @@ pub struct Scope {
     queues: Queues,
 }
 
-/// A text that is no scope.
+/// A text that is not a scope.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "'{text}' is no scope: write put:QUEUE, take:QUEUE, manage:QUEUE or look:QUEUE, where QUEUE is a name, a beginning \
@@ -38,7 +38,7 @@ impl Scope {
         self.verb == verb && self.covers(queue)
     }
 
-    /// Whether it allows `verb` in every queue there may be.
+    /// Whether it allows `verb` in every possible queue.
     pub fn allows_everywhere(&self, verb: Verb) -> bool {
         self.verb == verb && matches!(&self.queues, Queues::Prefix(prefix) if prefix.is_empty())
     }
@@ -48,7 +48,7 @@ impl Scope {
         self.verb != Verb::Metrics && self.covers(queue)
     }
 
-    /// The name that it is for, or what names begin with that it is for, and which of the two; nothing if it is for none.
+    /// The name or prefix of its queues, and which of the two it is; `None` if it has no queues.
     pub(super) fn begins(&self) -> Option<(&str, bool)> {
         match &self.queues {
             _ if self.verb == Verb::Metrics => None,
@@ -77,7 +77,7 @@ impl FromStr for Scope {
         let verb = Verb::OF_QUEUES.into_iter().find(|known| known.as_str() == verb);
         let queues = match queues.strip_suffix('*') {
             Some("") => Queues::Prefix(String::new()),
-            // What begins a name is a name itself.
+            // A prefix has to be a valid name itself.
             Some(prefix) => {
                 Queues::Prefix(QueueName::new(prefix).map_err(|_| malformed())?.as_str().to_owned())
             }

@@ -1,4 +1,4 @@
-//! The server's certificate and key, and the authority whose clients alone it listens to, if there is one.
+//! The server's certificate and key, and the authority that has to have signed clients' certificates, if there is one.
 
 use std::fmt;
 use std::io;
@@ -18,38 +18,38 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::listener::Stream;
 
-/// How long a client may take to agree on keys. A round trip or two, and some work.
+/// The timeout of a handshake: a round trip or two, and some computation.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Where certificate and key lie, in PEM.
+/// The files of the certificate and key, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The server's certificate, and behind it those between it and the root.
+    /// The server's certificate, followed by the intermediate certificates.
     pub certificate: PathBuf,
     /// Its private key: PKCS#8, PKCS#1 or SEC1, without a passphrase.
     pub key: PathBuf,
-    /// Certificates of authorities: a client has to show a certificate that one of them has signed.
+    /// Certificates of authorities: a client has to present a certificate that one of them has signed.
     pub client_ca: Option<PathBuf>,
 }
 
-/// Why certificate and key are of no use.
+/// Why the certificate and key cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file can not be read.
+    /// A file cannot be read.
     #[error("{}: {source}; name a file that this user may read", .file.display())]
     Unreadable {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A file holds something else.
+    /// A file has other content.
     #[error("{}: {reason}", .file.display())]
     Invalid {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// What is wrong, and what belongs there.
+        /// What is wrong, and what is expected.
         reason: String,
     },
 }
@@ -63,7 +63,7 @@ impl TlsError {
         }
     }
 
-    /// The file that it is about.
+    /// The file that the error is about.
     pub fn file(&self) -> &Path {
         match self {
             TlsError::Unreadable { file, .. } | TlsError::Invalid { file, .. } => file,
@@ -71,7 +71,7 @@ impl TlsError {
     }
 }
 
-/// What a listener needs to speak TLS 1.2 and 1.3. Cloning is cheap.
+/// The TLS 1.2 and 1.3 configuration of a listener. Cloning is cheap.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<rustls::ServerConfig>,
@@ -86,7 +86,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the files, and checks that they belong together.
+    /// Reads the files, and checks that key and certificate match.
     ///
     /// # Errors
     /// [`TlsError`], which names the file.
@@ -121,13 +121,12 @@ impl Tls {
         Ok(Tls { config: Arc::new(config), asks_for_certificates: files.client_ca.is_some() })
     }
 
-    /// Whether clients without a certificate are turned away.
+    /// Whether clients without a certificate are refused.
     pub fn asks_for_certificates(&self) -> bool {
         self.asks_for_certificates
     }
 
-    /// Agrees on keys with a client; `None` if that does not come about, for which it is told why by TLS's
-    /// own means.
+    /// Performs the handshake with a client; `None` if it fails, of which a TLS alert informs the client.
     pub(crate) async fn accept(&self, stream: TcpStream) -> Option<Stream> {
         let accepted = timeout(HANDSHAKE, TlsAcceptor::from(Arc::clone(&self.config)).accept(stream)).await;
         accepted.ok()?.ok().map(Stream::encrypted)
@@ -147,7 +146,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(certificates)
 }
 
-/// Says nothing of what stands in the file: it may be the key.
+/// The message does not quote the file: it may be the key.
 fn unlike_pem(error: &pem::Error, expected: &str) -> String {
     let found = match error {
         pem::Error::NoItemsFound => "there is none",

@@ -1,8 +1,8 @@
-//! Bearer tokens (RFC 6750): only their digests are stored, and one that is shown is compared with all of
-//! them in the same time, whichever it is.
+//! Bearer tokens (RFC 6750): only their digests are stored, and a sent token is compared with all of them in constant
+//! time.
 //!
-//! A token has 256 bits of chance, so a plain SHA-256 is enough: there is nothing to guess that salt or a slow
-//! hash would protect.
+//! A token has 256 random bits, so a plain SHA-256 is enough: it cannot be guessed, which is what salt or a slow hash
+//! would protect from.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,18 +20,18 @@ use super::scope::Scope;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenDigest([u8; 32]);
 
-/// A text that is no digest. It is not repeated: whoever mistook the field may have put the token itself there.
+/// A text that is not a digest. It is not repeated: it may be the token itself, in the wrong field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a digest has 64 hexadecimal digits; `dwell token new` prints a token and its digest")]
 pub struct MalformedDigest;
 
 impl TokenDigest {
-    /// The digest of a token as its bearer shows it.
+    /// The digest of a token as its bearer sends it.
     pub fn of(token: &[u8]) -> TokenDigest {
         TokenDigest(Sha256::digest(token).into())
     }
 
-    /// Enough to tell it from others by eye.
+    /// Short, and enough to distinguish it by eye.
     pub fn abbreviated(&self) -> String {
         self.to_string().chars().take(8).chain(['…']).collect()
     }
@@ -64,43 +64,43 @@ impl fmt::Debug for TokenDigest {
     }
 }
 
-/// A token that the server knows.
+/// A token that the server accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What operators call it.
+    /// The name that operators gave it.
     pub name: String,
-    /// What it is recognised by.
+    /// The digest of its secret.
     pub digest: TokenDigest,
-    /// What it is good for.
+    /// What it allows.
     pub scopes: Vec<Scope>,
 }
 
-/// All tokens that a server knows. Without any, nobody is asked for one.
+/// All tokens that a server accepts. Without any, callers are not authenticated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tokens(Vec<Arc<Token>>);
 
-/// Who has sent a request.
+/// The caller of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// The server knows no tokens: whoever reaches it may do everything.
+    /// The server has no tokens: any caller may do everything.
     Anybody,
-    /// No token was shown.
+    /// No token was sent.
     Nameless,
     /// The bearer of this token.
     Bearer(Arc<Token>),
 }
 
-/// Where queues come that a caller may know of.
+/// Where the queues that a caller may know of begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// Behind this name; from the first one on without it.
+    /// After this name; at the first queue without it.
     Behind(Option<QueueName>),
-    /// Nowhere.
+    /// Nowhere: there are none.
     Nothing,
 }
 
-/// The last name before `name` that there can be: behind it comes `name`, and then all that begin so. Nothing if there is
-/// none, or it is no name.
+/// The greatest possible name before `name`: after it come `name` and all names with that prefix. `None` if there is
+/// none, or it is not a name.
 pub(crate) fn just_before(name: &str) -> Option<QueueName> {
     const LAST: char = 'z';
     let is_allowed = |c: char| QueueName::new(&format!("a{c}")).is_ok();
@@ -114,22 +114,22 @@ pub(crate) fn just_before(name: &str) -> Option<QueueName> {
 }
 
 impl Tokens {
-    /// These tokens.
+    /// A list of tokens.
     pub fn new(tokens: Vec<Token>) -> Tokens {
         Tokens(tokens.into_iter().map(Arc::new).collect())
     }
 
-    /// Whether nobody is asked for a token.
+    /// Whether callers are not authenticated.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All of them.
+    /// All tokens.
     pub fn iter(&self) -> impl Iterator<Item = &Token> {
         self.0.iter().map(Arc::as_ref)
     }
 
-    /// Who shows `token`; `None` if the server does not know it.
+    /// The caller with `token`; `None` if the server does not accept it.
     pub fn caller(&self, token: Option<&[u8]>) -> Option<Caller> {
         match token {
             _ if self.is_empty() => Some(Caller::Anybody),
@@ -138,8 +138,8 @@ impl Tokens {
         }
     }
 
-    /// Whether `caller` is still who it was: its token is among these, with the same scopes. Nobody is, who was asked for
-    /// no token, once there are some.
+    /// Whether `caller` is still known: its token is among these, with the same scopes. A caller without a token is
+    /// not, once there are tokens.
     pub(crate) fn know(&self, caller: &Caller) -> bool {
         match caller {
             Caller::Anybody => self.is_empty(),
@@ -148,7 +148,7 @@ impl Tokens {
         }
     }
 
-    /// Looks at all digests, each in constant time, and stops at none: how long it takes tells nothing of how
+    /// Compares all digests, each in constant time, and does not stop at a match: the duration reveals nothing of how
     /// much was right.
     fn find(&self, shown: &TokenDigest) -> Option<Arc<Token>> {
         let mut found = None;
@@ -168,7 +168,7 @@ impl Caller {
         self.has(|scope| scope.allows(verb, queue))
     }
 
-    /// Whether the caller may do `verb` in every queue there may be.
+    /// Whether the caller may do `verb` in every possible queue.
     pub fn may_everywhere(&self, verb: Verb) -> bool {
         self.has(|scope| scope.allows_everywhere(verb))
     }
@@ -178,8 +178,8 @@ impl Caller {
         self.has(|scope| scope.allows_something(queue))
     }
 
-    /// Where in the order of names, behind `after`, queues come that the caller may know of: there may be others behind that
-    /// place, but none before it.
+    /// The position after `after`, in the order of names, of the first queues that the caller may know of: names right
+    /// after it may be unknown to the caller, but no known one is before it.
     pub(crate) fn known_behind(&self, after: Option<&QueueName>) -> Known {
         let token = match self {
             Caller::Anybody => return Known::Behind(after.cloned()),
@@ -196,7 +196,7 @@ impl Caller {
                 next = Some(name);
             }
         }
-        // Where nothing can stand just before a name, more is looked at than has to be.
+        // Where no name comes right before another, more queues are read than needed.
         next.map_or(Known::Nothing, |next| Known::Behind(just_before(next).max(after.cloned())))
     }
 
@@ -281,8 +281,8 @@ mod tests {
         }
     }
 
-    /// Of all names of up to three of some letters, for each pair of scopes of up to two: those that the caller may know of
-    /// come behind the place, and the place is none that the listing has left behind.
+    /// For all names of up to three of some letters, and each pair of scopes of up to two letters: the names that the
+    /// caller may know of come after the position, and the position never moves back.
     #[test]
     fn no_listing_passes_over_what_the_caller_may_know_of_or_goes_back() {
         let all = |longest: usize| {
@@ -332,13 +332,13 @@ mod tests {
             ("b", format!("a{}", "z".repeat(199))),
             ("orders", format!("orderr{}", "z".repeat(194))),
             ("a0", format!("a/{}", "z".repeat(198))),
-            // The lowest that a name may have: nothing comes between.
+            // The lowest character of a name: nothing comes between.
             ("a$", "a".to_owned()),
         ] {
             assert_eq!(just_before(text).unwrap().as_str(), before, "{text}");
             assert!(just_before(text).unwrap() < name(text));
         }
-        // There is nothing before the first; and before these there is no name.
+        // Nothing comes before the first name; and no name comes before these.
         assert_eq!(just_before("$"), None);
         assert_eq!(just_before("."), None);
         assert!(('\0'..'\u{80}').all(|c| c <= 'z' || QueueName::new(&format!("a{c}")).is_err()));

@@ -1,4 +1,4 @@
-//! What is refused, and that nothing has changed then. The parser's own tests have the longer list.
+//! Refusals, and that they change nothing. The parser's own tests have the longer list.
 
 use crate::support::start;
 
@@ -85,7 +85,7 @@ async fn garbage_is_refused_line_by_line_or_waits_for_its_end() {
     server.stop().await;
 }
 
-/// Which Debian's beanstalkd leaves without an answer.
+/// Debian's beanstalkd does not answer these.
 #[tokio::test]
 async fn a_carriage_return_alone_ends_no_line_and_belongs_to_no_name() {
     let server = start().await;

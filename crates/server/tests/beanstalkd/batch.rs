@@ -1,4 +1,4 @@
-//! Commands that come together: answered in order, with few calls to the store.
+//! Commands that arrive together: answered in order, with few calls to the store.
 
 use std::sync::atomic::Ordering;
 
@@ -85,8 +85,8 @@ async fn commands_that_come_together_share_calls_to_the_store() {
     const JOBS: usize = 512;
     let (server, store) = start_counting().await;
     let mut client = server.connect().await;
-    // All of it has arrived when the first command is read: one write of less than a socket's buffer, to a
-    // server that shares its only thread with this test.
+    // All of it has arrived when the first command is read: one write smaller than a socket's buffer, to a server that
+    // shares its only thread with this test.
     client.write("put 0 0 60 3\r\nabc\r\n".repeat(JOBS)).await;
     let mut ids = Vec::new();
     for _ in 0..JOBS {
@@ -100,7 +100,7 @@ async fn commands_that_come_together_share_calls_to_the_store() {
     for _ in 0..JOBS {
         assert_eq!(client.line().await, "DELETED");
     }
-    // The kernel may cut what it carries into a few pieces.
+    // The kernel may split the data into a few pieces.
     for (what, calls) in [("puts", &store.puts), ("takes", &store.takes), ("settles", &store.settles)] {
         let calls = calls.load(Ordering::SeqCst);
         assert!((1..=8).contains(&calls), "{what}: {calls} calls for {JOBS}");
@@ -134,7 +134,7 @@ async fn settlements_of_different_jobs_that_come_together_share_calls_to_the_sto
     }
     let calls = store.settles.load(Ordering::SeqCst) - before;
     assert!((1..=8).contains(&calls), "{calls} calls for {JOBS}");
-    // One that is named twice is settled twice, in the order of the commands; one that is not held is not found.
+    // A job that is named twice is settled twice, in the order of the commands; one that is not held is not found.
     let first = ids[0];
     client.write(format!("touch {first}\r\nbury {first} 1\r\ntouch {first}\r\nrelease 9999 1 1\r\n")).await;
     for reply in ["TOUCHED", "BURIED", "NOT_FOUND", "NOT_FOUND"] {

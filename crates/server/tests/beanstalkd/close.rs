@@ -1,4 +1,4 @@
-//! What a connection held goes back when it ends.
+//! The jobs of a connection are given back when it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -58,7 +58,7 @@ async fn what_many_connections_held_goes_back_in_one_call() {
     server.stop().await;
 }
 
-/// Whoever stops a server closes its store next.
+/// The caller that stops a server closes its store next.
 #[tokio::test]
 async fn what_connections_held_has_gone_back_when_the_server_has_stopped() {
     let memory = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));

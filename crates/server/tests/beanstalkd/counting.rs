@@ -1,5 +1,4 @@
-//! A store that counts calls, tells how many of others came before one, and were answered before it, and lets none through
-//! that a test holds up.
+//! A store that counts calls, records how many others arrived or were answered before one, and blocks calls on request.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,32 +9,32 @@ use dwell_model::*;
 use dwell_store::*;
 use tokio::sync::Semaphore;
 
-/// Puts to this queue go through one by one, each with a permit of [`Counting::gate`].
+/// Puts into this queue proceed one by one, each with a permit of [`Counting::gate`].
 pub(crate) const GATE: &str = "gate";
 
-/// Counts calls.
+/// A store that counts calls.
 pub(crate) struct Counting {
     inner: Arc<dyn Store>,
     pub(crate) puts: AtomicU64,
     pub(crate) settles: AtomicU64,
     pub(crate) takes: AtomicU64,
-    /// Takes of one message that are done.
+    /// Completed takes of one message.
     pub(crate) takes_by_id: AtomicU64,
-    /// Walks over all queues that have begun, and the longest of their pages that was asked for.
+    /// Walks over all queues that have begun, and the largest page that was requested.
     pub(crate) walks: AtomicU64,
     pub(crate) page: AtomicUsize,
-    /// Each of them uses up a permit, once this is set.
+    /// Each of them uses a permit, once this is set.
     pub(crate) holds_walks: AtomicBool,
-    /// Each take of one message that is done, and each call that settles, uses up a permit, once these are set.
+    /// Each completed take of one message, and each settlement, uses a permit, once these are set.
     pub(crate) holds_takes_by_id: AtomicBool,
     pub(crate) holds_settles: AtomicBool,
     pub(crate) gate: Semaphore,
     calls: AtomicU64,
-    /// Puts and takes that were answered.
+    /// Answered puts and takes.
     answers: AtomicU64,
-    /// How many calls there had been when the last take of a queue came.
+    /// The number of calls when the last take of a queue arrived.
     takes_at: Mutex<HashMap<QueueName, u64>>,
-    /// How many answers there had been when the last take of a queue was answered.
+    /// The number of answers when the last take of a queue was answered.
     taken_at: Mutex<HashMap<QueueName, u64>>,
 }
 
@@ -66,17 +65,17 @@ impl Counting {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// How many calls there had been when the last take of `queue` came.
+    /// The number of calls when the last take of `queue` arrived.
     pub(crate) fn calls_before_take(&self, queue: &str) -> u64 {
         self.takes_at.lock().unwrap()[&queue.parse().unwrap()]
     }
 
-    /// All puts and takes so far that were answered.
+    /// All puts and takes that were answered so far.
     pub(crate) fn answers(&self) -> u64 {
         self.answers.load(Ordering::SeqCst)
     }
 
-    /// How many of these there had been when the last take of `queue` was answered.
+    /// The number of answers when the last take of `queue` was answered.
     pub(crate) fn answers_before_take(&self, queue: &str) -> u64 {
         self.taken_at.lock().unwrap()[&queue.parse().unwrap()]
     }

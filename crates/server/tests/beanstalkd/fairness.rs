@@ -1,6 +1,6 @@
-//! Fairness: clients that always have another command under way delay another one's take by a bounded number of
-//! turns each, whatever they send and however fast the store answers; and so a queue with many clients and a backlog
-//! delays another queue's messages.
+//! Fairness: clients that always have another command in flight delay another client's take by a bounded number of
+//! turns each, whatever they send and however fast the store answers; the same holds for a queue with many clients and
+//! a backlog, and another queue's messages.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -20,18 +20,18 @@ use crate::counting::Counting;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many calls of the other client may come to the store between a command's arrival and its own: the 16 turns of
-/// a connection, and those of the next time if the command came a moment too late.
+/// The maximum number of the other client's calls to the store between a command's arrival and its own call: the 16
+/// turns of a connection, and those of the next time if the command came a moment too late.
 const BOUND: u64 = 2 * 16;
 
-/// Over HTTP, hyper gives way after 16 requests that came together; the runtime looks at sockets again at the latest
-/// when tasks have had 61 turns.
+/// Over HTTP, hyper yields after 16 pipelined requests; the runtime polls sockets again at the latest after 61 task
+/// polls.
 const BOUND_OF_HTTP: u64 = 2 * 16 * 61;
 
-/// How often the other client takes.
+/// The number of takes of the other client.
 const TAKES: usize = 40;
 
-/// How many clients a busy queue has, and messages that are due and wait there when the other client begins.
+/// The number of clients of a busy queue, and of due messages that wait there when the other client begins.
 const BUSY: usize = 32;
 const BACKLOG: u64 = 5_000;
 
@@ -42,7 +42,7 @@ struct Running {
     server: thread::JoinHandle<()>,
 }
 
-/// A server with a single thread, so that whoever does not give way keeps all others waiting.
+/// A server with a single thread, so that a task that does not yield blocks all others.
 fn start(store: Arc<dyn Store>) -> Running {
     let (stop, stopped) = oneshot::channel();
     let (tell, told) = std::sync::mpsc::channel();
@@ -75,7 +75,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends `commands` over and over, and reads whatever comes back, until it is told to stop.
+/// Sends `commands` repeatedly, and reads what comes back, until `stop` is set.
 fn flood(address: SocketAddr, commands: &[u8], stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
     let mut stream = connect(address);
     let mut reader = stream.try_clone().unwrap();
@@ -92,7 +92,7 @@ fn flood(address: SocketAddr, commands: &[u8], stop: &Arc<AtomicBool>) -> Vec<th
     vec![writer, reader]
 }
 
-/// The most calls of others before one of another's takes, over beanstalkd's protocol.
+/// The maximum number of other calls before a take, over beanstalkd's protocol.
 fn most_before_a_take(store: &Counting, address: SocketAddr) -> u64 {
     let mut stream = connect(address);
     let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -107,8 +107,8 @@ fn most_before_a_take(store: &Counting, address: SocketAddr) -> u64 {
     let mut most = 0;
     for _ in 0..TAKES {
         stream.write_all(b"reserve-with-timeout 0\r\n").unwrap();
-        // The command has arrived. What comes from here on is the server's choice, and not that of whoever gives this
-        // thread its time; it may have been taken already.
+        // The command has arrived. From here on the order of calls is the server's choice, and not the scheduler's of
+        // this thread; it may have been taken already.
         let arrived = store.calls();
         line("TIMED_OUT");
         most = most.max(store.calls_before_take("other").saturating_sub(arrived));
@@ -116,7 +116,7 @@ fn most_before_a_take(store: &Counting, address: SocketAddr) -> u64 {
     most
 }
 
-/// Plays a flood beside another's takes; the flood has to be one for as long as that lasts.
+/// Runs a flood concurrently with another client's takes, and checks that the flood lasts.
 fn play(commands: &[u8], over_http: bool) {
     let store =
         Arc::new(Counting::new(Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())))));
@@ -147,8 +147,8 @@ fn play(commands: &[u8], over_http: bool) {
     assert!(most <= bound, "{most} calls of the flood before another's take, and {bound} may be");
 }
 
-/// The most calls of others that came before a take, and the most that were answered before it was, since its message
-/// was put: by a client of a queue of its own.
+/// The maximum number of other calls that arrived before a take, and that were answered before it, since its message
+/// was put: by a client with its own queue.
 fn most_before_a_delivery(store: &Counting, address: SocketAddr) -> (u64, u64) {
     let mut stream = connect(address);
     let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -175,7 +175,7 @@ fn most_before_a_delivery(store: &Counting, address: SocketAddr) -> (u64, u64) {
     (most_calls, most_answers)
 }
 
-/// Lets many clients put to a queue with a backlog and take from it without end, and one be served from another.
+/// Lets many clients put into a queue with a backlog and take from it endlessly, while one is served from another.
 fn serve_beside_a_busy_queue(store: Arc<dyn Store>) {
     let store = Arc::new(Counting::new(store));
     let running = start(Arc::clone(&store) as Arc<dyn Store>);

@@ -1,4 +1,4 @@
-//! `delete`, `release`, `bury`, `touch`: what becomes of a job.
+//! `delete`, `release`, `bury`, `touch`, and their effects on a job.
 
 use dwell_model::{Number, Setting, Timestamp};
 use dwell_store::{LeaseRef, Store, Target};
@@ -177,7 +177,7 @@ async fn a_lease_that_an_operator_has_ended_makes_no_deadline_soon() {
     assert_eq!(other.reserve().await, id);
     other.expect(&format!("delete {id}"), "DELETED").await;
     client.expect("reserve-with-timeout 0", "TIMED_OUT").await;
-    // One that is held by somebody else by now is none of this connection's either.
+    // A job that another connection holds by now is not held by this one either.
     let id = client.put(0, 0, 1, "y").await;
     assert_eq!(client.reserve().await, id);
     end_lease(&server, id).await;

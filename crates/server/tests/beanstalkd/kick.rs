@@ -18,7 +18,7 @@ async fn buried_jobs_are_kicked_oldest_first_and_delayed_ones_stay() {
     let mut client = server.connect().await;
     let delayed = client.put(0, 100, 9, "d").await;
     let first = buried(&mut client, "1").await;
-    // The store tells deaths apart by their milliseconds.
+    // The store distinguishes deaths by their milliseconds.
     tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     let second = buried(&mut client, "2").await;
     client.expect("kick 1", "KICKED 1").await;

@@ -1,4 +1,4 @@
-//! How many connections there are, how slow a client may be, and what is too long.
+//! Limits on connections, on slow clients, and on lengths.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn a_connection_too_many_is_told_so_and_the_next_has_its_place() {
     drop(first);
     until("the place is free", || async {
         let mut next = server.connect().await;
-        // It may be refused and closed before it has said anything.
+        // It may be refused and closed before it has sent anything.
         next.try_write(b"use b\r\n").await && next.line().await == "USING b"
     })
     .await;
@@ -43,7 +43,7 @@ async fn a_command_that_stands_still_ends_the_connection_and_an_idle_one_may_sta
 async fn a_connection_that_has_said_nothing_yet_may_stay() {
     let server = start_configured(|config| config.read_ms = 100).await;
     let mut silent = server.connect().await;
-    // Cut off only after it was accepted: one that came later, and began a command, is.
+    // A later connection that has begun a command is closed by its timeout, by which time the silent one was accepted.
     let mut slow = server.connect().await;
     slow.write(b"reser").await;
     assert!(slow.is_closed().await);
@@ -56,7 +56,7 @@ async fn a_connection_whose_commands_just_filled_what_is_read_at_once_may_stay()
     let server = start_configured(|config| config.read_ms = 100).await;
     const LINE: &[u8] = b"list-tube-used\r\n";
     let mut idle = server.connect().await;
-    // One write, before the server, which shares this thread, reads: 64 KiB.
+    // One write of 64 KiB, before the server, which shares this thread, reads.
     let commands = 64 * 1024 / LINE.len();
     idle.write(LINE.repeat(commands)).await;
     for _ in 0..commands {
@@ -82,7 +82,7 @@ async fn what_a_large_job_was_given_room_for_is_free_once_it_has_come() {
     const JOB: usize = 100_000;
     let server = start_roomy(3 * JOB as u64).await;
     let mut clients = Vec::new();
-    // Each puts a large job and has half a command behind it: the room of three is enough for ten of them.
+    // Each puts a large job and has half a command after it: the room of three is enough for ten of them.
     for _ in 0..10 {
         let mut client = server.connect().await;
         client.write(format!("put 0 0 60 {JOB}\r\n").as_bytes()).await;
@@ -113,7 +113,7 @@ async fn a_command_that_comes_ever_so_slowly_ends_the_connection() {
     server.stop().await;
 }
 
-/// What has come at once is no licence to let the rest come for hours.
+/// A fast beginning does not allow the rest to take hours.
 #[tokio::test]
 async fn a_command_most_of_which_came_at_once_may_not_come_slowly_from_then_on() {
     let server = start_configured(|config| {
@@ -209,7 +209,7 @@ async fn a_connection_holds_no_more_than_it_leaves_to_others() {
         assert_eq!(held.len(), most);
         greedy.push((client, held));
     }
-    // A few there are in any case, and more once others are done.
+    // A few are always allowed, and more once others have finished.
     let mut modest = server.connect().await;
     for _ in 0..64 {
         modest.reserve().await;

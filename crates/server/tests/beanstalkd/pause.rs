@@ -58,7 +58,7 @@ async fn a_tube_that_has_been_gone_is_no_longer_paused() {
     assert_eq!(client.job("reserve-with-timeout 0").await.1, id);
     client.expect(&format!("delete {id}"), "DELETED").await;
 
-    // While it has a job or a connection it stays, and its pause with it.
+    // While it has a job or a connection it stays, with its pause.
     client.expect("use b", "USING b").await;
     client.put(0, 0, 9, "y").await;
     client.expect("pause-tube b 100", "PAUSED").await;

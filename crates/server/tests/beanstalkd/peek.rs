@@ -33,7 +33,7 @@ async fn peek_ready_shows_what_a_reserve_would_get() {
     server.stop().await;
 }
 
-/// However many jobs lie before it by due, and however long they are.
+/// For any number and length of jobs that are due before it.
 #[tokio::test]
 async fn peek_ready_shows_the_urgent_one_behind_many_and_large_ones() {
     let server = start().await;
@@ -68,7 +68,7 @@ async fn peek_buried_shows_what_was_buried_first() {
     for id in [two, one] {
         client.job(&format!("reserve-job {id}")).await;
         client.expect(&format!("bury {id} 0"), "BURIED").await;
-        // The store tells deaths apart by their milliseconds.
+        // The store distinguishes deaths by their milliseconds.
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
     assert_eq!(client.job("peek-buried").await.1, two);

@@ -1,4 +1,4 @@
-//! When replies go out: before the connection waits for anything, and no more often than that.
+//! When replies are written: before the connection waits, and no more often than that.
 
 use std::sync::atomic::Ordering;
 
@@ -43,7 +43,7 @@ async fn what_is_answered_at_once_goes_out_before_the_last_command_is_done() {
     const PUTS: u64 = 2_000;
     let (server, store) = start_counting().await;
     let mut client = server.connect().await;
-    // Less than is read at once.
+    // Less than one read.
     client.write("use a\r\nput 0 0 9 1\r\nx\r\n".repeat(PUTS as usize)).await;
     assert_eq!(client.line().await, "USING a");
     let puts = store.puts.load(Ordering::SeqCst);

@@ -176,7 +176,7 @@ async fn at_the_max_leased_of_its_tube_a_reserve_waits_until_a_job_is_settled() 
     assert_eq!(holder.reserve().await, first);
     worker.expect("reserve-with-timeout 0", "TIMED_OUT").await;
     worker.expect(&format!("reserve-job {second}"), "OUT_OF_MEMORY").await;
-    // Other tubes do not notice.
+    // Other tubes are not affected.
     worker.expect("use other", "USING other").await;
     worker.expect("watch other", "WATCHING 2").await;
     let other = worker.put(0, 0, 60, "other").await;

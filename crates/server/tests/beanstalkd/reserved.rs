@@ -1,4 +1,4 @@
-//! Tubes named `dwell:…` can be looked at, and not changed.
+//! Tubes named `dwell:…` can be read, and not changed.
 
 use dwell_model::QueueName;
 use dwell_store::{Action, LeaseTerms, Put, Settle, Store as _};

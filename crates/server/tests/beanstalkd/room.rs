@@ -1,4 +1,4 @@
-//! Room for bodies: what it is set aside for, who waits for it and how long, and who has to make some.
+//! Room for bodies: when it is set aside, how long clients wait for it, and which clients lose it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::support::{
 
 const JOB: usize = 100_000;
 
-/// A put of so many bytes, of which some are sent.
+/// A put of `len` bytes, of which `sent` are sent.
 fn put(len: usize, sent: usize) -> Vec<u8> {
     [format!("put 0 0 60 {len}\r\n").as_bytes(), &b"x".repeat(sent)].concat()
 }
@@ -28,7 +28,7 @@ async fn slow(server: &Running) -> Client {
 
 const SENT: usize = JOB - 1_000;
 
-/// A client whose job has come and keeps its room until a permit lets it through.
+/// A client whose job has arrived and keeps its room until a permit lets it through.
 async fn at_the_gate(server: &Running) -> Client {
     let before = server.held_bytes().await;
     let mut client = server.connect().await;
@@ -75,7 +75,7 @@ async fn a_job_that_finds_no_room_in_time_is_refused_and_its_connection_goes_on(
     server.stop().await;
 }
 
-/// What it sends now and then is enough where nobody waits.
+/// Slow bytes are enough while nothing waits for room.
 #[tokio::test]
 async fn a_job_that_comes_slowly_or_not_at_all_gives_way_to_others() {
     let server = start_configured_roomy(2 * JOB as u64, |config| config.read_rate = 1).await;
@@ -85,7 +85,7 @@ async fn a_job_that_comes_slowly_or_not_at_all_gives_way_to_others() {
         other.write([put(2 * JOB, 2 * JOB), b"\r\n".to_vec()].concat()).await;
         let mut sent = SENT;
         let drip = async {
-            // Far less than there is still to come.
+            // Far less than what is still to arrive.
             for _ in 0..(JOB - SENT) / 2 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 if drips {
@@ -131,10 +131,10 @@ async fn a_job_that_waits_for_room_does_not_hold_up_a_server_that_stops() {
     soon("it stops", stopping).await.unwrap();
 }
 
-/// A server that holds more than it may, since all there is goes to one job, until a permit lets it through.
+/// A server over its limit, since one job takes all room, until a permit lets it through.
 async fn full() -> (Running, Arc<Counting>) {
     let (server, store) = start_counting_roomy_patient(JOB as u64 / 2).await;
-    // It is put also where its client has gone.
+    // It is put even though its client has disconnected.
     drop(at_the_gate(&server).await);
     (server, store)
 }
@@ -164,7 +164,7 @@ async fn a_reserve_that_waits_for_room_ends_with_its_connection_and_with_the_ser
         gone.write(format!("list-tubes-watched\r\nreserve\r\n{}", "list-tube-used\r\n".repeat(behind))).await;
         assert!(gone.line().await.starts_with("OK "));
         drop(gone);
-        // This one, and the one whose job is coming.
+        // This one, and the one whose job is arriving.
         until("it is gone", async || client.map("stats").await["current-connections"] == "2").await;
     }
     client.write("list-tube-used\r\nreserve\r\n").await;
@@ -203,7 +203,7 @@ async fn what_is_looked_at_and_finds_no_room_in_time_is_refused() {
     server.stop().await;
 }
 
-/// They read jobs with their bodies, though none is in what they reply.
+/// They read jobs with their bodies, although their replies have none.
 #[tokio::test]
 async fn a_kick_and_what_tells_of_a_job_are_refused_where_there_is_no_room() {
     let (server, store) = full().await;
@@ -224,7 +224,7 @@ async fn a_kick_and_what_tells_of_a_job_are_refused_where_there_is_no_room() {
     server.stop().await;
 }
 
-/// What was handed out has changed: it was delayed, and is refused no more.
+/// The reserve has ended a delay, and is not refused any more.
 #[tokio::test]
 async fn a_job_that_was_reserved_by_its_number_is_told_of_though_there_is_no_room_by_then() {
     let (server, store) = start_counting_roomy(JOB as u64 / 2).await;
@@ -251,11 +251,11 @@ async fn who_does_not_read_is_cut_off_while_others_wait() {
     let mut hogs = Vec::new();
     for _ in 0..4 {
         let mut hog = server.connect_narrow().await;
-        // More than is on its way between two sockets.
+        // More than the buffers of two sockets.
         hog.write("peek-ready\r\n".repeat(40)).await;
         hogs.push(hog);
     }
-    // No more than that, in the long run.
+    // No more than that, eventually.
     until("they hold it all", async || server.held_bytes().await >= 2 * LARGE as u64).await;
     client.ask("watch small").await;
     client.ask("ignore default").await;
@@ -285,7 +285,7 @@ async fn names_of_all_tubes_are_made_only_while_there_is_room() {
     let mut hogs = Vec::new();
     for _ in 0..30 {
         let mut hog = server.connect_narrow().await;
-        // More than is on its way between two sockets.
+        // More than the buffers of two sockets.
         hog.write("list-tubes\r\n".repeat(20)).await;
         hogs.push(hog);
     }
@@ -295,13 +295,13 @@ async fn names_of_all_tubes_are_made_only_while_there_is_room() {
         assert!(held <= ROOM + ((TUBES + 1) * (NAME + 4)) as u64, "{held} bytes are held");
         tokio::task::yield_now().await;
     }
-    // Who does not read is cut off, and others have their turn.
+    // A client that does not read is disconnected, and others are served.
     until("there is room", async || client.ask("list-tubes").await.starts_with("OK ")).await;
     drop(hogs);
     server.stop().await;
 }
 
-/// It has begun before there was too much.
+/// It began before the limit was exceeded.
 #[tokio::test]
 async fn names_that_wait_for_room_keep_no_other_walk_waiting() {
     let (server, store) = start_counting_roomy(JOB as u64 / 2).await;
@@ -310,9 +310,9 @@ async fn names_that_wait_for_room_keep_no_other_walk_waiting() {
     names.write("list-tubes\r\n").await;
     until("a walk has begun", async || store.walks.load(Ordering::SeqCst) == 1).await;
     store.holds_walks.store(false, Ordering::SeqCst);
-    // Larger than all there is, it goes alone.
+    // Larger than the whole limit, it is admitted alone.
     let large = at_the_gate(&server).await;
-    // The reply is there when the next command has begun.
+    // The reply is complete when the next command has begun.
     other.write("use other\r\nstats\r\n").await;
     assert_eq!(other.line().await, "USING other");
     store.gate.add_permits(1);

@@ -1,4 +1,4 @@
-//! The listener's life: a port that is taken, and shutting down.
+//! The listener's lifecycle: a port that is taken, and shutdown.
 
 use std::sync::Arc;
 

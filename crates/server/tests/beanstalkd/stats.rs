@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::support::{start, start_counting, until};
 
-/// The fields of beanstalkd 1.12, in its order, and behind them our own.
+/// The fields of beanstalkd 1.12, in its order, followed by our own.
 const STATS: &str = "current-jobs-urgent current-jobs-ready current-jobs-reserved current-jobs-delayed \
     current-jobs-buried cmd-put cmd-peek cmd-peek-ready cmd-peek-delayed cmd-peek-buried cmd-reserve \
     cmd-reserve-with-timeout cmd-delete cmd-release cmd-use cmd-watch cmd-ignore cmd-bury cmd-kick cmd-touch \
@@ -164,7 +164,7 @@ async fn walks_are_in_small_pages_and_those_who_ask_at_once_share_one() {
     let mut others = Vec::new();
     for at in 0..8 {
         let mut other = server.connect().await;
-        // The reply is there when the next command has begun.
+        // The reply is complete when the next command has begun.
         other.write(format!("use own-{at}\r\nlist-tubes\r\n")).await;
         assert_eq!(other.line().await, format!("USING own-{at}"));
         others.push(other);
@@ -178,7 +178,7 @@ async fn walks_are_in_small_pages_and_those_who_ask_at_once_share_one() {
     }
     assert_eq!(store.walks.load(Ordering::SeqCst), 2);
     assert!(store.page.load(Ordering::SeqCst) <= 256);
-    // Who asks afterwards is not content with what was found before.
+    // A later request does not share an earlier walk.
     first.ask("use later").await;
     assert!(others[0].list("list-tubes").await.contains(&"later".to_owned()));
     server.stop().await;

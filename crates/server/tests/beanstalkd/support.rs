@@ -1,4 +1,4 @@
-//! A server on a free port, and a client that says lines and reads lines.
+//! A server on a free port, and a client that writes and reads lines.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,15 +18,15 @@ use tokio::time::timeout;
 
 use crate::counting::Counting;
 
-/// No wait of a test is longer.
+/// The timeout of every wait in tests.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits for `future`, but not for ever.
+/// Waits for `future`, with a timeout.
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))
 }
 
-/// Looks again and again until `condition` holds.
+/// Polls until `condition` holds.
 pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     soon(what, async {
         while !condition().await {
@@ -36,12 +36,12 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
     .await;
 }
 
-/// Monotonic milliseconds: what a test measures waits with.
+/// Monotonic milliseconds, for measuring waits.
 pub(crate) fn now_ms() -> u64 {
     SystemClock::new().now().mono_ms
 }
 
-/// What bodies may hold where no test is about it.
+/// The limit on bodies in tests about other things.
 const BODIES: u64 = 64 << 20;
 
 /// A running server.
@@ -62,24 +62,24 @@ pub(crate) async fn start_with(limits: Limits) -> Running {
     start_on(Arc::clone(&store) as Arc<dyn Store>, store, 50).await
 }
 
-/// One whose store reads this clock.
+/// A server whose store uses this clock.
 pub(crate) async fn start_at(clock: ManualClock) -> Running {
     let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(clock)));
     start_on(Arc::clone(&store) as Arc<dyn Store>, store, 50).await
 }
 
-/// One that waits for its connections when it stops; others cut off soon the clients who hold jobs.
+/// A server that waits for its connections when it stops; others soon disconnect clients that hold jobs.
 pub(crate) async fn start_patient() -> Running {
     let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
     start_on(Arc::clone(&store) as Arc<dyn Store>, store, PATIENCE.as_millis() as u64).await
 }
 
-/// One whose listener is configured by `configure`.
+/// A server whose listener is configured by `configure`.
 pub(crate) async fn start_configured(configure: impl FnOnce(&mut BeanstalkdConfig)) -> Running {
     start_configured_roomy(BODIES, configure).await
 }
 
-/// The same, whose bodies of requests and answers may hold `bodies` bytes, all together.
+/// The same, with a limit of `bodies` bytes on all bodies.
 pub(crate) async fn start_configured_roomy(
     bodies: u64,
     configure: impl FnOnce(&mut BeanstalkdConfig),
@@ -90,7 +90,7 @@ pub(crate) async fn start_configured_roomy(
     start_listener(Arc::clone(&store) as Arc<dyn Store>, store, 50, bodies, beanstalkd).await
 }
 
-/// One whose bodies of requests and answers may hold `bodies` bytes, all together.
+/// A server with a limit of `bodies` bytes on all bodies.
 pub(crate) async fn start_roomy(bodies: u64) -> Running {
     start_with_room(bodies, 50).await
 }
@@ -106,14 +106,14 @@ async fn start_with_room(bodies: u64, drain_ms: u64) -> Running {
     start_listener(Arc::clone(&store) as Arc<dyn Store>, store, drain_ms, bodies, beanstalkd).await
 }
 
-/// One whose calls to the store are counted.
+/// A server whose calls to the store are counted.
 pub(crate) async fn start_counting() -> (Running, Arc<Counting>) {
     let inner = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
     let counting = Arc::new(Counting::new(Arc::clone(&inner) as Arc<dyn Store>));
     (start_on(Arc::clone(&counting) as Arc<dyn Store>, inner, 50).await, counting)
 }
 
-/// The same, whose bodies of requests and answers may hold `bodies` bytes, all together.
+/// The same, with a limit of `bodies` bytes on all bodies.
 pub(crate) async fn start_counting_roomy(bodies: u64) -> (Running, Arc<Counting>) {
     start_counting_with_room(bodies, 50).await
 }
@@ -130,7 +130,7 @@ async fn start_counting_with_room(bodies: u64, drain_ms: u64) -> (Running, Arc<C
     (start_listener(store, inner, drain_ms, bodies, BeanstalkdConfig::default()).await, counting)
 }
 
-/// A server on `store`, whose innermost is `memory`.
+/// A server on `store`, whose innermost store is `memory`.
 pub(crate) async fn start_on(store: Arc<dyn Store>, memory: Arc<MemoryStore>, drain_ms: u64) -> Running {
     start_listener(store, memory, drain_ms, BODIES, BeanstalkdConfig::default()).await
 }
@@ -164,7 +164,7 @@ impl Running {
         Client { stream, buffer: Vec::new() }
     }
 
-    /// A client that has next to no room for what it is sent.
+    /// A client with very small receive buffers.
     pub(crate) async fn connect_narrow(&self) -> Client {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4 * 1024).unwrap();
@@ -172,7 +172,7 @@ impl Running {
         Client { stream, buffer: Vec::new() }
     }
 
-    /// Counts of the tube `default`, as the store has them; all zero if it does not know it.
+    /// The store's counts of the tube `default`; all zero if it does not know it.
     pub(crate) async fn counts(&self) -> StateCounts {
         let stats = self.store.stats("default".parse().unwrap()).await;
         stats.map(|stats| stats.counts).unwrap_or_default()
@@ -184,7 +184,7 @@ impl Running {
         self.store.configure("default".parse().unwrap(), changes).await.unwrap();
     }
 
-    /// How many bytes bodies hold, as the metrics tell.
+    /// The bytes that bodies hold, from the metrics.
     pub(crate) async fn held_bytes(&self) -> u64 {
         let mut stream = soon("connect", TcpStream::connect(self.http)).await.unwrap();
         let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -203,7 +203,7 @@ impl Running {
         .await;
     }
 
-    /// Begins to stop it.
+    /// Begins its shutdown.
     pub(crate) fn begin_stop(self) -> JoinHandle<Drained> {
         let _ = self.stop.send(());
         self.task
@@ -231,7 +231,7 @@ impl Client {
         soon("write", self.stream.write_all(bytes)).await.is_ok()
     }
 
-    /// Sends no more, and goes on to read.
+    /// Closes the sending half; reading goes on.
     pub(crate) async fn half_close(&mut self) {
         self.stream.shutdown().await.unwrap();
     }
@@ -264,25 +264,25 @@ impl Client {
         body
     }
 
-    /// Says a line, and reads one.
+    /// Writes a line, and reads one.
     pub(crate) async fn ask(&mut self, line: &str) -> String {
         self.write(format!("{line}\r\n")).await;
         self.line().await
     }
 
-    /// Says a line, and asserts what comes back.
+    /// Writes a line, and asserts the reply.
     pub(crate) async fn expect(&mut self, line: &str, reply: &str) {
         assert_eq!(self.ask(line).await, reply, "to {line:?}");
     }
 
-    /// Puts a job; the answer is its id.
+    /// Puts a job; returns its id.
     pub(crate) async fn put(&mut self, priority: u32, delay: u32, ttr: u32, body: &str) -> u64 {
         let put = format!("put {priority} {delay} {ttr} {}\r\n{body}", body.len());
         let reply = self.ask(&put).await;
         reply.strip_prefix("INSERTED ").unwrap_or_else(|| panic!("{reply}")).parse().unwrap()
     }
 
-    /// Says a line that is answered with a job: the reply's first word, the id and the body.
+    /// Writes a line that is answered with a job: the reply's first word, the id and the body.
     pub(crate) async fn job(&mut self, line: &str) -> (String, u64, String) {
         self.write(format!("{line}\r\n")).await;
         self.next_job().await
@@ -297,21 +297,21 @@ impl Client {
         (fields[0].to_owned(), fields[1].parse().unwrap(), body)
     }
 
-    /// Reserves without waiting: a job's id.
+    /// Reserves without waiting; returns a job's id.
     pub(crate) async fn reserve(&mut self) -> u64 {
         let (word, id, _) = self.job("reserve-with-timeout 0").await;
         assert_eq!(word, "RESERVED");
         id
     }
 
-    /// Says a line that is answered with YAML: its text.
+    /// Writes a line that is answered with YAML; returns its text.
     pub(crate) async fn yaml(&mut self, line: &str) -> String {
         let reply = self.ask(line).await;
         assert!(reply.starts_with("OK "), "{reply} to {line}");
         String::from_utf8(self.body(&reply).await).unwrap()
     }
 
-    /// Says a line that is answered with a YAML map.
+    /// Writes a line that is answered with a YAML map.
     pub(crate) async fn map(&mut self, line: &str) -> BTreeMap<String, String> {
         let text = self.yaml(line).await;
         let lines = text.strip_prefix("---\n").unwrap().lines();
@@ -323,7 +323,7 @@ impl Client {
             .collect()
     }
 
-    /// Says a line that is answered with a YAML list.
+    /// Writes a line that is answered with a YAML list.
     pub(crate) async fn list(&mut self, line: &str) -> Vec<String> {
         let text = self.yaml(line).await;
         let lines = text.strip_prefix("---\n").unwrap().lines();

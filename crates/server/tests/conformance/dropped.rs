@@ -1,5 +1,5 @@
-//! Takes whose callers go, beside what the contract says of them for all stores: with many messages in one answer, over several
-//! long polls, and as the last thing that a program does with its client.
+//! Takes whose callers disconnect, beyond what the contract tests for all stores: with many messages in one answer,
+//! over several long polls, and as the last call of a program.
 
 use std::future::Future as _;
 use std::pin::pin;
@@ -21,7 +21,7 @@ fn open() -> Over<Memory> {
     Over::new(Memory::open(Limits::default()))
 }
 
-/// How many messages are ready at the store behind the server.
+/// The number of ready messages in the store behind the server.
 fn ready(store: &impl Store) -> u64 {
     block_on(store.stats(queue())).map_or(0, |stats| stats.counts.ready)
 }
@@ -30,7 +30,7 @@ fn ready(store: &impl Store) -> u64 {
 fn a_large_answer_that_is_on_its_way_goes_back_whole() {
     let over = open();
     let client = over.client();
-    // Far more than sockets hold on their way: the server has to be writing when the caller goes.
+    // Far more than socket buffers hold: the server has to be writing when the caller disconnects.
     let puts = (0..64).map(|_| Put::new(queue(), vec![b'x'; 256 * 1024])).collect();
     for answer in block_on(client.put(puts)) {
         answer.unwrap();

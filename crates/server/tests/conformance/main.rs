@@ -1,7 +1,7 @@
 //! The contract over HTTP: a server in this process, on the clock of the store behind it, and the client as the store under
 //! test.
 //!
-//! What HTTP cannot show is what [`over::Over`] says of itself, and nothing else; `docs/http.md` lists it.
+//! The differences of HTTP are those that [`over::Over`] declares, and no others; `docs/http.md` lists them.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
@@ -9,7 +9,7 @@ mod dropped;
 mod over;
 mod stores;
 
-/// A suite of one store behind HTTP, and so many lives of the model's, each of so many calls on average.
+/// A suite for one store behind HTTP, with the number of lives of the model, and the average number of calls in each.
 macro_rules! over_http {
     ($name:ident, $store:ty, $lives:literal) => {
         mod $name {

@@ -18,7 +18,7 @@ pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 });
 
-/// A store under test that says which clock it is on.
+/// A store under test that exposes its clock.
 pub(crate) trait OnClock: Harness {
     fn clock(&self) -> Arc<dyn Clock>;
 }
@@ -31,7 +31,7 @@ pub(crate) struct Over<H> {
     serving: Option<Serving>,
 }
 
-/// A server that runs.
+/// A running server.
 struct Serving {
     stop: oneshot::Sender<()>,
     ended: JoinHandle<()>,
@@ -41,7 +41,7 @@ impl<H: OnClock> Over<H> {
     pub(crate) fn new(inner: H) -> Over<H> {
         let (address, serving) = serve(&inner, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let client = Client::builder(&format!("http://{address}")).patience_ms(20_000).build().unwrap();
-        // It knows the store's limits from the first call on.
+        // The client knows the store's limits from the first call on.
         pollster::block_on(client.info()).unwrap();
         Over { inner, client, address, serving: Some(serving) }
     }
@@ -50,18 +50,18 @@ impl<H: OnClock> Over<H> {
         &self.client
     }
 
-    /// How many takes wait, as the store behind the server counts them: once for each queue.
+    /// The number of waiting takes, as the store behind the server counts them: once for each queue.
     fn waiting(&self) -> u64 {
         let queues = pollster::block_on(self.inner.store().queues(None, 1_000)).unwrap();
         queues.iter().map(|queue| queue.waiting).sum()
     }
 }
 
-/// Serves the store of `inner` as it is open now.
+/// Serves the store of `inner` in its current instance.
 fn serve(inner: &impl OnClock, address: SocketAddr) -> (SocketAddr, Serving) {
     let mut http = HttpConfig::default();
     http.listen = address;
-    // The clock stands still, so no wait ends before its time.
+    // The clock stands still, so no wait times out.
     http.max_wait_ms = u64::MAX / 4;
     let mut config = ServerConfig::default();
     config.http = http;
@@ -149,7 +149,7 @@ impl<H: OnClock> Harness for Over<H> {
         self.inner.shows_retention_at_once()
     }
 
-    /// The token of a lease is its holder's alone.
+    /// Only the holder has a lease's token.
     fn shows_leases(&self) -> bool {
         false
     }
@@ -159,7 +159,7 @@ impl<H: OnClock> Harness for Over<H> {
         false
     }
 
-    /// The answer had left the server, and so the client gives its messages back.
+    /// The answer had left the server, so the client gives its messages back.
     fn gives_back_by_release(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! The stores behind the server: in memory, the engine on files of its own, and one on Redis.
+//! The stores behind the server: in memory, the engine on its files, and one on Redis.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -115,7 +115,7 @@ impl Harness for Files {
         true
     }
 
-    /// An orderly end. It differs from a crash in leases of sessions alone, of which there are none over HTTP.
+    /// A clean end. It differs from a crash only in session leases, which HTTP does not have.
     fn restart(&mut self) {
         self.close();
     }
@@ -135,7 +135,7 @@ impl Harness for Files {
     }
 }
 
-/// One server of Redis for all tests, each of which has a prefix of its own. It stops with the last of them.
+/// One Redis server for all tests, each of which has its own prefix. It stops with the last of them.
 static REDIS: Mutex<Weak<Server>> = Mutex::new(Weak::new());
 static PREFIXES: AtomicU64 = AtomicU64::new(0);
 
@@ -187,7 +187,7 @@ impl Harness for Redis {
         self.clock.advance(ms);
     }
 
-    /// Redis has one clock, and leases run on it.
+    /// Redis has one clock, which leases use too.
     fn step_wall(&mut self, _: i64) -> bool {
         false
     }

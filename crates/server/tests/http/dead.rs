@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::support::{Running, start};
 
-/// Puts and buries so many messages; their ids, oldest dead first.
+/// Puts and buries this many messages; returns their ids, oldest dead first.
 async fn bury(server: &Running, count: usize) -> Vec<String> {
     let mut ids = Vec::new();
     for _ in 0..count {

@@ -34,7 +34,7 @@ fn webhook(name: &str, queue: &str, to: SocketAddr, more: &str) -> String {
     )
 }
 
-/// Takes requests and answers each with `status`.
+/// Receives requests and answers each with `status`.
 struct Receiver {
     address: SocketAddr,
     status: Arc<AtomicU16>,
@@ -92,7 +92,7 @@ async fn answer(mut stream: TcpStream, status: Arc<AtomicU16>, got: Arc<AtomicUs
     }
 }
 
-/// The sink of this name as the server shows it.
+/// The sink with this name as the server shows it.
 async fn shown(server: &Running, name: &str) -> Value {
     let answer = server.get(&format!("/v1/sinks/{name}")).await;
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -133,7 +133,7 @@ async fn a_sink_delivers_and_is_paused_and_resumed() {
         (&json!("paused"), &json!("an operator has asked for it"))
     );
     put_into(&server, "orders").await;
-    // Another pause is answered by a server that has seen the message, and the sink has taken nothing.
+    // The answer to another pause shows that the server has seen the message, and the sink has taken nothing.
     assert_eq!(server.post("/v1/sinks/shop/pause").await.json()["queues"][0]["taken"], 1);
     assert_eq!(ready(&server, "orders").await, 1);
     assert_eq!(server.post("/v1/sinks/shop/resume").await.json()["state"], "running");
@@ -186,7 +186,7 @@ async fn a_destination_that_is_down_or_gone_leaves_the_server_ready() {
     until("it is given back", || async { ready(&server, "b").await == 1 }).await;
     let listed = server.get("/v1/queues/b/messages?state=ready").await.json();
     assert_eq!(listed["messages"][0]["attempt"], 0, "{listed}");
-    // Another destination is not the one that has answered 410.
+    // The other destination has not answered 410.
     receiver.status.store(204, Ordering::SeqCst);
     let moved =
         webhook("down", "a", nobody, "") + &webhook("gone", "b", receiver.address, "timeout = \"9s\"");
@@ -212,7 +212,7 @@ async fn a_reload_restarts_what_changed_alone() {
         until("it is delivered", || async { shown(&server, sink).await["delivered"] == 1 }).await;
     }
     server.post("/v1/sinks/other/pause").await;
-    // A queue moves from one sink to another, and one sink has another bound.
+    // A queue moves from one sink to another, and one sink has another limit.
     let after = webhook("same", "a", to, "") + &webhook("other", "c", to, "concurrency = 2");
     assert_eq!(server.delivery.replace_sinks(sinks(&after)).await.unwrap(), 2);
     let names = |listed: &Value| -> Vec<String> {

@@ -1,6 +1,6 @@
-//! Clients that go away: what was taken for them goes back at once, and no attempt is counted.
+//! Clients that disconnect: their messages are given back at once, and no attempt is spent.
 //!
-//! The clock stands still in these tests, so that no lease can run out and hide a mistake.
+//! The clock stands still in these tests, so that no lease can run out and hide a bug.
 
 use dwell_store::{Put, Store};
 
@@ -13,7 +13,7 @@ async fn a_waiting_take_whose_connection_closes_takes_nothing() {
     connection.request("POST", "/v1/queues/q/take?wait=1m", &[], b"").await;
     server.until_count("waiting", 1).await;
     drop(connection);
-    // Without messages, waiters and settings the queue is no more.
+    // Without messages, waiters and settings the queue is deleted.
     crate::support::until("the take is gone", || async { server.count("waiting").await.is_none() }).await;
     server.put("", b"x").await;
     assert_eq!(server.count("ready").await, Some(1));
@@ -22,7 +22,8 @@ async fn a_waiting_take_whose_connection_closes_takes_nothing() {
     server.stop().await;
 }
 
-/// A message falls due just as a client goes whose take waits, and that has sent so many requests more: it is given back.
+/// A message falls due just as a client disconnects whose take waits, and that has sent `behind` more requests: it is
+/// given back.
 async fn is_given_back(rounds: u32, behind: usize) {
     let server = start().await;
     let more = format!("GET /health/live HTTP/1.1\r\nHost: {}\r\n\r\n", server.address).repeat(behind);
@@ -42,15 +43,15 @@ async fn is_given_back(rounds: u32, behind: usize) {
     server.stop().await;
 }
 
-/// The runtime of this test has one thread, so that the server can not learn that the client is gone
-/// before it has a message for it.
+/// The runtime of this test has one thread, so the server cannot notice the disconnect before it has a message for the
+/// client.
 #[tokio::test]
 async fn a_message_that_falls_due_just_as_the_client_goes_is_given_back() {
     is_given_back(50, 0).await;
 }
 
-/// What lies unread behind the take must not hide that the client has gone: more than the server reads ahead, and no more
-/// than the system's buffers hold, because the end of what they do not hold can not have arrived.
+/// Unread bytes after the take must not hide the disconnect: more than the server reads ahead, and no more than the
+/// system's buffers hold, because the end of a longer stream cannot have arrived.
 #[tokio::test]
 async fn much_that_is_unread_behind_a_take_does_not_hide_that_its_client_went() {
     is_given_back(10, 1_500).await;

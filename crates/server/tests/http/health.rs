@@ -1,4 +1,4 @@
-//! Health: what a store that does not serve lets anybody know.
+//! Health: what a failed store reveals to unauthenticated callers.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 
 use crate::support::{Connection, soon};
 
-/// What a store's error may tell of: paths, addresses, names of queues.
+/// What a store's error may contain: paths, addresses, names of queues.
 const TOLD: &str = "/srv/data/journal-000 of 10.0.0.5:6379, queue orders: Input/output error";
 
-/// Answers everything with an error.
+/// A store that answers everything with an error.
 struct Broken(Limits);
 
 fn broken<T>() -> Result<T> {
@@ -89,7 +89,7 @@ impl Store for Broken {
     }
 }
 
-/// Nobody is asked for a token there.
+/// No token is required there.
 #[tokio::test]
 async fn a_store_that_does_not_serve_is_told_by_its_code_alone() {
     let mut config = ServerConfig::default();
@@ -108,7 +108,7 @@ async fn a_store_that_does_not_serve_is_told_by_its_code_alone() {
     for told in ["/srv", "10.0.0.5", "orders", "Input"] {
         assert!(!answer.text().contains(told), "{answer:?}");
     }
-    // Whoever may manage the queues is told what is wrong.
+    // A caller with `manage` receives the error.
     connection.request("GET", "/v1/queues", &[("authorization", "Bearer somebody")], b"").await;
     assert!(connection.answer().await.text().contains(TOLD));
     drop(stop);

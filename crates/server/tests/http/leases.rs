@@ -1,4 +1,4 @@
-//! Who holds what, leases that an operator ends, caps and deaths by queue.
+//! Holders, leases that an operator ends, caps, and deaths by queue.
 
 use dwell_model::Setting;
 use dwell_server::QueueConfig;

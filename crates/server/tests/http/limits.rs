@@ -1,4 +1,4 @@
-//! How many connections there are, how slow a client may be, and what is too long.
+//! Limits on connections, on slow clients, and on lengths.
 
 use dwell_model::Limits;
 
@@ -21,7 +21,7 @@ async fn a_connection_too_many_is_told_so_and_the_next_has_its_place() {
     assert_eq!(server.count("ready").await, None, "nothing was done");
 
     kept.pop();
-    // The place is free once the server has seen the end.
+    // The permit is free once the server has seen the end.
     until("a place is free", || async {
         let mut connection = Connection::open(server.address).await;
         connection.request("GET", "/health/live", &[], b"").await;
@@ -35,7 +35,7 @@ async fn a_connection_too_many_is_told_so_and_the_next_has_its_place() {
 
 #[tokio::test]
 async fn a_body_that_comes_ever_so_slowly_is_refused() {
-    // A byte now and then keeps it from standing still, and is far from a megabyte a second.
+    // A byte now and then avoids the idle timeout, and is far from a megabyte a second.
     let server = start_with(Limits::default(), |config| {
         config.http.body_ms = 100;
         config.http.body_rate = 1 << 20;
@@ -57,14 +57,14 @@ async fn a_body_that_comes_ever_so_slowly_is_refused() {
     server.stop().await;
 }
 
-/// A client that adds a header a moment, and never ends.
+/// A client that sends headers slowly and endlessly.
 #[tokio::test]
 async fn a_head_that_never_ends_is_cut_off_in_time() {
     let server = start_with(Limits::default(), |config| config.http.head_ms = 100).await;
     let (mut reader, mut writer) = Connection::open(server.address).await.split();
     writer.write(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n").await;
     let drip = tokio::spawn(async move {
-        // Each is a whole header, so that nothing stands still.
+        // Each is a whole header, so the connection is never idle.
         while writer.try_write(b"X-A: b\r\n").await.is_ok() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
@@ -86,7 +86,7 @@ async fn endless_headers_and_lines_are_refused_before_they_fill_the_memory() {
     let megabyte = vec![b'a'; 1 << 20];
     for start in [&b"GET /"[..], b"GET / HTTP/1.1\r\nX-Long: ", b""] {
         let (mut reader, mut writer) = Connection::open(server.address).await.split();
-        // The server may close before all is sent.
+        // The server may close before everything is sent.
         let _ = writer.try_write(&[start, &megabyte].concat()).await;
         let said = reader.read_to_end().await;
         let said = String::from_utf8_lossy(&said);
@@ -123,7 +123,7 @@ async fn garbage_and_half_requests_harm_nobody() {
     server.stop().await;
 }
 
-/// An answer of megabytes, read a little at a time, while others are served.
+/// An answer of megabytes, read in small pieces, while others are served.
 #[tokio::test]
 async fn a_client_that_reads_slowly_keeps_nobody_waiting() {
     let server = start().await;

@@ -1,4 +1,4 @@
-//! Looking at messages, cancelling and moving them.
+//! Reading, cancelling and rescheduling messages.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! `/metrics`: its format, what it counts, and that many queues make neither a long page nor others wait.
+//! `/metrics`: its format, its counts, and that many queues neither lengthen the page nor delay others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::support::{Connection, Running, start, start_showing, start_with, until};
 
-/// A page, by series: name and labels as they stand there.
+/// A page, by series: name and labels in their text form.
 type Page = BTreeMap<String, f64>;
 
 async fn page(server: &Running) -> Page {
@@ -22,7 +22,7 @@ async fn page(server: &Running) -> Page {
     parse(answer.text())
 }
 
-/// Reads a page by the rules of OpenMetrics 1.0, as far as they concern counters, gauges, infos and histograms.
+/// Parses a page by the rules of OpenMetrics 1.0, as far as they concern counters, gauges, infos and histograms.
 fn parse(text: &str) -> Page {
     let mut page = Page::new();
     let mut family = (String::new(), String::new());
@@ -166,12 +166,12 @@ async fn what_the_engine_counts_is_shown() {
     server.stop().await;
 }
 
-/// With far more queues than have series of their own: the page stays under a mebibyte, and a client that puts
-/// meanwhile waits no longer than a fixed time, which is far less than the walk over all queues takes in one go.
+/// With far more queues than have series of their own: the page stays under a mebibyte, and a concurrent put takes less
+/// than a fixed time, which is far less than an uninterrupted walk over all queues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_thousand_queues() {
     const QUEUES: usize = 100_000;
-    /// A page of the walk is 256 queues. This leaves two hundred times what that takes, for a busy machine.
+    /// A page of the walk has 256 queues. This is two hundred times the duration of a page, for a busy machine.
     const LONGEST_PUT_MS: u64 = 500;
     let server = start().await;
     for from in (0..QUEUES).step_by(10_000) {

@@ -1,5 +1,5 @@
-//! `/openapi.json`: that the server does what it says. Every answer that any test of this folder sees is held against
-//! the document by [`check`]; here is the rest.
+//! `/openapi.json`: that the server conforms to it. [`check`] compares every answer in the tests of this folder with
+//! the document; the rest is here.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use crate::support::{Answer, Connection, Running, start};
 
-/// The document, asked for once.
+/// The document, fetched once.
 async fn document(server: &Running) -> &'static Value {
     static DOCUMENT: OnceCell<Value> = OnceCell::const_new();
     DOCUMENT
@@ -28,7 +28,7 @@ pub(crate) async fn check(server: &Running, method: &str, target: &str, answer: 
     let document = document(server).await;
     let path = target.split('?').next().unwrap();
     if !path.starts_with('/') {
-        // The form that a proxy is asked in; the document has none of it.
+        // The absolute form that proxies receive, which the document does not describe.
         return;
     }
     let Some(template) = template_of(document, path) else {
@@ -36,7 +36,7 @@ pub(crate) async fn check(server: &Running, method: &str, target: &str, answer: 
         return;
     };
     let Some(operation) = document["paths"][template].get(method.to_lowercase()) else {
-        // A HEAD is a GET without its body, and is not described by itself.
+        // A HEAD is a GET without its body, and has no description.
         if method != "HEAD" && answer.status != 405 {
             assert!(
                 [401, 403].contains(&answer.status),
@@ -71,7 +71,7 @@ pub(crate) async fn check(server: &Running, method: &str, target: &str, answer: 
     }
 }
 
-/// The template that a path fits, and of several the one with the most fixed segments.
+/// The template that matches a path, and of several the one with the most fixed segments.
 fn template_of<'a>(document: &'a Value, path: &str) -> Option<&'a str> {
     let segments: Vec<&str> = path.split('/').collect();
     let is_open = |segment: &str| segment.starts_with('{');
@@ -87,7 +87,7 @@ fn template_of<'a>(document: &'a Value, path: &str) -> Option<&'a str> {
     templates.max_by_key(fixed).map(String::as_str)
 }
 
-/// Whether a value has the shape that a schema asks for, by those words of JSON Schema that the document uses.
+/// Whether a value matches a schema, for those keywords of JSON Schema that the document uses.
 fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     let Some(words) = schema.as_object() else {
         return if *schema == Value::Bool(true) { Ok(()) } else { Err("nothing fits".to_owned()) };
@@ -141,7 +141,7 @@ fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
                         fits(document, rule, value).map_err(|why| format!("{name}: {why}"))?;
                     }
                 }
-                // What answers have is described, all of it.
+                // Every field of an answer is described.
                 let composed = ["allOf", "anyOf", "$ref"].iter().any(|word| words.contains_key(*word));
                 let is_part = !words.contains_key("type");
                 for name in value.as_object().into_iter().flat_map(|fields| fields.keys()) {
@@ -177,7 +177,7 @@ async fn is_a_document_of_openapi_3_1() {
     server.stop().await;
 }
 
-/// Asked with a parameter that nobody knows, each route names those that it knows: the same as the document's.
+/// With an unknown parameter, each route lists the parameters that it knows: the same as the document's.
 #[tokio::test]
 async fn handlers_know_the_parameters_that_are_described() {
     let server = start().await;
@@ -218,7 +218,7 @@ async fn handlers_know_the_parameters_that_are_described() {
     server.stop().await;
 }
 
-/// A method that a path does not have is refused, and `Allow` names those that it has: the document's.
+/// A method that a path does not have is refused, and `Allow` lists those that it has: the document's.
 #[tokio::test]
 async fn paths_have_the_methods_that_are_described() {
     let server = start().await;

@@ -28,7 +28,7 @@ async fn ask(address: SocketAddr, method: &str, target: &str, body: &[u8]) -> (u
     (status, Some(code))
 }
 
-/// A server with so many places for connections whose store is being opened until the sender says so.
+/// A server with this many permits for connections, whose store is being opened until the sender completes it.
 async fn opening(places: usize) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<(Listeners, ServerConfig)>) {
     let mut config = ServerConfig::default();
     config.http.listen = "127.0.0.1:0".parse().unwrap();
@@ -43,7 +43,7 @@ async fn opening(places: usize) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<
     (address, open, answering)
 }
 
-/// How many of these the server has closed, as far as it shows without waiting.
+/// The number of these that the server has closed, as far as is known without waiting.
 fn closed(connections: &mut [Connection]) -> usize {
     let is_closed = |one: &mut Connection| match one.stream_mut().try_read(&mut [0]) {
         Ok(len) => len == 0,
@@ -54,7 +54,7 @@ fn closed(connections: &mut [Connection]) -> usize {
 
 const PLACES: usize = 16;
 
-/// Ten times as many as there are places, all of which ask nothing, or half a question.
+/// Ten times as many connections as permits, all of which send nothing, or half a request.
 #[tokio::test]
 async fn who_stalls_while_the_store_opens_keeps_nobody_from_being_answered() {
     for begun in [&b""[..], b"GET /health/live HT"] {
@@ -67,7 +67,7 @@ async fn who_stalls_while_the_store_opens_keeps_nobody_from_being_answered() {
         }
         let answered = timeout(Duration::from_secs(5), ask(address, "GET", "/health/live", b"")).await;
         assert_eq!(answered.expect("it is answered at once"), (200, None));
-        // Long before the time that one of them has for its question: no more are open than there are places.
+        // Long before the timeout of one of their requests: no more are open than there are permits.
         let all_but_those_with_a_place = timeout(
             Duration::from_secs(5),
             until("the first to come have gone", || {
@@ -82,7 +82,7 @@ async fn who_stalls_while_the_store_opens_keeps_nobody_from_being_answered() {
     }
 }
 
-/// What came before the store was open counts as all others do.
+/// Connections from before the store was open count like all others.
 #[tokio::test]
 async fn those_who_came_early_have_the_servers_places() {
     let (address, open, answering) = opening(2).await;
@@ -131,11 +131,11 @@ async fn whoever_asks_before_the_store_is_open_is_told_to_come_again() {
     assert_eq!(ask(address, "GET", "/health/live", b"").await, (200, None));
     assert_eq!(ask(address, "GET", "/health/ready", b"").await, unavailable);
     assert_eq!(ask(address, "POST", "/v1/queues/q/messages", b"x").await, unavailable);
-    // More than is read with the head: the answer comes all the same.
+    // More than is read with the head: the answer still arrives.
     assert_eq!(ask(address, "POST", "/v1/queues/q/messages", &vec![b'x'; 1 << 20]).await, unavailable);
     assert_eq!(ask(address, "GET", "/nowhere", b"").await, unavailable);
 
-    // These ask nothing yet, or in words that know no refusal.
+    // These send nothing yet, or use a protocol that has no refusal.
     let mut quiet = Connection::open(address).await;
     let mut early = Connection::open(beanstalkd).await;
     early.write(b"put 0 0 60 1\r\nx\r\n").await;

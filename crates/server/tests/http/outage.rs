@@ -1,4 +1,4 @@
-//! A store that refuses some calls for a while: what was deleted, and what is counted, in spite of it.
+//! A store that refuses some calls for a while: deleted queues and counts in spite of it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::{Answer, Connection, soon, until};
 
-/// While it is out it says neither what has died nor takes settings.
+/// A store that during an outage neither reports deaths nor accepts settings.
 struct Failing {
     memory: MemoryStore,
     is_out: AtomicBool,
@@ -87,7 +87,7 @@ impl Running {
         self.store.is_out.store(is_out, Ordering::SeqCst);
     }
 
-    /// A message is buried, and not by a call of this server.
+    /// Buries a message, not by a call of this server.
     async fn bury_one(&self, queue: &str) {
         let queue: QueueName = queue.parse().unwrap();
         self.store.put(vec![Put::new(queue.clone(), "x")]).await.remove(0).unwrap();
@@ -125,7 +125,7 @@ async fn a_deleted_queue_is_said_to_be_so_and_has_its_configured_settings_as_soo
     let deleted = server.ask("DELETE", "/v1/queues/q").await;
     assert_eq!((deleted.status, deleted.json()), (200, json!({"removed": 1})));
     until("it is tried again", || async { server.store.refused.load(Ordering::SeqCst) >= 3 }).await;
-    // What is in force by then is what it gets, and no more than it lacks.
+    // It gets the settings in force by then, and only those that it lacks.
     server.control.keep_queues(&[QueueConfig {
         settings: vec![Setting::LeaseMs(120_000), Setting::MaxPending(7)],
         ..lease("q", 0)
@@ -170,7 +170,7 @@ async fn deaths_that_the_store_does_not_tell_of_are_left_out_and_none_is_counted
     server.is_out(false);
     let two = server.deaths().await;
     assert!(two.contains(&"dwell_deaths_total{queue=\"q\",reason=\"buried\"} 2".to_owned()), "{two:?}");
-    // What dies otherwise than by a call of this server counts in the sum as well.
+    // Deaths outside of this server's calls are in the sum too.
     assert!(two.contains(&"dwell_events_total{event=\"death\"} 2".to_owned()), "{two:?}");
     server.stop().await;
 }

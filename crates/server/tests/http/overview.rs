@@ -1,4 +1,5 @@
-//! What the page asks for beside messages: who calls, beginnings of names, previews, what falls due, what has happened lately.
+//! What the web page requests in addition to messages: the caller, prefixes of names, previews, forecasts, recent
+//! events.
 
 use dwell_model::Limits;
 use serde_json::{Value, json};

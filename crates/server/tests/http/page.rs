@@ -1,4 +1,4 @@
-//! The web page's files, and what keeps a message's own content type from acting in its place.
+//! The web page's files, and what keeps a message's content type from acting in the page's origin.
 
 use dwell_model::Limits;
 
@@ -6,7 +6,7 @@ use crate::support::{Answer, Running, start, start_with};
 
 const HTML: &[(&str, &str)] = &[("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
 
-/// The addresses of the document's files.
+/// The URLs of the document's files.
 fn addresses(document: &Answer) -> Vec<String> {
     let text = document.text();
     text.split('"').filter(|part| part.starts_with("page/")).map(|part| format!("/{part}")).collect()

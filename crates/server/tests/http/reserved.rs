@@ -13,7 +13,7 @@ fn queue() -> QueueName {
     QUEUE.parse().unwrap()
 }
 
-/// A message of each state, put by a program that has the store itself.
+/// A message in each state, put by a program with direct access to the store.
 struct Stage {
     scheduled: String,
     receipt: String,
@@ -40,7 +40,7 @@ async fn stage(server: &Running) -> Stage {
     }
 }
 
-/// Sends what the route would do to the reserved queue, if it could.
+/// Sends a request that would change the reserved queue, if it could.
 async fn send(server: &Running, route: &Route, stage: &Stage) -> Answer {
     let id = match route.operation {
         Operation::Revive | Operation::Discard => &stage.dead,
@@ -114,7 +114,7 @@ async fn every_route_reads_a_reserved_queue_and_none_changes_it() {
         assert_eq!(server.store.stats(queue()).await.unwrap(), before, "{said}");
     }
     assert!(refused >= 20 && read >= 8, "{refused} {read}");
-    // Not even the queue that a refused take named beside it was touched.
+    // Not even the other queue that a refused take named was touched.
     assert_eq!(server.store.queues(None, 9).await.unwrap().len(), 1);
     server.stop().await;
 }
@@ -141,7 +141,7 @@ async fn a_token_that_is_good_for_all_is_not_good_for_that() {
     let bearer = [("authorization", "Bearer all")];
     let put = server.send("POST", "/v1/queues/dwell%3Atest/messages", &bearer, b"x").await;
     assert_eq!(put.problem(), (403, "queue_reserved".to_owned()));
-    // The token is asked for first.
+    // The token is checked first.
     let nobody = server.send("POST", "/v1/queues/dwell%3Atest/messages", &[], b"x").await;
     assert_eq!(nobody.problem(), (401, "token_required".to_owned()));
     server.stop().await;

@@ -1,4 +1,4 @@
-//! How much the bodies of requests and answers may hold, and who waits for it.
+//! The limit on bodies of requests and answers, and which clients wait for room.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use crate::slow::dripping;
 use crate::support::{Answer, Connection, Running, soon, start_with, until};
 
-/// Room for so many bytes.
+/// The limit in bytes.
 const ROOM: u64 = 1 << 20;
 
 async fn server() -> Running {
@@ -27,7 +27,7 @@ async fn until_held(server: &Running, what: &str, is: impl Fn(f64) -> bool) {
     until(what, || async { is(held(server).await) }).await;
 }
 
-/// Many that announce as much as they may, and send next to nothing of it.
+/// Many clients that announce the maximum, and send next to nothing of it.
 async fn announcers(server: &Running, target: &str, content_type: &str) -> Vec<Connection> {
     let mut open = Vec::new();
     for _ in 0..64 {
@@ -45,7 +45,7 @@ async fn who_announces_much_and_sends_little_keeps_nobody_waiting() {
     let server = server().await;
     let json = announcers(&server, "/v1/messages:batch", "application/json").await;
     let raw = announcers(&server, "/v1/queues/q/messages", "text/plain").await;
-    // As large as there is room for at all.
+    // The largest body for which there is room.
     server.put("", &vec![b'x'; 1_000_000]).await;
     drop((json, raw));
     server.stop().await;
@@ -74,7 +74,7 @@ async fn streams_that_bring_an_item_now_and_then_hold_nothing() {
     server.stop().await;
 }
 
-/// One that has sent all but the end, so that all of it is held.
+/// A client that has sent everything but the end, so that all of it is held.
 async fn all_but_the_end(server: &Running, bytes: usize) -> Connection {
     let mut connection = Connection::open(server.address).await;
     let len = bytes.to_string();
@@ -83,8 +83,8 @@ async fn all_but_the_end(server: &Running, bytes: usize) -> Connection {
     connection
 }
 
-/// A batch of `bytes` that keeps its room for some seconds: half of it comes at once, so that room is set aside for all of
-/// it, and the rest four times as fast as it has to while others wait.
+/// A batch of `bytes` that keeps its room for some seconds: half of it arrives at once, so that room is set aside for
+/// all of it, and the rest four times as fast as required while others wait.
 async fn steady(server: &Running, bytes: usize) -> JoinHandle<Answer> {
     let mut connection = Connection::open(server.address).await;
     let len = bytes.to_string();
@@ -128,7 +128,7 @@ async fn a_large_body_without_room_is_told_to_come_again_and_a_small_one_passes(
     server.stop().await;
 }
 
-/// What it sends now and then is enough where nobody waits.
+/// Slow bytes are enough while nothing waits for room.
 #[tokio::test]
 async fn a_body_that_comes_slowly_or_not_at_all_gives_way_to_others() {
     let server = start_with(Limits::default(), |config| {
@@ -206,7 +206,7 @@ async fn nothing_is_looked_at_or_taken_while_too_much_is_held() {
     let server = server().await;
     server.put("?key=k", b"x").await;
     let number = server.get("/v1/queues/q/keys/k").await.json()["number"].as_u64().unwrap();
-    // Larger than all there is, it goes alone.
+    // Larger than the whole limit, it is admitted alone.
     let large = steady(&server, ROOM as usize * 8).await;
     until_held(&server, "it is held", |held| held > ROOM as f64).await;
     let by_number = format!("/v1/numbers/{number}");
@@ -221,12 +221,12 @@ async fn nothing_is_looked_at_or_taken_while_too_much_is_held() {
     server.stop().await;
 }
 
-/// However small the request: its answer may be a hundred times as large.
+/// For requests of any size: the answer may be a hundred times as large.
 #[tokio::test]
 async fn no_batch_and_no_list_of_queues_is_answered_while_too_much_is_held() {
     const ITEMS: usize = 4_096;
     let server = server().await;
-    // Larger than all there is, it goes alone.
+    // Larger than the whole limit, it is admitted alone.
     let large = steady(&server, 16 * ROOM as usize).await;
     until_held(&server, "it is held", |held| held > ROOM as f64).await;
     let (batch, lines) = (json!(vec![1; ITEMS]).to_string(), "1\n".repeat(ITEMS));
@@ -242,7 +242,7 @@ async fn no_batch_and_no_list_of_queues_is_answered_while_too_much_is_held() {
     }
     let lines = lines.lines();
     assert_eq!((lines.len(), &lines[0]["error"]["code"]), (1, &json!("overloaded")), "a stream");
-    // What is answered with little passes all the while.
+    // Requests with small answers succeed meanwhile.
     server.put("", b"small").await;
     large.abort();
     until_held(&server, "there is room again", |held| held == 0.0).await;
@@ -252,7 +252,7 @@ async fn no_batch_and_no_list_of_queues_is_answered_while_too_much_is_held() {
     server.stop().await;
 }
 
-/// They hold more than there is room for, which is their own.
+/// Alone they hold more than the limit.
 #[tokio::test]
 async fn a_batch_larger_than_all_there_is_goes_alone() {
     let server = server().await;
@@ -268,7 +268,7 @@ async fn a_batch_larger_than_all_there_is_goes_alone() {
     server.stop().await;
 }
 
-/// Long before the time that an unread answer has otherwise.
+/// Long before the usual timeout of an unread answer.
 #[tokio::test]
 async fn an_unread_answer_is_counted_and_cut_off_when_others_need_its_room() {
     let server = start_with(Limits::default(), |config| {
@@ -291,7 +291,7 @@ async fn an_unread_answer_is_counted_and_cut_off_when_others_need_its_room() {
     server.stop().await;
 }
 
-/// Each of which asks for more than there is room for altogether, and leaves unread what it gets.
+/// Each requests more than the whole limit, and does not read its answer.
 #[tokio::test]
 async fn many_takes_at_once_are_handed_no_more_than_there_is_room_for() {
     let room = (64 * ROOM) as f64;
@@ -315,7 +315,7 @@ async fn many_takes_at_once_are_handed_no_more_than_there_is_room_for() {
     server.stop().await;
 }
 
-/// As large as an answer may be, and no larger.
+/// An answer of the maximum size, and no larger.
 #[tokio::test]
 async fn a_take_is_handed_an_eighth_of_the_room_at_most() {
     let server = start_with(Limits::default(), |config| config.memory_bytes = 8 * ROOM).await;
@@ -329,7 +329,7 @@ async fn a_take_is_handed_an_eighth_of_the_room_at_most() {
     server.stop().await;
 }
 
-/// The store looks at bodies alone, and these have next to none.
+/// The store counts bodies alone, and these have next to none.
 #[tokio::test]
 async fn headers_count_towards_what_a_take_is_handed() {
     const LEN: usize = 16_000;
@@ -352,8 +352,9 @@ async fn headers_count_towards_what_a_take_is_handed() {
     server.stop().await;
 }
 
-/// One who asks for a message as often as a batch may, and reads no more than the head of the answer. The text of the
-/// request has so many bytes; the answers are made sixteen at a time, each time too few to count by themselves.
+/// A client that requests a message as often as a batch allows, and reads no more than the head of the answer. Returns
+/// it and the number of bytes of the request's text; the answers are made sixteen at a time, each time too few to count
+/// by themselves.
 async fn unread_gets(server: &Running) -> (Connection, usize) {
     let key = "k".repeat(500);
     server.put(&format!("?key={key}&on_conflict=replace"), b"").await;
@@ -382,7 +383,7 @@ async fn what_a_batch_still_has_to_do_counts_until_it_is_done() {
     }
     let held = held(&server).await;
     assert!(held >= bytes as f64, "{held} are held, and {bytes} bytes of requests are under way");
-    // It goes on where it is read.
+    // It continues where it is read.
     let mut last = unread.pop().unwrap();
     let mut pieces = 0;
     while !last.answer_chunk().await.is_empty() {
@@ -394,7 +395,7 @@ async fn what_a_batch_still_has_to_do_counts_until_it_is_done() {
     server.stop().await;
 }
 
-/// However many bodies there are to a step, and however long they may be.
+/// For any number of bodies per step, and any length of them.
 #[tokio::test]
 async fn many_are_looked_at_an_eighth_of_the_room_at_a_time() {
     let server = start_with(Limits::default(), |config| config.memory_bytes = 8 * ROOM).await;
@@ -444,7 +445,7 @@ async fn a_batch_that_is_left_unread_gives_way_to_others() {
     server.stop().await;
 }
 
-/// What follows a large line is small; what the line was read into is not.
+/// What follows a large line is small; the memory that the line was read into is not.
 #[tokio::test]
 async fn a_stream_that_pauses_holds_no_more_than_has_come_of_its_next_item() {
     let server = start_with(Limits::default(), |config| config.memory_bytes = 64 * ROOM).await;
@@ -460,7 +461,7 @@ async fn a_stream_that_pauses_holds_no_more_than_has_come_of_its_next_item() {
         assert!(!stream.answer_chunk().await.is_empty());
         streams.push(stream);
     }
-    // Half a line, of which all has come: it counts, and twice as much is set aside at most.
+    // Half a line, all of which has arrived: it counts, and at most twice as much is set aside.
     let half = 8.0 * 500_000.0;
     until_held(&server, "the half lines count", |held| held >= half && held <= 2.1 * half).await;
     for stream in &mut streams {
@@ -471,7 +472,7 @@ async fn a_stream_that_pauses_holds_no_more_than_has_come_of_its_next_item() {
     server.stop().await;
 }
 
-/// There is one in memory, however many are under way.
+/// One copy is in memory, for any number of answers in progress.
 #[tokio::test]
 async fn the_document_of_the_api_is_not_counted_for_each_who_leaves_it_unread() {
     let server = server().await;
@@ -481,7 +482,7 @@ async fn the_document_of_the_api_is_not_counted_for_each_who_leaves_it_unread() 
         socket.set_recv_buffer_size(4 * 1024).unwrap();
         let stream = soon("connect", socket.connect(server.address)).await.unwrap();
         let mut one = Connection::over(stream, server.address);
-        // More than is on its way between two sockets.
+        // More than the buffers of two sockets.
         for _ in 0..100 {
             one.head("GET", "/openapi.json", &[]).await;
         }
@@ -495,7 +496,7 @@ async fn the_document_of_the_api_is_not_counted_for_each_who_leaves_it_unread() 
     server.stop().await;
 }
 
-/// A head that holds far more in memory than its text ends with its connection.
+/// A head that holds far more memory than its text ends with its connection.
 #[tokio::test]
 async fn a_raw_answer_with_very_many_headers_closes_its_connection() {
     let server = server().await;
@@ -528,11 +529,11 @@ async fn a_raw_answer_with_very_many_headers_closes_its_connection() {
     server.stop().await;
 }
 
-/// Texts too small to count, of items that are not, each of which is answered with too little to count.
+/// Texts too small to count, of items that are not, each with an answer too small to count.
 #[tokio::test]
 async fn what_short_items_are_read_into_counts_until_it_is_done() {
     const ITEMS: usize = 1_300;
-    // So few bodies of the length that is allowed are looked at at a time: one.
+    // The number of bodies of the maximum length that are read at a time: one.
     let server = start_with(Limits::default(), |config| config.memory_bytes = 8 * ROOM).await;
     server.put("?key=a", &[b'x'; 14_000]).await;
     let text = json!(vec![json!({"key": "a"}); ITEMS]).to_string();

@@ -1,6 +1,6 @@
 //! Every route with every scope: allowed is what the table in `docs/security.md` says, and nothing else.
 //!
-//! That the table is the server's own a unit test beside it holds; that it holds for each request is held here.
+//! A unit test checks that the table is the server's own; these tests check that it holds for each request.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ fn rows() -> Vec<(String, String, String)> {
     .collect()
 }
 
-/// What is there before each request.
+/// The objects that exist before each request.
 #[derive(Clone)]
 struct Stage {
     id: String,
@@ -67,7 +67,7 @@ async fn digest(server: &Running) -> String {
     page.text().split("page/").nth(1).unwrap().split('/').next().unwrap().to_owned()
 }
 
-/// The route's path, for what the stage has.
+/// The route's path, with the stage's objects.
 fn target(route: &str, stage: &Stage) -> String {
     route
         .replace("{queue}", "mine")
@@ -103,14 +103,14 @@ async fn send(server: &Running, method: &str, route: &str, stage: &Stage, token:
     server.send(method, &format!("{target}{query}"), &headers, body.as_bytes()).await
 }
 
-/// Whether the answer refuses for want of a scope; some routes say so in their own way.
+/// Whether the answer refuses for lack of a scope; some routes report it in other ways.
 fn is_forbidden(route: &str, answer: &Answer) -> bool {
     match route {
-        // One answer an item.
+        // One answer per item.
         "/v1/messages:batch" | "/v1/settle" if answer.status == 200 => {
             answer.json()["answers"][0]["error"]["code"] == "forbidden"
         }
-        // What may not be seen is not there.
+        // What may not be seen does not exist.
         "/v1/numbers/{number}" if answer.status == 404 => answer.json()["code"] == "message_not_found",
         "/v1/queues" if answer.status == 200 => answer.json()["queues"] == json!([]),
         _ => answer.status == 403 && answer.problem().1 == "forbidden",
@@ -169,7 +169,7 @@ async fn several_queues_need_the_scope_in_each() {
     let refused = server.send("GET", "/metrics", &[("authorization", "Bearer both")], b"").await;
     assert!(refused.text().contains("the scope metrics or manage:*"), "{refused:?}");
 
-    // In a batch, items stand alone.
+    // In a batch, items are independent.
     let lines = b"{\"queue\":\"a\",\"body\":\"1\"}\n{\"queue\":\"b\",\"body\":\"2\"}\n";
     let headers = [("content-type", "application/x-ndjson"), ("authorization", "Bearer one")];
     let answers = server.send("POST", "/v1/messages:batch", &headers, lines).await.lines();
@@ -197,10 +197,10 @@ async fn the_listing_shows_what_the_token_is_good_for() {
     server.stop().await;
 }
 
-/// In every name that the tokens below may not know of, before and behind those that they may.
+/// Part of every name that the tokens below may not know of, before and after those that they may.
 const HIDDEN: &str = "hidden";
 
-/// Tokens that are good for `mine` alone, or, with `metrics`, for no queue.
+/// Tokens for `mine` alone, or, with `metrics`, for no queue.
 const NARROW: &[(&str, &[&str])] = &[
     ("put", &["put:mine"]),
     ("take", &["take:mine"]),
@@ -211,7 +211,7 @@ const NARROW: &[(&str, &[&str])] = &[
     ("everything", &["put:*", "take:*", "manage:*", "metrics"]),
 ];
 
-/// A store full of what is hidden, in every state, with keys and dead; what one of them may be asked by.
+/// A store full of hidden messages, in every state, with keys and dead; returns the identifiers of one of them.
 async fn hide(server: &Running) -> Stage {
     let all = [("authorization", "Bearer everything")];
     let mut last = None;
@@ -239,7 +239,7 @@ async fn hide(server: &Running) -> Stage {
     last.unwrap()
 }
 
-/// Every route, with what is one's own and with the ids and numbers of others, and each page of what has pages.
+/// Every route, with the caller's own objects and with the ids and numbers of others, and every page of lists.
 #[tokio::test]
 async fn no_answer_tells_of_queues_that_the_token_is_not_for() {
     let server = start_with(Limits::default(), |config| config.http.tokens = tokens(NARROW)).await;
@@ -250,12 +250,12 @@ async fn no_answer_tells_of_queues_that_the_token_is_not_for() {
     };
     for (method, route, _) in rows() {
         for (token, _) in NARROW.iter().filter(|(token, _)| *token != "everything") {
-            // The metrics are about all queues, and who may read them may know of these.
+            // The metrics cover all queues, and a caller with `metrics` may know of these.
             if *token == "metrics" && ["/metrics", "/v1/overview", "/v1/deaths"].contains(&route.as_str()) {
                 continue;
             }
             let mine = stage(&server).await;
-            // A receipt holds the name of its queue: whoever shows it has told the name.
+            // A receipt contains the name of its queue: a caller that sends it knows the name.
             let mixed = Stage { id: theirs.id.clone(), number: theirs.number, ..mine.clone() };
             for place in [&mine, &mixed] {
                 let answer = send(&server, &method, &route, place, Some(token)).await;
@@ -266,7 +266,7 @@ async fn no_answer_tells_of_queues_that_the_token_is_not_for() {
             let target = target(&route, &mixed);
             for max in ["1", "2", "7", "1000"] {
                 let mut cursor = String::new();
-                // No page leads further than there are queues and messages.
+                // There are no more pages than queues and messages.
                 for _ in 0..100 {
                     let asked = format!("{target}?max={max}{cursor}");
                     let answer = server.send(&method, &asked, &headers, b"").await;
@@ -283,7 +283,7 @@ async fn no_answer_tells_of_queues_that_the_token_is_not_for() {
     server.stop().await;
 }
 
-/// However many others lie between them.
+/// For any number of others between them.
 #[tokio::test]
 async fn the_listing_pages_through_all_that_the_token_is_good_for() {
     let known: &[(&str, &[&str])] = &[
@@ -320,7 +320,7 @@ async fn the_listing_pages_through_all_that_the_token_is_good_for() {
             assert_eq!(seen, expected, "{token}, {max} a page");
         }
     }
-    // From a place that is somebody else's, too.
+    // From a cursor in another caller's queues, too.
     let from =
         server.send("GET", "/v1/queues?cursor=c", &[("authorization", "Bearer some")], b"").await.json();
     assert_eq!(from["queues"][0]["queue"], "d");

@@ -63,8 +63,8 @@ async fn a_stream_under_way_is_told_where_it_ends() {
     assert!(connection.answer_chunk().await.is_empty());
 }
 
-/// Whatever was read ahead when the server began to stop: what is answered with 201 is put, the one answered
-/// with 503 and all after it are not.
+/// Whatever was read ahead when the shutdown began: items answered with 201 are put, the one answered with 503 and all
+/// after it are not.
 #[tokio::test]
 async fn a_stream_in_full_flow_ends_at_an_item() {
     let server = start().await;
@@ -74,7 +74,7 @@ async fn a_stream_in_full_flow_ends_at_an_item() {
     let (mut reader, mut writer) = connection.split();
     let flow = tokio::spawn(async move {
         let lines = b"{\"body\":\"x\"}\n".repeat(1_000);
-        // Until the server has had enough.
+        // Until the server stops reading.
         while writer.try_chunk(&lines).await.is_ok() {}
     });
     assert_eq!(reader.answer_head().await.status, 200);

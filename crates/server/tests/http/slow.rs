@@ -1,4 +1,4 @@
-//! Clients that stand still.
+//! Clients that stall.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn a_body_that_stands_still_is_refused() {
     server.stop().await;
 }
 
-/// The answer to a request of which a byte comes now and then, by `drip`, until it is there.
+/// The answer to a request whose bytes arrive slowly, by `drip`.
 pub(crate) async fn dripping(
     connection: Connection,
     mut drip: impl AsyncFnMut(&mut Connection<tokio::net::tcp::OwnedWriteHalf>) -> std::io::Result<()>,
@@ -61,7 +61,7 @@ pub(crate) async fn dripping(
     .await
 }
 
-/// What has come at once is no licence to let the rest come for hours.
+/// A fast beginning does not allow the rest to take hours.
 #[tokio::test]
 async fn a_body_most_of_which_came_at_once_may_not_come_slowly_from_then_on() {
     let server = start_with(Limits::default(), |config| {
@@ -77,7 +77,7 @@ async fn a_body_most_of_which_came_at_once_may_not_come_slowly_from_then_on() {
     server.stop().await;
 }
 
-/// Half a line is held; that the stream has no end of its own is no licence to let it come for ever.
+/// Half a line is held; that a stream may be endless does not allow its line to be.
 #[tokio::test]
 async fn a_line_of_a_stream_that_comes_ever_so_slowly_ends_it() {
     let server = start_with(Limits::default(), |config| {

@@ -1,4 +1,4 @@
-//! A server on a free port, a clock that a test moves by hand, and a client that speaks raw HTTP.
+//! A server on a free port, a clock that a test moves, and a client that speaks raw HTTP.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -17,15 +17,15 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// No wait of a test is longer.
+/// The timeout of every wait in tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits for `future`, but not for ever.
+/// Waits for `future`, with a timeout.
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))
 }
 
-/// Looks again and again until `condition` holds.
+/// Polls until `condition` holds.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
     soon(what, async {
         while !condition().await {
@@ -56,7 +56,7 @@ pub(crate) async fn start_with(limits: Limits, configure: impl FnOnce(&mut Serve
     start_as(limits, configure, |_| {}).await
 }
 
-/// With defaults, and with what somebody else counts on its page of metrics.
+/// With defaults, and with these samples on its metrics page.
 pub(crate) async fn start_showing(samples: Arc<dyn Samples>) -> Running {
     start_as(Limits::default(), |_| {}, |server| server.show_samples(samples)).await
 }
@@ -82,7 +82,7 @@ async fn start_as(
     Running { address, store, clock, control, delivery, stop, task }
 }
 
-/// Tokens, each a name that is its secret too, and its scopes.
+/// Tokens, each with a name that is its secret too, and its scopes.
 pub(crate) fn tokens(tokens: &[(&str, &[&str])]) -> Tokens {
     let token = |(name, scopes): &(&str, &[&str])| Token {
         name: (*name).to_owned(),
@@ -93,7 +93,7 @@ pub(crate) fn tokens(tokens: &[(&str, &[&str])]) -> Tokens {
 }
 
 impl Running {
-    /// One request on a connection of its own. Its answer has to be one that the OpenAPI document lists.
+    /// Sends a request on a new connection. Its answer has to be one that the OpenAPI document lists.
     pub(crate) async fn send(
         &self,
         method: &str,
@@ -142,7 +142,7 @@ impl Running {
         answer.json()["messages"].get_mut(0).map(Value::take).unwrap_or_default()
     }
 
-    /// Counts of the queue `q`, by state, as the store has them; `None` if it has no such queue.
+    /// The number of messages of the queue `q` in a state, as the store counts them; `None` if it has no such queue.
     pub(crate) async fn count(&self, state: &str) -> Option<u64> {
         let stats = self.store.stats(QueueName::new("q").unwrap()).await.ok()?;
         Some(match state {
@@ -155,12 +155,12 @@ impl Running {
         })
     }
 
-    /// Waits until so many are in `state`.
+    /// Waits until this many are in `state`.
     pub(crate) async fn until_count(&self, state: &str, count: u64) {
         until(&format!("{count} {state}"), || async { self.count(state).await == Some(count) }).await;
     }
 
-    /// Waits until the counts of the queue `q` are as they should be.
+    /// Waits until the counts of the queue `q` satisfy `are`.
     pub(crate) async fn until(&self, what: &str, are: impl Fn(StateCounts) -> bool) {
         let queue = QueueName::new("q").unwrap();
         until(what, || async { self.store.stats(queue.clone()).await.is_ok_and(|stats| are(stats.counts)) })
@@ -216,7 +216,7 @@ impl Answer {
     }
 }
 
-/// A connection that a test writes to as it likes.
+/// A connection that a test writes to freely.
 pub(crate) struct Connection<S = TcpStream> {
     stream: S,
     address: SocketAddr,
@@ -316,7 +316,7 @@ impl<S: AsyncRead + Unpin> Connection<S> {
         std::mem::take(&mut self.buffer)
     }
 
-    /// At most `len` bytes; how many it was.
+    /// Reads at most `len` bytes; returns the number read.
     pub(crate) async fn read_some(&mut self, len: usize) -> usize {
         let mut bytes = vec![0; len];
         soon("read", self.stream.read(&mut bytes)).await.unwrap()

@@ -200,7 +200,7 @@ async fn a_message_reaches_exactly_one_of_many_waiting_takes() {
     server.stop().await;
 }
 
-/// A head has room for 16,384 names, each of which a store has to wait on.
+/// A head has room for 16,384 names, each of which a store would have to wait on.
 #[tokio::test]
 async fn a_take_names_as_many_queues_as_the_limit_says_and_no_more() {
     let server = start().await;
@@ -220,7 +220,7 @@ async fn a_take_names_as_many_queues_as_the_limit_says_and_no_more() {
     server.stop().await;
 }
 
-/// There is room for 256 names, beside those that each take may wait on.
+/// There is room for 256 names, in addition to those that each take may always wait on.
 #[tokio::test]
 async fn how_many_names_all_waiting_takes_have_is_bounded() {
     let server = start_with(Limits::default(), |config| config.memory_bytes = 1 << 20).await;
@@ -243,7 +243,7 @@ async fn how_many_names_all_waiting_takes_have_is_bounded() {
     let mut again = Connection::open(server.address).await;
     again.request("POST", &target("b", 200, "&wait=1m"), &[], b"").await;
     server.until_count("waiting", 2).await;
-    // However it ends, there is room again.
+    // However it ends, the room is free again.
     drop(again);
     server.until_count("waiting", 1).await;
     let mut last = Connection::open(server.address).await;

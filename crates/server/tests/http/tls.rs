@@ -1,4 +1,4 @@
-//! TLS: certificates that change under way, clients who have to show one, and those who say goodbye.
+//! TLS: certificate rotation, client certificates, and connections that end with `close_notify`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::support::{Connection, Running, soon, start, start_with, tokens};
 
-/// An authority, and what it has signed.
+/// An authority, and the certificates that it has signed.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -174,7 +174,7 @@ async fn a_taker_who_says_goodbye_gets_nothing_and_its_message_stays() {
     assert_eq!(putter.answer().await.status, 201);
     server.until("it is ready", |counts| (counts.ready, counts.leased) == (1, 0)).await;
 
-    // Pipelined requests are read whole, also where the server has looked ahead.
+    // Pipelined requests are read completely, also where the server has read ahead.
     for _ in 0..3 {
         putter.request("POST", "/v1/queues/q/take?lease=1h", &[], b"").await;
     }
@@ -204,7 +204,7 @@ async fn large_answers_arrive_whole() {
     server.stop().await;
 }
 
-/// What should be PEM, and holds `text`.
+/// A PEM frame around `text`.
 fn framed(text: &str) -> String {
     ["CERTIFICATE", "PRIVATE KEY"]
         .map(|what| format!("-----BEGIN {what}-----\n{text}\n-----END {what}-----\n"))
@@ -221,7 +221,7 @@ async fn a_listener_that_does_not_speak_tls_does_not_begin_to() {
     server.stop().await;
 }
 
-/// TLS alone asks nobody who they are: what others can reach needs tokens, or certificates of its clients.
+/// TLS alone does not authenticate callers: an exposed listener needs tokens, or certificates of its clients.
 #[tokio::test]
 async fn where_others_reach_it_a_certificate_of_the_client_guards_and_one_of_the_server_does_not() {
     let (dir, ca) = (tempfile::tempdir().unwrap(), Authority::new());

@@ -1,4 +1,4 @@
-//! Who is asked for a token, and what is said to whoever has none, or a wrong one.
+//! When a token is required, and the answers to missing and wrong ones.
 
 use dwell_model::Limits;
 use serde_json::{Value, json};
@@ -111,7 +111,7 @@ async fn a_take_that_waits_ends_when_its_token_is_gone() {
     let secret = [("authorization", "Bearer secret")];
     connection.request("POST", "/v1/queues/q/take?wait=1m", &secret, b"").await;
     server.until_count("waiting", 1).await;
-    // What does not concern it does not end it.
+    // A change that does not concern it does not end it.
     server.control.replace(&[], both, None);
     server.control.replace(&[], tokens(&[("secret", &["put:*", "take:*"])]), None);
     assert_eq!(server.count("waiting").await, Some(1));
@@ -150,7 +150,7 @@ async fn a_stream_ends_when_its_token_is_gone_or_has_fewer_scopes() {
     }
 }
 
-/// However slowly its body comes: nothing of it is done with a token that is gone by then.
+/// For a body that arrives slowly: nothing of it is executed once the token is revoked.
 #[tokio::test]
 async fn a_request_whose_body_is_still_to_come_ends_when_its_token_is_gone() {
     let one = (b"x".as_slice(), "text/plain", "/v1/queues/q/messages");
@@ -185,7 +185,7 @@ async fn a_refusal_comes_before_the_body() {
     server.stop().await;
 }
 
-/// The client reads next to nothing until it is gone.
+/// The client reads next to nothing until the token is revoked.
 #[tokio::test]
 async fn a_batch_that_is_answered_piece_by_piece_ends_when_its_token_is_gone() {
     let server = guarded().await;

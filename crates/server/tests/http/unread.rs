@@ -1,4 +1,4 @@
-//! Queues of which some cannot be read now: lists of them, and look-ups of what may be in them.
+//! Queues of which some cannot be read now: lists of them, and look-ups of messages that may be in them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::{Connection, soon, tokens};
 
-/// Can read only the queues whose names begin otherwise.
+/// A store that cannot read queues whose names have a certain prefix.
 struct Partly(MemoryStore);
 
 fn why(queue: &QueueName) -> Option<Error> {
@@ -56,7 +56,7 @@ impl Store for Partly {
     }
 }
 
-/// A server on a store whose queues have these names, with a message each, and what stops it.
+/// A server on a store whose queues have these names, with a message each, and the sender that stops it.
 async fn start(names: &[&str]) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<Drained>) {
     let store = Partly(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
     for name in names {
@@ -75,7 +75,7 @@ async fn start(names: &[&str]) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<D
     (address, stop, running)
 }
 
-/// It may be in a queue that the token is not for.
+/// It may be in a queue that the token does not allow.
 #[tokio::test]
 async fn a_look_up_by_number_that_fails_names_no_queue() {
     let (address, stop, running) = start(&["away-2"]).await;
@@ -88,7 +88,7 @@ async fn a_look_up_by_number_that_fails_names_no_queue() {
     soon("it stops", running).await.unwrap();
 }
 
-/// In pages of each length, as one who may know all, and as one who may know some.
+/// In pages of each length, for a caller that may know all queues, and for one that may know some.
 #[tokio::test]
 async fn queues_that_can_not_be_read_are_named_with_why_and_no_page_ends_early() {
     let all = ["away-1", "away-2", "b", "away-x.y", "c", "d"];

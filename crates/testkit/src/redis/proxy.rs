@@ -399,7 +399,8 @@ async fn write(to: &OwnedWriteHalf, mut bytes: &[u8]) -> bool {
 async fn arrives(shared: &Shared, passes: impl Fn(Link) -> bool) -> bool {
     let mut link = shared.link.subscribe();
     let now = link.wait_for(|link| *link != Link::Stalled).await;
-    now.is_ok_and(|link| passes(*link))
+    // What was read when the link was mute must not be written once it is cut, before its connection ends.
+    now.is_ok_and(|link| *link != Link::Cut && passes(*link))
 }
 
 #[cfg(test)]

@@ -30,10 +30,10 @@ pub(crate) struct Backup {
     /// The data directory
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Where the copy goes: an empty directory, or one that is not there yet
+    /// The destination: an empty directory, or one that does not exist yet
     #[arg(value_name = "DEST")]
     dest: PathBuf,
-    /// Link no file, copy all
+    /// Copy all files, link none
     #[arg(long)]
     copy: bool,
     /// Do not check the copy
@@ -76,7 +76,7 @@ impl Backup {
         Ok(if is_sound { Exit::Ok } else { Exit::Refused })
     }
 
-    /// Makes the copy, and says whether a server did.
+    /// Makes the copy, and returns whether a server did.
     fn write(&self, context: &Context) -> Result<(bool, BackupReport), Failure> {
         let disk = looked_at();
         let total = bytes(&disk, &self.dir, |_| 1);

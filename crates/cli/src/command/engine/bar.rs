@@ -1,4 +1,4 @@
-//! How far a long command is, in bytes.
+//! The progress of a long command, in bytes.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -13,13 +13,13 @@ pub(super) struct Bar {
 }
 
 impl Bar {
-    /// A bar over what there is to read from `disk`.
+    /// A bar over the bytes to read from `disk`.
     pub(super) fn over_reads(disk: &CountedDisk, total: u64, is_shown: bool) -> Bar {
         let disk = disk.clone();
         Bar::over(total, is_shown, move || disk.counts().read_bytes)
     }
 
-    /// A bar over `total` bytes, of which so many are `done`; none unless `is_shown`.
+    /// A bar over `total` bytes, of which `done` returns the completed part; none unless `is_shown`.
     pub(super) fn over(total: u64, is_shown: bool, mut done: impl FnMut() -> u64 + Send + 'static) -> Bar {
         if !is_shown {
             return Bar { watcher: None };

@@ -12,7 +12,7 @@ use super::{Context, DirArgs, Outcome, ShownCut, ShownFlaw, bytes, looked_at};
 use crate::exit::{Exit, Failure};
 use crate::human::{BAD, FAINT, GOOD, STRONG};
 
-/// Verify every checksum, and that what the files say of each other is so
+/// Verify every checksum, and that the files agree with each other
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell engine check dwell-data
@@ -78,7 +78,7 @@ impl Check {
     }
 }
 
-/// Checks a directory under a bar.
+/// Checks a directory while a bar is shown.
 pub(super) fn checked(context: &Context, dir: &Path) -> Result<CheckReport, Failure> {
     let disk = looked_at();
     let total = bytes(&disk, dir, |kind| if kind == "due" { 1 } else { 2 });

@@ -34,7 +34,7 @@ pub(crate) struct Dump {
     /// Messages in this state
     #[arg(long, value_enum)]
     state: Option<DumpState>,
-    /// Print what `dwell put --from` takes
+    /// Print the input of `dwell put --from`
     #[arg(long)]
     puts: bool,
 }
@@ -58,7 +58,7 @@ impl From<DumpState> for StateKind {
     }
 }
 
-/// What a put has of a message.
+/// The fields of a message that a put has.
 const OF_A_PUT: [&str; 10] =
     ["queue", "body", "body_base64", "due", "key", "headers", "priority", "expires", "lease", "max_attempts"];
 

@@ -28,7 +28,7 @@ served either way.")]
 pub(crate) struct Repair {
     #[command(flatten)]
     dir: DirArgs,
-    /// The new directory: empty, or not there yet
+    /// The new directory: empty, or one that does not exist yet
     #[arg(value_name = "NEWDIR")]
     new_dir: PathBuf,
 }

@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::human::{BAD, FAINT, GOOD, NAME, PLAIN, STRONG, WAITING, instant, pairs};
 use crate::table::{self, Cell};
 
-/// Show what is in it: by kind of file, by queue, by due file
+/// Show its contents: by kind of file, by queue, by due file
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell engine stats dwell-data

@@ -11,7 +11,7 @@ use crate::args::duration_ms;
 use crate::exit::{Exit, Failure};
 use crate::human::{BAD, FAINT, GOOD, STRONG, WAITING, instant, pairs};
 
-/// Find out what is wrong with a delayed queue; with --fix, mend it
+/// Find out what is wrong with a delayed queue; with --fix, repair it
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell redisson doctor --queue orders
@@ -23,21 +23,21 @@ deleted: what can not stay in the queue is set aside, in a hash beside it.")]
 pub(crate) struct Examine {
     #[command(flatten)]
     queues: QueuesArgs,
-    /// What the Java clients read; where that is not known, what most pending elements are
+    /// What the Java clients read; by default, the layout of most pending elements
     #[arg(long, value_enum, default_value_t = Java::Any)]
     java: Java,
-    /// Due for so long and not moved is overdue
+    /// How long an element that is due may wait before it is overdue
     #[arg(long, value_parser = duration_ms, default_value = "5s", value_name = "DURATION")]
     overdue: u64,
-    /// Mend what can be mended
+    /// Repair what can be repaired
     #[arg(long)]
     fix: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, requires = "fix")]
     yes: bool,
 }
 
-/// What a report says, and what would be done.
+/// The content of a report, and the planned repairs.
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]
@@ -53,7 +53,7 @@ struct Step {
     fix: &'static str,
 }
 
-/// What was done.
+/// The repairs that were made.
 #[derive(Serialize)]
 struct Fixed<'a> {
     queue: &'a str,
@@ -85,7 +85,7 @@ impl Examine {
         })
     }
 
-    /// Looks at one queue, and mends it if that is wished. Whether it is healthy in the end.
+    /// Checks one queue, and repairs it if asked to. Returns whether it is healthy at the end.
     async fn examine(&self, context: &Context, doctor: &Doctor) -> Result<bool, Failure> {
         let report = doctor.examine().await?;
         show(context, &report)?;
@@ -148,7 +148,7 @@ fn findings(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks whether the plan is to be carried out.
+/// Asks for confirmation of the plan.
 fn agreed(context: &Context) -> Result<bool, Failure> {
     context.output.print(|out| {
         write!(out, "carry out this plan? [y/N] ")?;

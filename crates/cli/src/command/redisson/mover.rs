@@ -27,16 +27,16 @@ is lost by ending it at any moment.")]
 pub(crate) struct Move {
     #[command(flatten)]
     queues: QueuesArgs,
-    /// What the Java clients read: elements of the other kind are rewritten before they are due
+    /// What the Java clients read: elements in the other layout are rewritten before they are due
     #[arg(long, value_enum, default_value_t = Java::Any)]
     java: Java,
-    /// How often to look though nothing told to
+    /// The interval of checks without a notification
     #[arg(long, value_parser = duration_ms, default_value = "1s", value_name = "DURATION")]
     sweep: u64,
-    /// The most elements that one script moves
+    /// The maximum number of elements that one script moves
     #[arg(long, default_value_t = MoverOptions::default().batch_max, value_name = "COUNT")]
     batch: usize,
-    /// After how many failed attempts of dwell's own consumers a payload is dead; 0 for never
+    /// The number of failed attempts of dwell's own consumers after which a payload is dead; 0 for no limit
     #[arg(long, default_value_t = MoverOptions::default().max_attempts, value_name = "COUNT")]
     max_attempts: u32,
     /// Move what is due now, then end
@@ -99,11 +99,11 @@ impl Move {
         Ok(Exit::Ok)
     }
 
-    /// A mover a queue, until a signal comes.
+    /// Runs a mover per queue until a signal arrives.
     async fn stand(&self, context: &Context, link: &Link, queues: Vec<Keys>) -> Outcome {
         let signals = Signals::listen().map_err(|error| Failure::new(Exit::CanNotStart, "signals", error))?;
         let (tell, mut events) = mpsc::channel(1_000);
-        // Where nobody reads, moving goes on: a line is lost rather than a message late.
+        // If the output is not read, moving goes on: a line is lost rather than a message late.
         let movers = Movers::start(link, queues, &self.options(), move |queue, event| {
             drop(tell.try_send((queue, event)))
         });
@@ -125,14 +125,14 @@ impl Move {
     }
 }
 
-/// Movers under way, one a queue.
+/// Running movers, one per queue.
 pub(crate) struct Movers {
     stop: watch::Sender<()>,
     running: Vec<JoinHandle<()>>,
 }
 
 impl Movers {
-    /// Starts them; what they do is told with the queue's name.
+    /// Starts them; their reports contain the queue's name.
     pub(crate) fn start(
         link: &Link,
         queues: Vec<Keys>,
@@ -149,7 +149,7 @@ impl Movers {
         Movers { stop, running: queues.into_iter().map(start).collect() }
     }
 
-    /// Stops them; a script that is under way is waited for.
+    /// Stops them; a script in progress is waited for.
     pub(crate) async fn stop(self) -> Result<(), Failure> {
         drop(self.stop);
         for mover in self.running {

@@ -1,4 +1,5 @@
-//! Reads a Redis' URL from the command line, and repeats nothing of it when it is wrong: there may be a password in it.
+//! Parses the URL of a Redis from the command line, and repeats nothing of an invalid one, which may contain a
+//! password.
 
 use std::ffi::OsStr;
 
@@ -7,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, Command, Error};
 use dwell_redis::{Address, OpenError};
 
-/// The reader.
+/// The parser.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RedisUrl;
 

@@ -1,8 +1,8 @@
-//! The door of a running server for who may use its data directory: a socket in it, beside the files.
+//! The control socket of a running server, in its data directory.
 //!
-//! One line of JSON comes in, one goes out, and the connection ends. What may be asked is what needs the files and the
-//! running engine both: a backup. Whoever can write to the socket is the server's own user, or root; so nobody else is
-//! asked who he is, and nothing of this is on the network.
+//! A request is one line of JSON, and so is its answer, which ends the connection. Requests are those that need both
+//! the files and the running engine: a backup. Only the server's own user and root can write to the socket, so callers
+//! are not authenticated, and nothing of this is on the network.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,15 +21,15 @@ use crate::exit::{Exit, Failure};
 
 /// The socket's name in the data directory.
 const NAME: &str = "CONTROL";
-/// No request is longer.
+/// The maximum length of a request.
 const LONGEST: u64 = 64 * 1024;
-/// A caller that sends nothing for so long is let go.
+/// The timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// So long nobody is let in after one could not be.
+/// How long no connection is accepted after one could not be.
 const PAUSE_MS: u64 = 100;
 
-/// What may be asked.
+/// A request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum Request {
@@ -42,41 +42,41 @@ pub(crate) enum Request {
     },
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// It is there.
+    /// The backup is complete.
     Done {
-        /// Files that got a second name.
+        /// The number of files that were linked.
         linked: u64,
-        /// Files that were copied.
+        /// The number of files that were copied.
         copied: u64,
-        /// Bytes of all of them.
+        /// The bytes of all files.
         bytes: u64,
     },
-    /// It is not.
+    /// The request failed.
     Error {
-        /// A stable word.
+        /// The stable code.
         code: String,
         /// What happened and what to do.
         detail: String,
-        /// Whether the same may succeed later.
+        /// Whether the same request may succeed later.
         retryable: bool,
     },
 }
 
-/// The socket, as long as the server runs.
+/// The socket, for as long as the server runs.
 pub(crate) struct Door(PathBuf);
 
 impl Drop for Door {
     fn drop(&mut self) {
-        // The next server that has this directory removes it, if this one can not.
+        // The next server that has this directory removes it, if this one cannot.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Opens the door of `data`, which is ours: a socket that lies there is one that was left behind.
+/// Opens the control socket of `data`, which this process holds: an existing socket is a stale one.
 pub(super) fn open(data: &Path, engine: Engine, runtime: Handle) -> io::Result<Door> {
     let path = data.join(NAME);
     match std::fs::remove_file(&path) {
@@ -92,11 +92,11 @@ pub(super) fn open(data: &Path, engine: Engine, runtime: Handle) -> io::Result<D
         loop {
             match listener.accept() {
                 Ok((caller, _)) => {
-                    // Whoever asked may have gone.
+                    // The caller may have disconnected.
                     let _ = answer(&caller, &engine, &runtime);
                 }
-                // Out of file descriptors or memory: some have to be free before one can come, and the caller waits all the
-                // while.
+                // Out of file descriptors or memory: some have to be freed before a caller can be accepted, and it
+                // waits meanwhile.
                 Err(_) => {
                     let again_ms = clock.now().mono_ms + PAUSE_MS;
                     sleeper.sleep(Wake { wall: None, mono_ms: Some(again_ms) });
@@ -135,7 +135,7 @@ fn answer(caller: &UnixStream, engine: &Engine, runtime: &Handle) -> io::Result<
     (&mut &*caller).write_all(&line)
 }
 
-/// Asks the server that has `data` open.
+/// Sends a request to the server that has `data` open.
 pub(crate) fn ask(data: &Path, request: &Request) -> Result<BackupReport, Failure> {
     let path = data.join(NAME);
     let unreachable = |error: io::Error| {

@@ -1,27 +1,27 @@
-//! File descriptors: a connection needs one, and many systems allow 1,024 unless a process asks for more.
+//! File descriptors: a connection needs one, and many systems allow 1,024 unless a process raises its limit.
 
-/// So many files the store may have open at a time, and whoever is told that there is no place for a connection.
+/// The number of files reserved for the store and for connections that are being refused.
 #[cfg(unix)]
 const KEPT_BACK: usize = 512;
 
-/// Asks for as many as it may have; so many connections there may be then, with enough left for the store. None of its files
-/// is to be refused because idle clients have them all.
+/// Raises the limit as far as it can; returns the number of connections that then leave enough for the store. None of
+/// its files may fail to open because idle clients have them all.
 #[cfg(unix)]
 pub(super) fn raise() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    // Refused, there are as many as there were.
+    // If it is refused, the limit stays.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     connections(getrlimit(Resource::Nofile).current)
 }
 
-/// Elsewhere there is no such limit.
+/// Other systems have no such limit.
 #[cfg(not(unix))]
 pub(super) fn raise() -> usize {
     usize::MAX
 }
 
-/// With so many files, or any number of them.
+/// With this limit on files, or none.
 #[cfg(unix)]
 fn connections(files: Option<u64>) -> usize {
     let Some(files) = files else { return usize::MAX };

@@ -1,4 +1,4 @@
-//! The store in files: opening it, and what that found.
+//! The store in files: its opening, and the report of that.
 
 use std::fmt;
 
@@ -9,32 +9,32 @@ use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
 
-/// What an opening found, and what is used from now on.
+/// The report of an opening, with the settings in use.
 #[derive(Debug, Serialize)]
 pub(crate) struct Recovered {
     messages: u64,
     segments: u64,
     batches: u64,
     records: u64,
-    /// How often the directory has been opened, this time included.
+    /// The number of openings of the directory, including this one.
     opened: u32,
-    /// When the backup was taken that this is, the first time it is opened.
+    /// When the backup was taken, at the first opening of a backup.
     #[serde(skip_serializing_if = "Option::is_none")]
     restored: Option<String>,
-    /// Whether the last run ended in good order.
+    /// Whether the last run was closed cleanly.
     was_closed: bool,
     pub(crate) memory: Memory,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) cuts: Vec<Cut>,
-    /// Damage that has cost tokens of puts, and nothing else.
+    /// Damage that has lost idempotency keys, and nothing else.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) forgotten: Vec<Cut>,
 }
 
-/// What the store will use of memory, in bytes.
+/// The memory that the store will use, in bytes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Memory {
-    /// Nothing if there is no limit.
+    /// `None` if there is no limit.
     limit: Option<u64>,
     messages: Option<u64>,
     retirement: Option<u64>,

@@ -1,11 +1,11 @@
-//! The log: what the server says on standard error while it runs.
+//! The log on standard error.
 
 use std::io;
 
 use dwell_server::{LogConfig, LogFormat, LogLevel};
 use tracing_subscriber::filter::LevelFilter;
 
-/// From here on events are logged.
+/// Starts logging events.
 pub(super) fn start(config: LogConfig) {
     let level = match config.level {
         LogLevel::Off => LevelFilter::OFF,
@@ -15,7 +15,7 @@ pub(super) fn start(config: LogConfig) {
         LogLevel::Debug => LevelFilter::DEBUG,
     };
     let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_ansi(false);
-    // Fails only where the process logs already, which it then goes on with.
+    // Fails only where the process logs already, and then keeps that logger.
     let _ = match config.format {
         LogFormat::Text => log.try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),

@@ -1,4 +1,4 @@
-//! Movers of Redisson's delayed queues beside a server.
+//! Movers of Redisson's delayed queues in a server.
 
 use dwell_redisson::{Event, MoverOptions};
 use dwell_server::RedissonConfig;
@@ -7,10 +7,10 @@ use super::super::redisson::{Movers, link};
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
 
-/// Starts one for each queue of the configuration. What goes wrong later is told on standard error.
+/// Starts one for each queue of the configuration. Later failures are reported on standard error.
 ///
 /// # Errors
-/// The Redis can not be used.
+/// If the Redis cannot be used.
 pub(super) async fn start(
     config: Option<&RedissonConfig>,
     output: Output,

@@ -1,13 +1,13 @@
-//! Tells systemd how the server is: `sd_notify(3)`, where `NOTIFY_SOCKET` is set.
+//! Notifies systemd of the server's state: `sd_notify(3)`, where `NOTIFY_SOCKET` is set.
 
-/// What is told.
+/// A notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// It serves.
     Ready,
-    /// It reads its configuration anew, and serves meanwhile.
+    /// It reloads its configuration, and serves meanwhile.
     Reloading,
-    /// It answers what is under way and ends.
+    /// It finishes requests in progress and ends.
     Stopping,
 }
 
@@ -22,7 +22,7 @@ impl State {
     }
 }
 
-/// Tells it. That nobody listens is no reason to fail.
+/// Sends it. A missing listener is not a failure.
 #[cfg(target_os = "linux")]
 pub(crate) fn tell(state: State) {
     use std::os::linux::net::SocketAddrExt as _;
@@ -40,6 +40,6 @@ pub(crate) fn tell(state: State) {
     });
 }
 
-/// Elsewhere there is no systemd.
+/// Other systems have no systemd.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn tell(_: State) {}

@@ -1,4 +1,4 @@
-//! What can be said of a server on the command line: of `serve`, and of `config`, which looks at the same.
+//! Command line options of a server: for `serve`, and for `config`, which inspects the same configuration.
 
 use std::path::PathBuf;
 
@@ -8,38 +8,37 @@ use dwell_server::{ConfigError, Layers, Loaded, check_value};
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
 
-/// Options over environment and file. Each is a key of the file: see `docs/configuration.md`.
+/// Options, which override environment and file. Each is a key of the file: see `docs/configuration.md`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Configuration")]
 pub(crate) struct ServerOptions {
     /// A configuration file in TOML
     #[arg(long, env = "DWELL_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The data directory; made if it is not there [default: dwell-data]
+    /// The data directory; created if it does not exist [default: dwell-data]
     #[arg(long, value_parser = valued("store.data"), value_name = "DIR")]
     data: Option<String>,
-    /// Where messages are kept: `engine` (in files), `memory`, or the URL of a Redis or a PostgreSQL, which servers may share
+    /// The store: `engine` (in files), `memory`, or the URL of a Redis or a PostgreSQL, which servers may share
     /// [default: engine]
-    // Its value may have a password in it, which clap would repeat if it were checked here.
+    // Its value may contain a password, which clap would repeat if it were checked here.
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
-    /// Where HTTP is spoken; port 0 finds a free one [default: 127.0.0.1:7411]
+    /// The address of HTTP; port 0 chooses a free one [default: 127.0.0.1:7411]
     #[arg(long, value_parser = valued("http.listen"), value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Where beanstalkd's protocol is spoken; port 0 finds a free one, `off` does without
-    /// [default: 127.0.0.1:11300]
+    /// The address of beanstalkd's protocol; port 0 chooses a free one, `off` disables it [default: 127.0.0.1:11300]
     #[arg(long, value_parser = valued("beanstalkd.listen"), value_name = "ADDRESS")]
     beanstalkd: Option<String>,
-    /// A name, besides the loopback's and the address itself, that callers may use; may be repeated
+    /// A host name, in addition to the loopback's and the address itself, that callers may use; may be repeated
     #[arg(long = "host", value_parser = valued("http.hosts"), value_name = "NAME")]
     hosts: Vec<String>,
-    /// Listen for HTTP where other machines reach it, although nobody is asked who they are
+    /// Listen for HTTP where other machines can reach it, although callers are not authenticated
     #[arg(long)]
     insecure_http: bool,
-    /// Speak beanstalkd's protocol where other machines reach it, although it knows no passwords
+    /// Listen for beanstalkd's protocol where other machines can reach it, although it has no authentication
     #[arg(long)]
     insecure_beanstalkd: bool,
-    /// The server's certificate in PEM, and those behind it; with --tls-key HTTP speaks TLS
+    /// The server's certificate in PEM, and the intermediate ones; with --tls-key HTTP uses TLS
     #[arg(long, value_parser = valued("tls.certificate"), value_name = "FILE")]
     tls_certificate: Option<String>,
     /// The certificate's private key in PEM
@@ -48,54 +47,54 @@ pub(crate) struct ServerOptions {
     /// When a change is synced: `always` (before it is answered), `os`, or `interval:100ms` [default: always]
     #[arg(long, value_parser = valued("store.durability"), value_name = "WHEN")]
     durability: Option<String>,
-    /// The longest body, 64MiB at most [default: 1MiB]
+    /// The maximum length of a body, at most 64MiB [default: 1MiB]
     #[arg(long, value_parser = valued("limits.body"), value_name = "SIZE")]
     max_body: Option<String>,
-    /// The most items in one call
+    /// The maximum number of items per call
     #[arg(long, value_parser = valued("limits.batch"), value_name = "COUNT")]
     max_batch: Option<String>,
-    /// The most messages leased at a time
+    /// The maximum number of leased messages
     #[arg(long, value_parser = valued("limits.leased"), value_name = "COUNT")]
     max_leased: Option<String>,
-    /// The most messages of one queue leased at a time [default: 100000]
+    /// The maximum number of leased messages of one queue [default: 100000]
     #[arg(long, value_parser = valued("limits.leased_per_queue"), value_name = "COUNT")]
     max_leased_per_queue: Option<String>,
-    /// The most takes that wait on one queue at a time [default: 100000]
+    /// The maximum number of takes that wait on one queue [default: 100000]
     #[arg(long, value_parser = valued("limits.waiting_per_queue"), value_name = "COUNT")]
     max_waiting_per_queue: Option<String>,
-    /// The most queues at a time
+    /// The maximum number of queues
     #[arg(long, value_parser = valued("limits.queues"), value_name = "COUNT")]
     max_queues: Option<String>,
-    /// The most put tokens remembered at a time, at about 72 bytes each [default: 16000000]
+    /// The maximum number of remembered put tokens, at about 72 bytes each [default: 16000000]
     #[arg(long, value_parser = valued("limits.put_tokens"), value_name = "COUNT")]
     max_put_tokens: Option<String>,
-    /// The most put tokens of one queue remembered at a time [default: 8000000]
+    /// The maximum number of remembered put tokens of one queue [default: 8000000]
     #[arg(long, value_parser = valued("limits.put_tokens_per_queue"), value_name = "COUNT")]
     max_put_tokens_per_queue: Option<String>,
-    /// How much memory bodies that are under way may hold, all connections together [default: 512MiB]
+    /// The memory for bodies of requests and answers in progress, all connections together [default: 512MiB]
     #[arg(long, value_parser = valued("limits.bodies"), value_name = "SIZE")]
     max_bodies: Option<String>,
-    /// How long a segment of the journal gets [default: 64MiB]. So much disk is set aside at a time, and a
-    /// quarter of it is kept free for acks and cancels
+    /// The size of a segment of the journal [default: 64MiB]. Disk space is allocated a segment at a time, and a
+    /// quarter of one is kept free for acks and cancels
     #[arg(long, value_parser = valued("store.segment"), value_name = "SIZE")]
     segment: Option<String>,
-    /// What messages may take in memory, 16MiB at least; `off` keeps all of them there [default: 256MiB]
+    /// The memory for messages, at least 16MiB; `off` keeps all of them in memory [default: 256MiB]
     #[arg(long, value_parser = valued("store.memory_limit"), value_name = "SIZE")]
     memory_limit: Option<String>,
-    /// How long a shutdown waits for what is under way [default: 10s]
+    /// How long a shutdown waits for requests in progress [default: 10s]
     #[arg(long, value_parser = valued("shutdown.drain"), allow_hyphen_values = true, value_name = "DURATION")]
     drain: Option<String>,
     /// Also move due elements of Redisson's delayed queues in this Redis
     #[arg(long, value_name = "URL", help_heading = "Delayed queues of Redisson")]
     redisson: Option<String>,
-    /// Such a queue by the name that Java gives it; may be repeated
+    /// Such a queue by its name in Java; may be repeated
     #[arg(long = "redisson-queue", value_name = "NAME", help_heading = "Delayed queues of Redisson")]
     redisson_queues: Vec<String>,
-    /// What the Java clients read: elements of the other kind are rewritten before they are due [default: any]
+    /// What the Java clients read: elements in the other layout are rewritten before they are due [default: any]
     #[arg(long, value_parser = ["any", "new", "old"], value_name = "RELEASES", help_heading = "Delayed queues of Redisson")]
     redisson_java: Option<String>,
-    /// What is logged to standard error: `off`, `error`, `warn`, `info` (a line for what changes) or `debug` (and
-    /// one for each request) [default: info]
+    /// The level of the log on standard error: `off`, `error`, `warn`, `info` (a line for each change of state) or
+    /// `debug` (and one for each request) [default: info]
     #[arg(long, value_parser = valued("log.level"), value_name = "LEVEL")]
     log: Option<String>,
     /// The form of the log: `text` or `json` [default: text]
@@ -103,7 +102,7 @@ pub(crate) struct ServerOptions {
     log_format: Option<String>,
 }
 
-/// Checks a value by the key that it is for.
+/// Checks a value with the key that it sets.
 fn valued(path: &'static str) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync + 'static {
     move |text| check_value(path, text).map(|()| text.to_owned())
 }
@@ -112,15 +111,15 @@ impl ServerOptions {
     /// Reads file, environment and options.
     ///
     /// # Errors
-    /// Every mistake there is.
+    /// Every error.
     pub(crate) fn load(&self) -> Result<Loaded, Vec<ConfigError>> {
-        // What is no Unicode is no value of ours.
+        // Text that is not Unicode is not a valid value.
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         Loaded::load(&Layers { file: self.file(), environment: environment.collect(), flags: self.flags() })
     }
 
-    /// The same; all mistakes but the last are told, and the last is the failure.
+    /// The same; all errors but the last are printed, and the last one is the failure.
     pub(crate) fn load_or_fail(&self, output: &Output) -> Result<Loaded, Failure> {
         self.load().map_err(|errors| {
             let mut failures: Vec<Failure> = errors
@@ -133,7 +132,7 @@ impl ServerOptions {
         })
     }
 
-    /// An empty name means none, as an empty variable does.
+    /// An empty path means none, as an empty variable does.
     fn file(&self) -> Option<PathBuf> {
         self.config.clone().filter(|file| !file.as_os_str().is_empty())
     }

@@ -1,9 +1,9 @@
-//! SIGHUP: reads the configuration anew and brings into force what can change under way.
+//! SIGHUP: reloads the configuration, and applies what can change in a running server.
 //!
-//! Ground rule: a configuration with a mistake changes nothing. What is loaded is whole; with what does not reload, as
-//! it is, it leaves no listener open to everybody; then the queues' settings go into the store, and then the schedules: the
-//! store alone can refuse by now. Then come names, tokens and certificates, and last the sinks: one that has changed is drained,
-//! which takes its time.
+//! Ground rule: a configuration with an error changes nothing. It is loaded completely, and checked together with the
+//! values that do not reload, so that no listener is left exposed. Then the queues' settings are written to the store,
+//! and then the schedules, both of which only the store can refuse. Then names, tokens and certificates are replaced,
+//! and last the sinks: one that has changed is drained, which may take a while.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::signals::Hangups;
 use crate::human::{BAD, FAINT, STRONG};
 use crate::output::Output;
 
-/// What is said after a reload.
+/// The output after a reload.
 #[derive(Serialize)]
 struct Reloaded {
     event: &'static str,
@@ -28,7 +28,7 @@ struct Reloaded {
     needs_restart: Vec<String>,
 }
 
-/// What is said when nothing has changed.
+/// The output when nothing has changed.
 #[derive(Serialize)]
 struct Refused {
     event: &'static str,
@@ -41,26 +41,26 @@ struct Reason {
     detail: String,
 }
 
-/// Reloads whenever it is asked to.
+/// Reloads at each signal.
 pub(crate) struct Reloader<'a> {
     pub(crate) options: ServerOptions,
     pub(crate) control: Control,
     pub(crate) store: Arc<dyn Store>,
-    /// What the server was started with: keys that do not reload are as they are there.
+    /// The configuration at the start: keys that do not reload keep these values.
     pub(crate) started: Loaded,
-    /// The queues as the last configuration that came into force has them.
+    /// The queues of the configuration in force.
     pub(crate) queues: Vec<QueueConfig>,
     pub(crate) delivery: Delivery,
     pub(crate) output: &'a Output,
 }
 
 impl Reloader<'_> {
-    /// Waits for signals for ever.
+    /// Handles signals for ever.
     pub(crate) async fn run(mut self, mut hangups: Hangups) {
         loop {
             hangups.next().await;
             notify::tell(State::Reloading);
-            // Whoever read the output may be gone by now, which is no reason to stop.
+            // The reader of the output may have closed it, which is no reason to stop.
             let _ = match self.reload().await {
                 Ok(reloaded) => self.output.show(&reloaded, |out| {
                     let Reloaded { queues_changed, sinks_changed, schedules_changed, .. } = reloaded;
@@ -88,7 +88,7 @@ impl Reloader<'_> {
 
     async fn reload(&mut self) -> Result<Reloaded, Vec<Reason>> {
         let options = self.options.clone();
-        // Files are read where nobody waits for the thread.
+        // Files are read on a thread that may block.
         let loaded = tokio::task::spawn_blocking(move || options.load()).await;
         let loaded = loaded.map_err(|error| vec![Reason::new("internal", error)])?;
         let new = loaded.map_err(|errors| {

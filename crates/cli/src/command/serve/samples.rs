@@ -1,10 +1,10 @@
-//! What the engine counts, for the page of metrics. `docs/metrics.md` lists the names; a test compares them.
+//! The engine's samples for the metrics page. `docs/metrics.md` lists the names; a test compares them.
 
 use dwell_engine::Engine;
 use dwell_engine::disk::Sizes;
 use dwell_server::{Sample, SampleValue};
 
-/// As it is now.
+/// The current samples.
 pub(super) fn of(engine: &Engine) -> Vec<Sample> {
     let counters = engine.counters();
     let counter = |name, help, count| Sample { name, help, value: SampleValue::Counter(count) };
@@ -66,7 +66,7 @@ pub(super) fn of(engine: &Engine) -> Vec<Sample> {
             engine.troubles().len() as u64,
         ),
     ];
-    // Where the directory can not be read, the page goes without.
+    // If the directory cannot be read, the page is made without it.
     if let Ok(bytes) = engine.file_bytes() {
         samples.push(gauge("dwell_engine_journal_bytes", "Bytes of the journal", bytes.journal));
         samples.push(gauge("dwell_engine_due_bytes", "Bytes of due files and their indexes", bytes.due));
@@ -76,7 +76,7 @@ pub(super) fn of(engine: &Engine) -> Vec<Sample> {
 
 fn histogram(sizes: Sizes, unit: f64) -> SampleValue {
     let bound = |bucket| Sizes::bound(bucket).map_or(f64::INFINITY, |bound| bound as f64 * unit);
-    // Every second bucket, each with the one below: a factor of four is fine enough to look at.
+    // Every second bucket, each with the one below: a factor of four is fine enough for a graph.
     let last = Sizes::BUCKETS - 1;
     let pairs = (0..last).step_by(2).map(|at| {
         let below = at.checked_sub(1).map_or(0, |below| sizes.counts[below]);

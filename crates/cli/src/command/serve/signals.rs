@@ -1,4 +1,4 @@
-//! What a server is told by signals: SIGTERM or SIGINT end it, the second one at once; SIGHUP makes it reload.
+//! Signals of a server: SIGTERM or SIGINT end it, the second one at once; SIGHUP makes it reload.
 
 use std::io;
 
@@ -11,7 +11,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on: a signal that comes before [`Signals::first`] is asked for is not lost.
+    /// Registers the handlers: a signal that arrives before [`Signals::first`] is called is not lost.
     #[cfg(unix)]
     pub(crate) fn listen() -> io::Result<Signals> {
         use tokio::signal::unix::{SignalKind, signal};
@@ -21,7 +21,7 @@ impl Signals {
         })
     }
 
-    /// As above.
+    /// As above, for other systems.
     #[cfg(not(unix))]
     pub(crate) fn listen() -> io::Result<Signals> {
         Ok(Signals {})
@@ -62,20 +62,20 @@ pub(crate) struct Hangups {
 }
 
 impl Hangups {
-    /// Listens from now on: SIGHUP ends the process no more, and none is lost.
+    /// Registers the handler: SIGHUP no longer ends the process, and none is lost.
     #[cfg(unix)]
     pub(crate) fn listen() -> io::Result<Hangups> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Hangups { hangup: signal(SignalKind::hangup())? })
     }
 
-    /// As above.
+    /// As above, for other systems.
     #[cfg(not(unix))]
     pub(crate) fn listen() -> io::Result<Hangups> {
         Ok(Hangups {})
     }
 
-    /// The next one; those that come close together may be one.
+    /// The next one; several in short succession may be one.
     pub(crate) async fn next(&mut self) {
         #[cfg(unix)]
         if self.hangup.recv().await.is_some() {

@@ -1,4 +1,4 @@
-//! The store of a server: where the configuration says, opened and closed.
+//! Opens and closes the store of a server.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ enum Shared {
     Postgres(Arc<PostgresStore>),
 }
 
-/// Opens it. The calls of one in Redis or PostgreSQL run on `runtime`.
+/// Opens it. The calls of a store in Redis or PostgreSQL run on `runtime`.
 pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Result<Opened, Failure> {
     let closed_by_itself =
         |store: Arc<dyn Store>| Opened { store, recovered: None, engine: None, shared: Shared::Not };
@@ -64,7 +64,8 @@ fn refused(code: &'static str, retryable: bool, error: impl Display) -> Failure 
 }
 
 impl Opened {
-    /// Ends what the store does for this process; others that share it go on. Call it while the runtime is there.
+    /// Ends the store's work for this process; others that share it go on. It has to be called before the runtime is
+    /// dropped.
     pub(crate) async fn leave(&self) {
         const RUNS_OUT: &str = "what is left runs out, and spends an attempt of each message";
         match &self.shared {
@@ -85,7 +86,7 @@ impl Opened {
         }
     }
 
-    /// Closes the store; what was answered is on the disk then, whatever the durability.
+    /// Closes the store; everything that was answered is on disk then, with any durability.
     pub(crate) fn close(self) -> Result<(), Failure> {
         let Some(engine) = self.engine else { return Ok(()) };
         engine.close().map_err(|error| Failure::new(Exit::Refused, error.code(), error))

@@ -1,5 +1,4 @@
-//! Logs what fails in the background of the engine: once when it begins, again when its reason changes, and when
-//! it is over.
+//! Logs failures in the background of the engine: when one begins, when its reason changes, and when it is over.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,10 +6,10 @@ use std::time::Duration;
 use dwell_engine::{Engine, Trouble, Work};
 use tokio::task::JoinHandle;
 
-/// How often the engine is asked.
+/// The interval at which the engine is checked.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// The task that asks. It ends when this is dropped.
+/// The task that checks. It ends when this is dropped.
 pub(super) struct Watch(JoinHandle<()>);
 
 impl Watch {

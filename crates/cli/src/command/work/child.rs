@@ -1,4 +1,4 @@
-//! One run of the command: its input, its end, and what that means for the message.
+//! One run of the command: its input, its end, and the message's outcome.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,13 +14,15 @@ use tokio::time::{sleep, timeout, timeout_at};
 
 use super::environment;
 
-/// What says that a message will never succeed: EX_DATAERR of sysexits.h.
+/// The exit code for a message that will never succeed: EX_DATAERR of sysexits.h.
 const BURY: i32 = 65;
-/// As much of the end of standard error as is kept with a message, in bytes.
+/// The bytes from the end of standard error that are kept with a message.
 const TAIL_LEN: usize = 2_048;
-/// How long a command has after SIGTERM, and its pipes after its end: a process that it has left behind may hold them.
+/// The grace period of a command after SIGTERM, and of its pipes after its end, which a process that it has left behind
+/// may hold.
 const GRACE: Duration = Duration::from_secs(1);
-/// How often it is looked whether anything of a command is left that was asked to end: nobody says so of those that are no child of ours.
+/// The interval of checks for remaining processes of a command after SIGTERM: there is no notification for processes
+/// that are not our children.
 #[cfg(unix)]
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -30,7 +32,7 @@ pub(super) struct Program {
     pub(super) args: Vec<OsString>,
 }
 
-/// Runs the command for a message, and says what becomes of it.
+/// Runs the command for a message, and returns the outcome.
 pub(super) async fn run(program: &Program, job: &Job) -> Outcome {
     let mut running = match Running::start(program, job) {
         Ok(running) => running,
@@ -39,7 +41,7 @@ pub(super) async fn run(program: &Program, job: &Job) -> Outcome {
             return Failure::refused(format!("the command cannot be started: {error}")).into_outcome();
         }
     };
-    // Its input, output and end at once: none may wait for another.
+    // Its input, output and end are handled concurrently: none may wait for another.
     let ended = tokio::select! {
         ended = running.child.wait() => ended,
         _ = job.token().wait() => return running.stop().await,
@@ -53,7 +55,7 @@ pub(super) async fn run(program: &Program, job: &Job) -> Outcome {
     }
 }
 
-/// What an exit means.
+/// The outcome of an exit code.
 fn outcome(status: ExitStatus, tail: &str) -> Outcome {
     let told = match (status.code(), tail) {
         (Some(code), "") => format!("exit code {code}"),
@@ -68,15 +70,15 @@ fn outcome(status: ExitStatus, tail: &str) -> Outcome {
     }
 }
 
-/// A command under way. Dropped, it is killed with all that it has started.
+/// A running command. Dropping it kills it and all its processes.
 struct Running {
     child: Child,
     /// Its process group.
     group: Option<u32>,
     is_over: bool,
-    /// Writes its standard input.
+    /// The task that writes its standard input.
     input: Option<JoinHandle<()>>,
-    /// The end of its standard error; closed when that is.
+    /// The end of its standard error; the channel is closed when that is.
     tail: watch::Receiver<Vec<u8>>,
 }
 
@@ -88,12 +90,13 @@ impl Running {
             command.env_remove(name);
         }
         command.envs(environment::set(job));
-        // A group of its own: Ctrl-C in a terminal ends this process by a drain, and not the commands at once.
+        // A separate group: Ctrl-C in a terminal drains this process, instead of ending the commands at once.
         #[cfg(unix)]
         command.process_group(0);
         let mut child = command.spawn()?;
         let body = job.body().clone();
-        // A command need not read its input. This ends with it, though a process that it has left behind may hold the pipe.
+        // A command need not read its input. This task ends with it, even if a process that it has left behind holds
+        // the pipe.
         let input = child.stdin.take().map(|mut stdin| {
             tokio::spawn(async move {
                 let _ = stdin.write_all(&body).await;
@@ -106,27 +109,27 @@ impl Running {
         Ok(Running { group: child.id(), child, is_over: false, input, tail })
     }
 
-    /// The end of its standard error, once that is closed or the time for it is over.
+    /// The end of its standard error, once that is closed or the grace period is over.
     async fn tail(&mut self) -> String {
         let closed = async { while self.tail.changed().await.is_ok() {} };
-        // Where a process holds the pipe that it has left behind, what is there counts.
+        // If a process that it has left behind holds the pipe, what was read so far counts.
         let _ = timeout(GRACE, closed).await;
         let tail = self.tail.borrow();
         String::from_utf8_lossy(&tail).trim().to_owned()
     }
 
-    /// Asks it to end, with all that it has started, and kills what does not.
+    /// Sends SIGTERM to the command and its processes, and kills those that remain.
     async fn stop(mut self) -> Outcome {
         self.signal(Kind::Terminate);
         let released = Outcome::Release { after: None };
-        // A sleep that is not polled tells an instant without asking a clock.
+        // A sleep that is not polled computes an instant without reading a clock.
         let deadline = sleep(GRACE).deadline();
         let Ok(Ok(_)) = timeout_at(deadline, self.child.wait()).await else { return released };
-        // A shell ends at once, and what it was waiting for may not: it would run beside the next attempt.
+        // A shell ends at once, but its child may not, and would run concurrently with the next attempt.
         let _ = timeout_at(deadline, self.is_gone()).await;
         self.signal(Kind::Kill);
         self.is_over = true;
-        // Whatever it ends with: many programs end with 0 when they are asked to, be their work done or not.
+        // Its exit code is ignored: many programs exit with 0 on SIGTERM, whether their work is done or not.
         released
     }
 
@@ -148,7 +151,7 @@ impl Running {
         }
     }
 
-    /// Waits until nothing of its process group is left.
+    /// Waits until its process group is empty.
     #[cfg(unix)]
     async fn is_gone(&self) {
         use rustix::process::test_kill_process_group;
@@ -175,14 +178,14 @@ impl Drop for Running {
         if let Some(input) = &self.input {
             input.abort();
         }
-        // Once it was waited for, its number may be another's.
+        // Once it was waited for, its id may be reused.
         if !self.is_over {
             self.signal(Kind::Kill);
         }
     }
 }
 
-/// Passes standard error on, and keeps its end.
+/// Copies standard error to our own, and keeps its end.
 async fn pass_on(mut stderr: ChildStderr, tail: watch::Sender<Vec<u8>>) {
     let mut buffer = vec![0; 8 * 1024];
     let mut own = tokio::io::stderr();
@@ -193,7 +196,7 @@ async fn pass_on(mut stderr: ChildStderr, tail: watch::Sender<Vec<u8>>) {
             let excess = tail.len().saturating_sub(TAIL_LEN);
             tail.drain(..excess);
         });
-        // Who does not read it does not hold the command up by an error.
+        // If our standard error is not read, the command is not affected.
         let _ = own.write_all(read).await;
     }
     let _ = own.flush().await;

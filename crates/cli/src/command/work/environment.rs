@@ -1,13 +1,13 @@
-//! The environment variables that describe a message to the command that works on it.
+//! The environment variables that describe a message to its command.
 
 use std::ffi::OsStr;
 
 use dwell_store::Delivery;
 
-/// What begins the names of variables that hold headers.
+/// The prefix of variables that hold headers.
 const HEADER: &str = "DWELL_HEADER_";
 
-/// Variables to set.
+/// The variables to set.
 pub(super) fn set(delivery: &Delivery) -> Vec<(String, String)> {
     let message = &delivery.message;
     let mut all = vec![
@@ -20,7 +20,7 @@ pub(super) fn set(delivery: &Delivery) -> Vec<(String, String)> {
     ];
     all.extend(message.key.as_ref().map(|key| ("DWELL_KEY".to_owned(), key.as_str().to_owned())));
     for (name, value) in message.headers.iter() {
-        // What tracing libraries read.
+        // The name that tracing libraries read.
         let variable = if name.eq_ignore_ascii_case("traceparent") || name.eq_ignore_ascii_case("tracestate")
         {
             name.to_ascii_uppercase()
@@ -30,12 +30,12 @@ pub(super) fn set(delivery: &Delivery) -> Vec<(String, String)> {
         };
         all.push((variable, value.to_owned()));
     }
-    // No system call takes a text with a zero in it.
+    // No system call accepts a text with a NUL.
     all.retain(|(_, value)| !value.contains('\0'));
     all
 }
 
-/// Whether a variable of this process is about a message, and so about another one.
+/// Whether a variable of this process describes a message, which is then another one.
 pub(super) fn is_of_a_message(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     name.starts_with(HEADER) || ["DWELL_KEY", "TRACEPARENT", "TRACESTATE"].contains(&name)

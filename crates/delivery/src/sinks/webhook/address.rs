@@ -1,4 +1,4 @@
-//! Which addresses a URL that came with a message may lead to: those of the public internet, and of networks that were allowed.
+//! Checks the addresses that a message's URL may lead to: those of the public internet, and of allowed networks.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::error::excerpt;
 use crate::{Error, Result};
 
-/// A range of addresses, written `10.1.0.0/16` or `fd00:1::/32`. An address alone is the range that has only it.
+/// A range of addresses, written `10.1.0.0/16` or `fd00:1::/32`. A single address is a range of its own.
 ///
 /// ```
 /// let network: dwell_delivery::sinks::webhook::Network = "10.1.0.0/16".parse()?;
@@ -22,7 +22,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether the address lies in it. An address of IPv4 that is written as one of IPv6 counts as itself.
+    /// Whether the network contains the address. An IPv4-mapped IPv6 address counts as its IPv4 address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.base, address.to_canonical()) {
             (IpAddr::V4(base), IpAddr::V4(address)) => {
@@ -36,7 +36,7 @@ impl Network {
     }
 }
 
-/// Whether two addresses are the same but for their last bits.
+/// Whether two addresses are equal except for their last bits.
 fn same(one: u128, other: u128, but_for: u32) -> bool {
     (one ^ other).checked_shr(but_for).unwrap_or(0) == 0
 }
@@ -69,7 +69,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// Checks an address that a name was resolved to. `allowed` networks need not be public.
+/// Checks an address that a name resolved to. Addresses in `allowed` networks need not be public.
 ///
 /// # Errors
 /// [`Error::RefusedAddress`] with the kind of the address.
@@ -83,7 +83,7 @@ pub fn check(address: IpAddr, allowed: &[Network]) -> Result<()> {
     }
 }
 
-/// What an address is for, if it is not one of the public internet.
+/// The purpose of an address that is not on the public internet.
 fn special(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => special_v4(address),
@@ -91,7 +91,7 @@ fn special(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// The registry of special addresses of IPv4 (RFC 6890 and its successors), and a metadata service outside of it.
+/// The registry of special IPv4 addresses (RFC 6890 and its successors), and a metadata service outside of it.
 fn special_v4(address: Ipv4Addr) -> Option<&'static str> {
     let kind = match address.octets() {
         [0, ..] => "this host",
@@ -112,13 +112,13 @@ fn special_v4(address: Ipv4Addr) -> Option<&'static str> {
     Some(kind)
 }
 
-/// Public is what lies in 2000::/3, but for what is set apart there; and what a translator makes of a public address of IPv4.
+/// Public are the addresses in 2000::/3 without those reserved there, and the translation of a public IPv4 address.
 fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
     if let Some(inner) = address.to_ipv4_mapped() {
         return special_v4(inner);
     }
     let kind = match address.segments() {
-        // NAT64, as names resolve to where there is no IPv4: the address within is the one that is reached.
+        // NAT64, as names resolve where there is no IPv4: the embedded address is the one that is reached.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             return special_v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
         }

@@ -1,4 +1,4 @@
-//! A breaker for each host, where messages name their own: one that is down holds up its own messages alone.
+//! A breaker for each host, where messages name their own: a host that is down delays its own messages alone.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use dwell_model::MessageId;
 use super::target::Origin;
 use crate::breaker::{Admission, Blame, Breaker, Report};
 
-/// Hosts that are remembered at most. Past it, the one that was not heard of for longest is forgotten.
+/// The maximum number of hosts. Past it, the least recently used one is forgotten.
 const REMEMBERED: usize = 1_024;
-/// When a message is looked at again whose host gives no other moment, in milliseconds.
+/// The delay before a message is tried again whose host gives no other time, in milliseconds.
 const AGAIN_AFTER_MS: u64 = 1_000;
 
 /// The breakers. It reads no clock: `now_ms` is monotonic.
@@ -30,8 +30,8 @@ impl Hosts {
         Hosts { breakers: BTreeMap::new(), seed }
     }
 
-    /// Whether a message may go out to this host; else, after how many milliseconds to ask again. One that goes out is
-    /// [reported](Hosts::report).
+    /// Whether a message may be sent to this host; otherwise the delay in milliseconds before asking again. One that is
+    /// sent is [reported](Hosts::report).
     pub(super) fn admit(&mut self, origin: &Origin, id: MessageId, now_ms: u64) -> Result<(), u64> {
         let known = self.known(origin, now_ms);
         known.breaker.wake(now_ms);
@@ -44,8 +44,8 @@ impl Hosts {
         }
     }
 
-    /// What has become of a message that went out: whose failure it was, and after how many milliseconds to ask again if it was the
-    /// host's.
+    /// Reports the result of a message that was sent. Returns whose failure it was, and the delay in milliseconds
+    /// before asking again if it was the host's.
     pub(super) fn report(
         &mut self,
         origin: &Origin,

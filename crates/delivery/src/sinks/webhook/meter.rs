@@ -1,4 +1,4 @@
-//! What a webhook has met at its destination: deliveries, failures by code, and how late deliveries were confirmed.
+//! The counts of a webhook: deliveries, failures by code, and how late deliveries were confirmed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,16 +9,16 @@ use hyper::StatusCode;
 use super::transport::Broken;
 use super::verdict::Verdict;
 
-/// Upper bounds of the histogram of latenesses, in milliseconds, each included. What is later is in one more bucket.
+/// Inclusive upper bounds of the histogram of lateness, in milliseconds. Larger values go to one more bucket.
 const BOUNDS_MS: [u64; 14] =
     [5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000];
 
-/// Counts of one webhook, all its queues together. Each is exact; together they are of about one moment.
+/// Counts of one webhook over all its queues. Each is exact; they are read at slightly different times.
 #[derive(Debug, Default)]
 pub struct Meter {
     delivered: AtomicU64,
     uncertain: AtomicU64,
-    /// Few: statuses of HTTP, and a handful of words.
+    /// Few: HTTP statuses, and a handful of words.
     failed: Mutex<BTreeMap<Code, u64>>,
     lateness: [AtomicU64; BOUNDS_MS.len() + 1],
     lateness_sum_ms: AtomicU64,
@@ -33,12 +33,12 @@ pub(super) enum Code {
     Word(&'static str),
 }
 
-/// Deliveries by how late they were confirmed.
+/// Deliveries by the lateness of their confirmation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lateness {
-    /// Upper bounds in milliseconds, rising, each included, and how many are in each bucket alone. The last one has no bound.
+    /// Inclusive upper bounds in milliseconds, rising, and the count of each bucket alone. The last one has no bound.
     pub buckets: Vec<(Option<u64>, u64)>,
-    /// The sum of all, in milliseconds.
+    /// The sum of all values, in milliseconds.
     pub sum_ms: u64,
 }
 
@@ -48,8 +48,8 @@ impl Meter {
         self.delivered.load(Ordering::Relaxed)
     }
 
-    /// Requests of which nobody knows whether they arrived: no answer came in time, or the connection broke before it. Their messages go
-    /// out again.
+    /// Requests that may or may not have arrived: they timed out, or the connection broke before an answer. Their
+    /// messages are sent again.
     pub fn uncertain(&self) -> u64 {
         self.uncertain.load(Ordering::Relaxed)
     }
@@ -61,12 +61,12 @@ impl Meter {
             Code::Status(status) => format!("http_{status}"),
             Code::Word(word) => (*word).to_owned(),
         };
-        // Nothing that can panic runs under the lock.
+        // Nothing under the lock can panic.
         let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed.iter().map(|(code, count)| (name(code), *count)).collect()
     }
 
-    /// From when a message was to be handed out to when its delivery was confirmed.
+    /// The lateness of deliveries: from when a message was due to be handed out to when its delivery was confirmed.
     pub fn lateness(&self) -> Lateness {
         let bounds = BOUNDS_MS.iter().copied().map(Some).chain([None]);
         let counts = self.lateness.iter().map(|count| count.load(Ordering::Relaxed));
@@ -76,7 +76,7 @@ impl Meter {
         }
     }
 
-    /// A message has come to this. `late_ms` is how late it is now.
+    /// Records the result of a message. `late_ms` is its lateness now.
     pub(super) fn met(&self, met: &Result<(StatusCode, Verdict), Broken>, late_ms: u64) {
         let code = match met {
             Ok((_, Verdict::Done)) => {
@@ -99,7 +99,7 @@ impl Meter {
         self.fail(code);
     }
 
-    /// A message has failed before anything was sent.
+    /// Records a failure before anything was sent.
     pub(super) fn fail(&self, code: Code) {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         *failed.entry(code).or_default() += 1;

@@ -2,14 +2,14 @@
 //!
 //! # What an answer means
 //! See [`Verdict`]: 2xx acks, 429 and 502 to 504 are the destination's failure and spend no attempt, 410 pauses the sink, 400, 413, 415 and
-//! 422 bury the message, all else is a failed attempt.
+//! 422 bury the message, any other is a failed attempt.
 //!
 //! # Layout
-//! - [`Webhook`], [`Builder`]: where messages go, and as what
-//! - `verdict`, `signature`, `address`, `target`, `request`: pure parts: what an answer means, what is signed, which addresses may be dialled,
-//!   which URLs are accepted, what is sent
+//! - [`Webhook`], [`Builder`]: the sink and its configuration
+//! - `verdict`, `signature`, `address`, `target`, `request`: pure parts: the meaning of an answer, the signature,
+//!   allowed addresses, accepted URLs, the request
 //! - `hosts`: a breaker for each host, where messages name their own
-//! - [`Meter`]: what it has met
+//! - [`Meter`]: its counts
 //! - `transport`: connections
 
 mod address;
@@ -76,27 +76,27 @@ struct Inner {
     meter: Meter,
 }
 
-/// What a try of the destination without a message has found.
+/// The result of connecting to the destination without a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tried {
-    /// It takes connections, TLS included.
+    /// It accepts connections, TLS included.
     Reached,
-    /// It does not, and why.
+    /// It does not; the error.
     Failed(String),
-    /// Each message names its own.
+    /// Each message names its own destination.
     NoneToTry,
 }
 
-/// Where messages go.
+/// The destination of messages.
 #[derive(Debug)]
 enum Goal {
-    /// All to one place, which the sink's owner has named.
+    /// All to one URL, which the sink's owner has set.
     Fixed(Target),
-    /// Each where one of its headers says.
+    /// Each to the URL in one of its headers.
     Header { name: String, hosts: Vec<HostPattern>, allowed: Vec<Network>, breakers: Mutex<Hosts> },
 }
 
-/// What is said of a [`Webhook`].
+/// The configuration of a [`Webhook`].
 #[must_use = "a builder does nothing before it is built"]
 pub struct Builder {
     place: Place,
@@ -116,9 +116,9 @@ enum Place {
 }
 
 impl Webhook {
-    /// How long an answer may take, unless [`Builder::timeout`] says otherwise.
+    /// The default timeout of an answer: see [`Builder::timeout`].
     pub const TIMEOUT: Duration = Duration::from_secs(20);
-    /// The longest that can be said.
+    /// The longest timeout.
     pub const MAX_TIMEOUT: Duration = Duration::from_secs(300);
 
     /// Messages go to this URL, which may lead anywhere.
@@ -126,8 +126,8 @@ impl Webhook {
         Builder::new(Place::Url(url.to_owned()))
     }
 
-    /// Messages go to the URL in their header of this name. Its host must be one of [`Builder::hosts`], and its address a public one or in a
-    /// network that was [allowed](Builder::allow).
+    /// Messages go to the URL in their header of this name. Its host must be one of [`Builder::hosts`], and its address
+    /// has to be public or in an [allowed](Builder::allow) network.
     pub fn by_header(name: &str) -> Builder {
         Builder::new(Place::Header(name.to_owned()))
     }
@@ -152,12 +152,12 @@ impl Webhook {
         }
     }
 
-    /// Pauses the lanes of this webhook, and lets them go on. An answer of 410 pauses.
+    /// The switch that pauses and resumes the lanes of this webhook. An answer of 410 pauses them.
     pub fn switch(&self) -> &Switch {
         &self.0.switch
     }
 
-    /// Sends one message, and says what becomes of it.
+    /// Sends one message, and returns its outcome.
     pub async fn deliver(&self, delivery: &Delivery) -> Outcome {
         match &self.0.goal {
             Goal::Fixed(target) => self.deliver_to(target, delivery).await,
@@ -174,12 +174,13 @@ impl Webhook {
         }
     }
 
-    /// Connects to the destination without a message: whether it takes connections. `true` where each message names its own.
+    /// Connects to the destination without a message; returns whether it accepts connections. `true` where each message
+    /// names its own.
     pub async fn probe(&self) -> bool {
         !matches!(self.test().await, Tried::Failed(_))
     }
 
-    /// The same, and why not.
+    /// The same, with the error.
     pub async fn test(&self) -> Tried {
         let now_ms = self.0.clock.now().mono_ms;
         let Goal::Fixed(target) = &self.0.goal else { return Tried::NoneToTry };
@@ -195,12 +196,13 @@ impl Webhook {
         }
     }
 
-    /// What it has met so far.
+    /// Its counts so far.
     pub fn meter(&self) -> &Meter {
         &self.0.meter
     }
 
-    /// Where messages go, for people: host and port, or the header that names the URL. A path is left out: it may be a password.
+    /// The destination for people: host and port, or the header that names the URL. A path is left out: it may be a
+    /// secret.
     pub fn destination(&self) -> String {
         match &self.0.goal {
             Goal::Fixed(target) => target.origin.to_string(),
@@ -228,7 +230,7 @@ impl Webhook {
         }
     }
 
-    /// The lane's breaker hears nothing of what these meet: it would hold up the messages of all hosts for one that is down.
+    /// The lane's breaker gets no reports of these: it would delay the messages of all hosts for one that is down.
     async fn deliver_where_it_says(
         &self,
         target: &Target,
@@ -246,7 +248,7 @@ impl Webhook {
         let (report, outcome) =
             match self.exchange(target, Reach::Public(allowed), delivery, Some(name)).await {
                 Ok(Verdict::Done) => (Report::Answered, Outcome::Done),
-                // One recipient's word does not pause the others.
+                // One recipient's answer does not pause the others.
                 Ok(Verdict::Gone { error } | Verdict::Rejected { error }) => {
                     (Report::Answered, Outcome::Bury { reason: error })
                 }
@@ -288,14 +290,14 @@ impl Webhook {
             let retry_after = answer.retry_after.as_deref();
             (answer.status, verdict(answer.status, retry_after, &answer.body, now.wall.as_ms()))
         });
-        // Until it was handed out by the store's clock, which may be another machine's; from then on by this one.
+        // Up to the take by the store's clock, which may be another machine's; from then on by this one.
         let taken_ms = now.mono_ms.saturating_sub(began.mono_ms);
         meter.met(&met, delivery.lateness_ms.saturating_add(taken_ms));
         met.map(|(_, verdict)| verdict)
     }
 }
 
-/// Where a message says that it goes.
+/// The URL that a message names, checked.
 fn aim(delivery: &Delivery, name: &str, hosts: &[HostPattern]) -> Result<Target> {
     let refuse = |reason: String| Error::RefusedTarget { reason: reason.into() };
     let url = delivery.header(name).ok_or_else(|| refuse(format!("it has no header '{name}'")))?;
@@ -306,8 +308,9 @@ fn aim(delivery: &Delivery, name: &str, hosts: &[HostPattern]) -> Result<Target>
     Ok(target)
 }
 
-/// When a message is taken again whose host is down: not before that is tried, and the rarer the more often it was given back. All messages
-/// of a host would come back with each of its trials; and hosts that are forgotten would begin anew.
+/// The delay before a message is taken again whose host is down: not before the next try of the host, and longer the
+/// more often the message was given back. Otherwise all messages of a host would return at each of its trials; and
+/// hosts that are forgotten would start over.
 fn again_after(delivery: &Delivery, wait_ms: u64) -> Duration {
     let message = &delivery.message;
     let releases = message.standing.counts.releases;
@@ -316,17 +319,17 @@ fn again_after(delivery: &Delivery, wait_ms: u64) -> Duration {
     Duration::from_millis(jitter::shortened(longest_ms, 20, &parts).max(wait_ms))
 }
 
-/// An error as a message keeps it.
+/// The error's text as it is kept with a message.
 fn told(error: &Error) -> String {
     format!("{}: {error}", error.code())
 }
 
 fn lock(breakers: &Mutex<Hosts>) -> MutexGuard<'_, Hosts> {
-    // Nothing that can panic runs under the lock.
+    // Nothing under the lock can panic.
     breakers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A message on its way to a host. Dropped on the way, it lets another one out.
+/// A message that is being sent to a host. Dropping it admits another one.
 struct Out<'a> {
     breakers: &'a Mutex<Hosts>,
     origin: &'a Origin,
@@ -370,8 +373,8 @@ impl Builder {
         }
     }
 
-    /// Signs with each of these, the newest first. While secrets rotate, a receiver that knows one of them is content. Without any,
-    /// requests are not signed.
+    /// Signs with each of these, the newest first. While secrets rotate, a receiver needs to know only one of them.
+    /// Without any, requests are not signed.
     pub fn secrets(mut self, secrets: impl IntoIterator<Item = Secret>) -> Builder {
         self.secrets = secrets.into_iter().collect();
         self
@@ -383,25 +386,27 @@ impl Builder {
         self
     }
 
-    /// URLs in headers may lead into this network, though it is no public one. May be said several times.
+    /// Allows URLs in headers to lead into this network, though it is not public. May be called several times.
     pub fn allow(mut self, network: Network) -> Builder {
         self.allowed.push(network);
         self
     }
 
-    /// How long an answer may take, connecting included: up to [`Webhook::MAX_TIMEOUT`].
+    /// The timeout of an answer, including the connection: up to [`Webhook::MAX_TIMEOUT`].
     pub fn timeout(mut self, timeout: Duration) -> Builder {
         self.timeout = timeout;
         self
     }
 
-    /// Certificates in PEM: those of receivers have to be signed by one of them. Without any, by one of those that Mozilla trusts.
+    /// CA certificates in PEM: one of them has to have signed the receiver's certificate. By default, those that
+    /// Mozilla trusts.
     pub fn ca_pem(mut self, pem: &[u8]) -> Builder {
         self.ca = Some(pem.into());
         self
     }
 
-    /// Finds addresses by this, in place of the operating system's resolver. It is asked once for each connection.
+    /// Resolves addresses with this, in place of the operating system's resolver. It is called once for each
+    /// connection.
     pub fn resolve_by<F, R>(mut self, resolve: F) -> Builder
     where
         F: Fn(String, u16) -> R + Send + Sync + 'static,
@@ -411,13 +416,13 @@ impl Builder {
         self
     }
 
-    /// Pauses and resumes with others that have this switch.
+    /// Shares this switch with others.
     pub fn switch(mut self, switch: &Switch) -> Builder {
         self.switch = switch.clone();
         self
     }
 
-    /// Reads time from this clock, in place of the machine's: for the signature, `Retry-After` and breakers of hosts.
+    /// Uses this clock, in place of the machine's: for the signature, `Retry-After` and breakers of hosts.
     pub fn on_clock(mut self, clock: Arc<dyn Clock>) -> Builder {
         self.clock = clock;
         self
@@ -426,7 +431,7 @@ impl Builder {
     /// The webhook. It connects when it is first used.
     ///
     /// # Errors
-    /// [`Error::InvalidSink`] for a URL, a host, a header's name, a time or a certificate that is none.
+    /// [`Error::InvalidSink`] for an invalid URL, host, header name, time or certificate.
     pub fn build(self) -> Result<Webhook> {
         let refuse = |reason: &str| Err(Error::InvalidSink { reason: reason.into() });
         if self.timeout.is_zero() || self.timeout > Webhook::MAX_TIMEOUT {

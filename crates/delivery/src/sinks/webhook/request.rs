@@ -1,4 +1,4 @@
-//! The request that a message becomes: its body as it is, and what else is known of it in headers.
+//! The request of a message: its body unchanged, and its attributes in headers.
 
 use bytes::Bytes;
 use dwell_store::Delivery;
@@ -10,10 +10,11 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::signature::{Secret, sign};
 use super::target::Target;
 
-/// Headers of a message that are passed on under their own names: those of tracing.
+/// Headers of a message that are forwarded under their own names: those of tracing.
 const PASSED_ON: [&str; 2] = ["traceparent", "tracestate"];
 
-/// The request for a message. `timestamp` is that of this attempt, in seconds since 1970; `left_out` is a header that is not passed on.
+/// The request for a message. `timestamp` is that of this attempt, in seconds since 1970; `left_out` is a header that
+/// is not forwarded.
 pub(super) fn request(
     delivery: &Delivery,
     target: &Target,
@@ -37,7 +38,7 @@ fn headers(delivery: &Delivery, secrets: &[Secret], timestamp: i64, left_out: Op
         if let (Ok(name), Ok(value)) =
             (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value.as_bytes()))
         {
-            // Far from as many as a map takes: all together they have at most 16 KiB of text.
+            // Far below the map's capacity: all headers together have at most 16 KiB of text.
             let _ = headers.try_append(name, value);
         }
     };

@@ -1,4 +1,4 @@
-//! Signatures as [Standard Webhooks](https://www.standardwebhooks.com) has them: HMAC-SHA256 over id, time and body.
+//! Signatures according to [Standard Webhooks](https://www.standardwebhooks.com): HMAC-SHA256 over id, time and body.
 
 use std::fmt::{self, Write as _};
 
@@ -8,9 +8,9 @@ use ring::hmac;
 
 use crate::{Error, Result};
 
-/// The shortest and the longest key, in bytes, as the specification has it.
+/// The range of key lengths in bytes, from the specification.
 const KEY_LEN: std::ops::RangeInclusive<usize> = 24..=64;
-/// What a secret begins with. It may be left out.
+/// The prefix of a secret, which is optional.
 const PREFIX: &str = "whsec_";
 
 /// A secret that both sides know. No debug output shows it.
@@ -18,7 +18,8 @@ const PREFIX: &str = "whsec_";
 pub struct Secret(hmac::Key);
 
 impl Secret {
-    /// Reads a secret: `whsec_` and base64 of 24 to 64 bytes. The prefix may be left out, and so may white space around it.
+    /// Parses a secret: `whsec_` and base64 of 24 to 64 bytes. The prefix is optional, and white space around it is
+    /// ignored.
     ///
     /// # Errors
     /// [`Error::InvalidSecret`], which does not show the text.
@@ -35,10 +36,10 @@ impl Secret {
         Ok(Secret(hmac::Key::new(hmac::HMAC_SHA256, &key)))
     }
 
-    /// Reads a secret from where `source` says: `file:PATH`, or `env:NAME` for a variable of the environment.
+    /// Reads a secret from `source`: `file:PATH`, or `env:NAME` for a variable of the environment.
     ///
     /// # Errors
-    /// [`Error::UnreadableSecret`] if it is not there, [`Error::InvalidSecret`] if it is none.
+    /// [`Error::UnreadableSecret`] if it is missing, [`Error::InvalidSecret`] if it is not a secret.
     pub fn load(source: &str) -> Result<Secret> {
         let unreadable = |reason: String| Error::UnreadableSecret {
             source_name: crate::error::excerpt(source),
@@ -61,7 +62,7 @@ impl Secret {
     }
 }
 
-/// Two secrets are the same if they sign alike. The keys themselves are in ring's hands.
+/// Two secrets are equal if they sign alike. ring does not expose the keys.
 impl PartialEq for Secret {
     fn eq(&self, other: &Secret) -> bool {
         hmac::sign(&self.0, PREFIX.as_bytes()).as_ref() == hmac::sign(&other.0, PREFIX.as_bytes()).as_ref()
@@ -76,8 +77,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The value of `webhook-signature`: one signature a secret, in their order, so that a receiver finds the one it can check while
-/// secrets rotate. `timestamp` is in seconds since 1970. Empty without a secret.
+/// The value of `webhook-signature`: one signature per secret, in order, so that a receiver finds the one it can check
+/// while secrets rotate. `timestamp` is in seconds since 1970. Empty without a secret.
 pub fn sign(secrets: &[Secret], id: &str, timestamp: i64, body: &[u8]) -> String {
     let mut value = String::new();
     for Secret(key) in secrets {
@@ -152,7 +153,7 @@ mod tests {
             assert_eq!(error.code(), "unreadable_secret", "{source}");
             assert!(!error.to_string().contains(SECRET), "{error}");
         }
-        // Its manifest is a file that is there, and no secret.
+        // The crate's manifest is a file that exists and is not a secret.
         let manifest = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         assert_eq!(Secret::load(manifest).unwrap_err().code(), "invalid_secret");
     }

@@ -1,4 +1,4 @@
-//! Where a message goes: the URL of a sink, or one that came with the message and whose host was allowed.
+//! The destination of a message: the URL of a sink, or one that a message names and whose host is allowed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use hyper::http::uri::PathAndQuery;
 use crate::error::excerpt;
 use crate::{Error, Result};
 
-/// What a connection leads to.
+/// The origin that a connection leads to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Origin {
     pub(super) is_tls: bool,
@@ -26,7 +26,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A URL that requests can be sent to. Its path may be a password, so that no debug output shows it.
+/// A URL that requests can be sent to. Its path may be a secret, so no debug output shows it.
 #[derive(Clone)]
 pub(super) struct Target {
     pub(super) origin: Origin,
@@ -45,7 +45,8 @@ impl FromStr for Target {
     type Err = Error;
 
     /// # Errors
-    /// [`Error::InvalidSink`] for what is no `http://` or `https://` URL, and for one with a user or a password in it.
+    /// [`Error::InvalidSink`] for text that is not an `http://` or `https://` URL, and for one with a user or a
+    /// password.
     fn from_str(text: &str) -> Result<Target> {
         let refuse = |reason: &str| {
             let reason = format!("'{}' {reason}; write https://host/path", without_secrets(text));
@@ -62,9 +63,9 @@ impl FromStr for Target {
             return Err(refuse("has a user in it, which requests do not carry"));
         }
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-        // A name with a dot at its end is the same name.
+        // A name with a trailing dot is the same name.
         let host = host.strip_suffix('.').unwrap_or(&host).to_owned();
-        // What stands behind a colon and is no port is left out by `port_u16`.
+        // `port_u16` ignores text after a colon that is not a port.
         let port = match authority.as_str().rsplit_once(':') {
             Some((_, after)) if !after.ends_with(']') => authority.port_u16(),
             _ => Some(default_port(is_tls)),
@@ -83,11 +84,12 @@ fn default_port(is_tls: bool) -> u16 {
     if is_tls { 443 } else { 80 }
 }
 
-/// A URL as a refusal may show it: what stands before `@` and behind the host may be a password. Many services have one in the path.
+/// A URL as a refusal may show it: the parts before `@` and after the host may be secrets. Many services have one in
+/// the path.
 fn without_secrets(text: &str) -> Box<str> {
     let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
     let slashes = if scheme.is_empty() { "" } else { "://" };
-    // A password may have any character in it, also one that would end the host.
+    // A password may contain any character, including one that would end the host.
     if rest.contains('@') {
         return excerpt(&format!("{scheme}{slashes}…"));
     }
@@ -96,8 +98,8 @@ fn without_secrets(text: &str) -> Box<str> {
     excerpt(&format!("{scheme}{slashes}{host}{path}"))
 }
 
-/// Hosts that a URL in a message may name: `example.com`, `*.example.com` for all below it, `*` for any. Without a port, the one of the
-/// scheme alone; `example.com:8443` for another.
+/// Hosts that a URL in a message may name: `example.com`, `*.example.com` for its subdomains, `*` for any. Without a
+/// port, the one of the scheme alone; `example.com:8443` for another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostPattern {
     name: Name,
@@ -108,7 +110,7 @@ pub(super) struct HostPattern {
 enum Name {
     Any,
     Is(String),
-    /// With its leading dot.
+    /// With the leading dot.
     EndsWith(String),
 }
 

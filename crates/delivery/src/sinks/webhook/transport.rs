@@ -1,10 +1,12 @@
-//! One request and the beginning of its answer, over connections that are kept.
+//! Sends one request and reads the beginning of its answer, over pooled connections.
 //!
 //! Ground rules:
-//! 1. What was checked is what is dialled: an address is resolved once a connection, checked, and connected to as an address.
-//! 2. An answer takes a bounded time and a bounded room, however long it is: its head at most 64 KiB, of its body the first KiB is
-//!    kept, and what is longer than 64 KiB or takes longer than two seconds closes the connection.
-//! 3. A request that a kept connection has not answered is sent once more over a new one: its server has closed it meanwhile.
+//! 1. The checked address is the one that is connected to: a name is resolved once per connection, its address checked,
+//!    and the connection made to the address.
+//! 2. An answer of any length takes bounded time and memory: its head has at most 64 KiB, the first KiB of its body is
+//!    kept, and a body that is longer than 64 KiB or takes longer than two seconds closes the connection.
+//! 3. A request that a pooled connection has not answered is sent once more over a new one, since the server has closed
+//!    it meanwhile.
 
 use std::collections::VecDeque;
 use std::error::Error as StdError;
@@ -34,22 +36,22 @@ use super::address::{self, Network};
 use super::target::{Origin, Target};
 use crate::Error;
 
-/// As much of an answer's body as is kept.
+/// The bytes of an answer's body that are kept.
 pub(super) const KEPT_LEN: usize = 1_024;
-/// As much of an answer's body as is read, so that the connection can be used again.
+/// The bytes of an answer's body that are read, so that the connection can be reused.
 const READ_LEN: usize = 64 * 1024;
-/// How long the body of an answer may take once its head is there.
+/// The timeout of an answer's body, from the end of its head.
 const BODY_TIME: Duration = Duration::from_secs(2);
-/// The longest head of an answer.
+/// The maximum size of an answer's head.
 const HEAD_LEN: usize = 64 * 1024;
-/// How long one address has to take a connection.
+/// The timeout of a connection to one address.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// Connections that are kept at most while nothing is under way on them.
+/// The maximum number of idle connections.
 const MAX_IDLE: usize = 64;
-/// How long one is kept, in milliseconds: less than most servers do.
+/// The idle timeout of a connection, in milliseconds: shorter than most servers'.
 const IDLE_MS: u64 = 30_000;
 
-/// Finds the addresses of a host: a name, or an address as it stands in a URL.
+/// Resolves a host: a name, or an address as in a URL.
 pub(super) type Resolver =
     Arc<dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
@@ -58,7 +60,7 @@ pub(super) fn system_resolver() -> Resolver {
     Arc::new(|host, port| Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) }))
 }
 
-/// Which addresses may be dialled.
+/// The addresses that may be connected to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reach<'a> {
     /// Any.
@@ -67,7 +69,7 @@ pub(super) enum Reach<'a> {
     Public(&'a [Network]),
 }
 
-/// An answer, as far as anybody needs it.
+/// The parts of an answer that are needed.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -81,16 +83,16 @@ pub(super) struct Answer {
 pub(super) enum Broken {
     /// No connection.
     Refused(String),
-    /// One that broke when the request was on its way.
+    /// The connection broke while the request was in flight.
     Cut(String),
     TimedOut(String),
-    /// The host has no address that may be dialled.
+    /// The host has no allowed address.
     Forbidden(Error),
-    /// There is an answer, and it is none of HTTP, or its head has no end.
+    /// The answer is not HTTP, or its head has no end.
     NotHttp(String),
 }
 
-/// A connection. Its task ends with it.
+/// A connection. Dropping it ends its task.
 struct Line {
     requests: SendRequest<Full<Bytes>>,
     task: JoinHandle<()>,
@@ -135,7 +137,7 @@ impl Transport {
         limit: Duration,
         now_ms: u64,
     ) -> Result<Answer, Broken> {
-        // A sleep that is not polled tells an instant without asking a clock.
+        // A sleep that is not polled computes an instant without reading a clock.
         let deadline = sleep(limit).deadline();
         let (line, response) = timeout_at(deadline, self.head(target, reach, request, now_ms))
             .await
@@ -145,7 +147,7 @@ impl Transport {
         let mut answer =
             Answer { status: head.status, retry_after: retry_after.map(str::to_owned), body: Vec::new() };
         let body_deadline = sleep(BODY_TIME).deadline().min(deadline);
-        // What the status says stands, whatever becomes of the body.
+        // The status counts, whatever happens to the body.
         let ended = timeout_at(body_deadline, beginning(&mut body, &mut answer.body)).await;
         if ended == Ok(true) {
             self.keep(target.origin.clone(), line, now_ms);
@@ -175,7 +177,7 @@ impl Transport {
         request: Request<Full<Bytes>>,
         now_ms: u64,
     ) -> Result<(Line, Response<Incoming>), Broken> {
-        // Its task may have to notice first that the last answer has ended: until then it refuses a request.
+        // Its task may not have noticed yet that the last answer has ended: until then it refuses a request.
         if let Some(mut line) = self.idle(&target.origin, now_ms)
             && line.requests.ready().await.is_ok()
             && let Ok(response) = line.requests.send_request(request.clone()).await
@@ -211,7 +213,7 @@ impl Transport {
         spoken(stream).await.map_err(|error| refused(&chain(&error)))
     }
 
-    /// Connects to the first address that may be dialled and takes the connection.
+    /// Connects to the first allowed address that accepts the connection.
     async fn dial(&self, origin: &Origin, reach: Reach<'_>) -> Result<TcpStream, Broken> {
         let refused =
             |error: &dyn fmt::Display| Broken::Refused(format!("no connection to {origin}: {error}"));
@@ -231,16 +233,16 @@ impl Transport {
                 Err(_) => why = Some(refused(&format_args!("none in {CONNECT_TIME:?}"))),
             }
         }
-        // That one may be dialled and is down says more than that another may not.
+        // That an allowed address is down says more than that another one is not allowed.
         let forbidden = || forbidden.map(Broken::Forbidden);
         Err(why.or_else(forbidden).unwrap_or_else(|| refused(&"its name has no address")))
     }
 
     fn idle(&self, origin: &Origin, now_ms: u64) -> Option<Line> {
-        // Nothing that can panic runs under the lock.
+        // Nothing under the lock can panic.
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|idle| !idle.line.requests.is_closed() && now_ms < idle.since_ms.saturating_add(IDLE_MS));
-        // The one that was used last is the likeliest to be open still.
+        // The most recently used one is the most likely to be open still.
         let at = idle.iter().rposition(|idle| idle.origin == *origin)?;
         idle.remove(at).map(|idle| idle.line)
     }
@@ -257,17 +259,17 @@ impl Transport {
     }
 }
 
-/// Begins to speak HTTP/1.1.
+/// Performs the HTTP/1.1 handshake.
 async fn spoken(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> hyper::Result<Line> {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEAD_LEN);
     let (requests, connection) = builder.handshake(TokioIo::new(stream)).await?;
-    // Why it ends is what the request under way ends with.
+    // The request in flight ends with the reason.
     let task = tokio::spawn(async move { drop(connection.await) });
     Ok(Line { requests, task })
 }
 
-/// Reads a body, keeps its beginning, and says whether it has ended.
+/// Reads a body, keeps its beginning, and returns whether it has ended.
 async fn beginning(body: &mut Incoming, kept: &mut Vec<u8>) -> bool {
     let mut len = 0_usize;
     while let Some(frame) = body.frame().await {
@@ -282,7 +284,7 @@ async fn beginning(body: &mut Incoming, kept: &mut Vec<u8>) -> bool {
     true
 }
 
-/// An error and what caused it. What hyper says itself leaves the cause out.
+/// An error with its causes, which hyper's own text leaves out.
 fn chain(error: &(dyn StdError + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error: &&(dyn StdError + 'static)| (*error).source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -1,22 +1,22 @@
-//! What an answer means: a pure function of its status, its `Retry-After` and its first bytes.
+//! The meaning of an answer: a pure function of its status, its `Retry-After` and its first bytes.
 
 use hyper::StatusCode;
 use jiff::fmt::rfc2822::DateTimeParser;
 
-/// The most that an answer may ask a sender to wait, in milliseconds. What it asks for beyond is cut to this.
+/// The maximum wait that an answer can ask for, in milliseconds. A longer one is cut to this.
 pub const MAX_RETRY_AFTER_MS: u64 = 3_600_000;
 
-/// Reads dates of HTTP, also those with the name of another weekday.
+/// Parses HTTP dates, also those with a wrong weekday.
 const DATE: DateTimeParser = DateTimeParser::new().relaxed_weekday(true);
 
-/// What an answer means for the message and for its destination.
+/// The meaning of an answer for the message and its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Any 2xx: the message is done.
     Done,
-    /// 429, 502, 503, 504: the destination has failed. Nothing should be sent for so many milliseconds; 0 if it does not say.
+    /// 429, 502, 503, 504: the destination has failed. Nothing should be sent for a time.
     Unavailable {
-        /// From its `Retry-After`, at most [`MAX_RETRY_AFTER_MS`].
+        /// The wait in milliseconds from its `Retry-After`, at most [`MAX_RETRY_AFTER_MS`]; 0 without one.
         for_ms: u64,
         /// Status and first bytes of the answer.
         error: String,
@@ -59,11 +59,11 @@ pub fn verdict(status: StatusCode, retry_after: Option<&str>, body: &[u8], now_m
     }
 }
 
-/// How long a `Retry-After` asks to wait: seconds, or a date. `None` if it is neither.
+/// The wait that a `Retry-After` asks for: seconds, or a date. `None` if it is neither.
 fn wait_ms(value: &str, now_ms: i64) -> Option<u64> {
     let value = value.trim();
     let wait_ms = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // What does not fit is longer than any bound.
+        // A number that does not fit is longer than any limit.
         value.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(1_000)
     } else {
         let until = DATE.parse_timestamp(value).ok()?.as_millisecond();

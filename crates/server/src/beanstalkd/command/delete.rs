@@ -1,7 +1,7 @@
-//! `delete <id>`: the holder's ack; of a job that nobody holds, anybody's cancel or discard.
+//! `delete <id>`: the holder's ack; of a job without a holder, a cancel or discard by any connection.
 //!
-//! Each of the three is one atomic step of the store. Between them a job may move on (its lease runs out, it is
-//! kicked), so that what was found in one state is looked for in the next.
+//! Each of the three is one atomic step of the store. Between them a job may change its state (its lease runs out, it
+//! is kicked), so a job that has left one state is looked for in the next.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,11 @@ pub(super) fn parse(rest: Arguments<'_>) -> Result<Command, Malformed> {
     rest.only_u64().map(Command::Delete)
 }
 
-/// A job may go from dead to scheduled and back under a delete's eyes; nobody does that for long.
+/// A job may change from dead to scheduled and back during a delete; this bounds the number of tries.
 const ROUNDS: usize = 3;
 
-/// Deletes a run of different jobs, with as few calls to the store as their states need; replies to each in turn.
+/// Deletes a run of different jobs, with the fewest calls to the store that their states allow; replies to each in
+/// order.
 pub(in crate::beanstalkd) async fn delete_all(session: &mut Session, numbers: &[u64], replies: &mut Replies) {
     let mut words = vec![None; numbers.len()];
     delete_held(session, numbers, &mut words).await;
@@ -32,11 +33,11 @@ pub(in crate::beanstalkd) async fn delete_all(session: &mut Session, numbers: &[
         delete_unheld(session, numbers, &mut words).await;
     }
     words.into_iter().for_each(|word| replies.word(word.unwrap_or(Word::NotFound)));
-    // What was counted of a tube whose last job this was is of no use to anybody.
+    // The counts of a tube whose last job this was are no longer needed.
     session.shared.forget_gone_tubes().await;
 }
 
-/// Those that this connection holds. A lease that is over leaves its job to the other way.
+/// Those that this connection holds. A job whose lease is over is left to the other function.
 async fn delete_held(session: &mut Session, numbers: &[u64], words: &mut [Option<Word>]) {
     let mut places = Vec::new();
     let mut settles = Vec::new();
@@ -64,7 +65,7 @@ async fn delete_held(session: &mut Session, numbers: &[u64], words: &mut [Option
     }
 }
 
-/// Those that nobody holds, as far as one look at each tells.
+/// Those without a holder, as far as one look-up of each shows.
 async fn delete_unheld(session: &Session, numbers: &[u64], words: &mut [Option<Word>]) {
     let open: Vec<usize> = (0..numbers.len()).filter(|place| words[*place].is_none()).collect();
     let asked: Vec<u64> = open.iter().map(|place| numbers[*place]).collect();
@@ -100,7 +101,7 @@ async fn delete_unheld(session: &Session, numbers: &[u64], words: &mut [Option<W
     }
 }
 
-/// Those that are buried; one that is so no more stays open.
+/// Those that are buried; a job that is not any more stays open.
 async fn discard(
     session: &Session,
     queue: QueueName,

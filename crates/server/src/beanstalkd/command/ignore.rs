@@ -1,4 +1,4 @@
-//! `ignore <tube>`: one tube less for reserves to take from; the last one stays.
+//! `ignore <tube>`: removes a tube from the watch list; the last one stays.
 
 use dwell_model::QueueName;
 

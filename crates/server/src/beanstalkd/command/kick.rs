@@ -1,5 +1,5 @@
-//! `kick <bound>`: buried jobs of the tube in use come back, oldest first; if there are none, delayed ones are
-//! due now, soonest first.
+//! `kick <bound>`: revives buried jobs of the tube in use, oldest first; if there are none, makes delayed ones due now,
+//! soonest first.
 
 use dwell_model::StateKind;
 use dwell_store::{Error, Page, Rescheduled, Selection, Target, When};
@@ -15,7 +15,7 @@ pub(super) fn parse(rest: Arguments<'_>) -> Result<Command, Malformed> {
     rest.only_u64().map(Command::Kick)
 }
 
-/// So many delayed jobs are looked at at a time: each is read with its body.
+/// The number of delayed jobs per page: each is read with its body.
 const PAGE: usize = 256;
 
 pub(super) async fn run(session: &Session, bound: u64, replies: &mut Replies) {
@@ -26,7 +26,7 @@ pub(super) async fn run(session: &Session, bound: u64, replies: &mut Replies) {
     }
 }
 
-/// How many came back; nothing if there was no room to look at them.
+/// The number of kicked jobs; `None` if there was no room to read them.
 async fn kick(session: &Session, bound: u64) -> Result<Option<u64>, Error> {
     let tube = session.used().clone();
     let swept = session.shared.store.revive(tube, Selection::Oldest(bound), When::Now).await?;
@@ -51,7 +51,7 @@ async fn kick_delayed(session: &Session, bound: u64) -> Result<Option<u64>, Erro
             }
             Ok((Err(Error::UnknownQueue { .. }), _)) => break,
             Ok((Err(error), _)) => return Err(error),
-            // Those that came back have done so.
+            // Those that were kicked so far count.
             Err(NoRoom) => return Ok(Some(kicked).filter(|kicked| *kicked > 0)),
         };
         for answer in store.reschedule(tube.clone(), moves).await {

@@ -1,4 +1,4 @@
-//! `kick-job <id>`: a buried job comes back, a delayed one is due now.
+//! `kick-job <id>`: revives a buried job, or makes a delayed one due now.
 
 use dwell_model::{Message, QueueName, StateKind};
 use dwell_store::{Error, Rescheduled, Selection, Target, When};

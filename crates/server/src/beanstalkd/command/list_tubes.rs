@@ -11,13 +11,14 @@ use crate::beanstalkd::reply::{Replies, Word};
 use crate::beanstalkd::session::Session;
 
 pub(super) async fn run(session: &Session, replies: &mut Replies) {
-    // What is found is held while there is no room to tell of it: it is looked for only where there is.
+    // The names are held until there is room for the reply, so the walk begins only when there is some.
     let Ok(_) = session.shared.memory.bring(ready(()), |()| 0).await else {
         return session.shared.no_room(replies);
     };
-    // Not within the next call, which leaves its future alone while there is no room: others wait for this one's walk.
+    // Not inside the next call, which does not poll its future while there is no room: other requests wait for this
+    // walk.
     let census = session.shared.census().await;
-    // A name has four bytes around it.
+    // Each name has four more bytes in the reply.
     let bytes = |census: &Result<Arc<Census>, Error>| {
         census.iter().flat_map(|census| &census.tubes).map(|tube| tube.as_str().len() + 4).sum()
     };

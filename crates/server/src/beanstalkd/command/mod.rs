@@ -1,4 +1,4 @@
-//! The commands: the index of verbs. Each has a file of its own, with what it reads and what it does.
+//! The commands, and the index of verbs. Each command has a file, with its parser and its implementation.
 
 mod bury;
 mod delete;
@@ -44,7 +44,7 @@ pub(super) use settle::{Settling, settle_all};
 pub(crate) enum Command {
     Put(PutJob),
     Use(QueueName),
-    /// Without a timeout it waits for as long as it takes.
+    /// Without a timeout it waits for ever.
     Reserve {
         timeout_s: Option<u32>,
     },
@@ -83,8 +83,8 @@ pub(crate) enum Command {
 
 type Parse = fn(Arguments<'_>) -> Result<Command, Malformed>;
 
-/// What a line begins with, and how it is read from there. The first that fits counts: `stats-job` without its
-/// space is `stats` with something behind it, and malformed.
+/// Verbs at the beginning of a line, and the parser of the rest. The first match counts: `stats-job` without its space
+/// is `stats` with an argument, and malformed.
 const VERBS: [(&str, Parse); 24] = [
     ("peek ", peek::parse),
     ("peek-ready", |rest| rest.end().map(|()| Command::PeekReady)),
@@ -113,17 +113,17 @@ const VERBS: [(&str, Parse); 24] = [
 ];
 
 impl Command {
-    /// Reads a line; `None` if its verb is none. A `put` is not among them: see [`PutLine`].
+    /// Parses a line; `None` if its verb is unknown. `put` is not among them: see [`PutLine`].
     pub(super) fn parse(line: &str) -> Option<Result<Command, Malformed>> {
         VERBS.iter().find_map(|(verb, parse)| line.strip_prefix(verb).map(|rest| parse(Arguments::new(rest))))
     }
 
-    /// What lines begin with, other than that of a put.
+    /// The beginnings of all lines other than that of a put.
     pub(super) fn verbs() -> impl Iterator<Item = &'static str> {
         VERBS.iter().map(|(verb, _)| *verb)
     }
 
-    /// What `stats` counts it as; not all commands are.
+    /// The counter of `stats` for this command; not all have one.
     pub(super) fn counted(&self) -> Option<Counted> {
         Some(match self {
             Command::Put(_) => Counted::Put,
@@ -152,7 +152,7 @@ impl Command {
         })
     }
 
-    /// What its line begins with.
+    /// The beginning of its line.
     pub(super) fn verb(&self) -> &'static str {
         match self {
             Command::Put(_) => "put",
@@ -189,7 +189,7 @@ impl Command {
         matches!(self, Peek(_) | PeekReady | PeekDelayed | PeekBuried | ReserveJob(_) | ListTubes)
     }
 
-    /// What its holder does with a job, if it is that and no delete.
+    /// The settlement, if the command is one by the holder and not a delete.
     pub(super) fn settling(&self) -> Option<Settling> {
         match *self {
             Command::Release { number, priority, delay_s } => {
@@ -201,8 +201,9 @@ impl Command {
         }
     }
 
-    /// Does what it says, and replies. Puts, deletes and [settlements](Command::settling) come in runs, reserves may
-    /// wait, and `quit` ends the connection: these the connection does itself.
+    /// Executes the command, and replies. The connection itself executes puts, deletes and
+    /// [settlements](Command::settling), which come in runs, reserves, which may wait, and `quit`, which ends the
+    /// connection.
     pub(super) async fn run(self, session: &mut Session, replies: &mut Replies) {
         match self {
             Command::Put(_)

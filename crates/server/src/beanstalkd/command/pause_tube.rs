@@ -1,4 +1,4 @@
-//! `pause-tube <tube> <delay>`: nothing is reserved from it for so many seconds; 0 ends a pause.
+//! `pause-tube <tube> <delay>`: no job is reserved from it for this many seconds; 0 ends a pause.
 
 use dwell_model::{Pause, QueueName, Setting, SettingChange, SettingName};
 use dwell_store::Error;

@@ -30,7 +30,7 @@ async fn get(session: &Session, number: u64) -> Result<(QueueName, Message), Err
     Ok((queue, message))
 }
 
-/// The job without its body, which is read all the same, and counts while it is; and its tube.
+/// The job without its body, and its tube. The body is read, and counts while it is held.
 ///
 /// # Errors
 /// [`NoRoom`] for the body.
@@ -45,7 +45,7 @@ pub(super) async fn without_body(
     Ok(found.map(|(queue, message)| (queue, message.with_body(Bytes::new()))))
 }
 
-/// The reply of all peeks, to what `look` finds.
+/// The reply of all peeks, for what `look` finds.
 pub(super) async fn found(
     session: &Session,
     look: impl Future<Output = Result<Option<Message>, Error>>,

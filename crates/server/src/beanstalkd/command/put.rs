@@ -31,8 +31,8 @@ pub(crate) struct PutJob {
 impl PutLine {
     pub(in crate::beanstalkd) const VERB: &str = "put ";
 
-    /// Reads a line; `None` if it is another command's. The inner result says whether nothing stands behind
-    /// the size, which is only asked when the size is accepted.
+    /// Parses a line; `None` if it is another command's. The inner result says whether nothing follows the size, which
+    /// only matters when the size is accepted.
     #[expect(clippy::type_complexity, reason = "each layer is a question that the parser asks in turn")]
     pub(in crate::beanstalkd) fn parse(
         line: &str,
@@ -68,7 +68,7 @@ impl PutJob {
     }
 }
 
-/// Puts a run of jobs in one call to the store, so that one sync serves all; replies to each.
+/// Puts a run of jobs in one call to the store, so that they share one sync; replies to each.
 pub(in crate::beanstalkd) async fn put_all(session: &mut Session, jobs: Vec<PutJob>, replies: &mut Replies) {
     session.is_producer();
     if session.shared.is_draining() {

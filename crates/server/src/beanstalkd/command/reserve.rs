@@ -1,6 +1,6 @@
 //! `reserve` and `reserve-with-timeout <seconds>`: the most urgent due job of all watched tubes.
 //!
-//! A lease's last second is its holder's: a reserve that would wait into it answers `DEADLINE_SOON`, so that the
+//! A reserve that would still wait in the last second of a lease of its connection answers `DEADLINE_SOON`, so that the
 //! job can be finished or touched. A job that is ready is handed out even then.
 
 use dwell_store::{Delivery, Take};
@@ -14,10 +14,10 @@ use crate::beanstalkd::session::Session;
 /// beanstalkd's name for it: SAFETY_MARGIN.
 const LAST_SECOND_MS: u64 = 1_000;
 
-/// A wait without an end is made of waits of this length: an hour.
+/// The length of one take of a wait without an end: an hour.
 const LONGEST_WAIT_MS: u64 = 3_600_000;
 
-/// Bytes of bodies that one take for several reserves may have.
+/// The maximum body bytes of one take for several reserves.
 const MAX_BYTES: usize = 1024 * 1024;
 
 pub(super) fn parse_with_timeout(mut rest: Arguments<'_>) -> Result<Command, Malformed> {
@@ -26,26 +26,26 @@ pub(super) fn parse_with_timeout(mut rest: Arguments<'_>) -> Result<Command, Mal
     Ok(Command::Reserve { timeout_s })
 }
 
-/// One reserve, or several that came together.
+/// One reserve, or several that arrived together.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::beanstalkd) struct Wish {
-    /// How many.
+    /// The number of reserves.
     pub(in crate::beanstalkd) count: usize,
-    /// When the first of them is given up, on the session's clock; `None` for never.
+    /// The timeout of the first of them, on the session's clock; `None` for never.
     pub(in crate::beanstalkd) until_ms: Option<u64>,
 }
 
-/// What to do next about a reserve for which nothing has been found.
+/// The next step of a reserve that has found nothing.
 #[derive(Debug)]
 pub(in crate::beanstalkd) enum Reserved {
-    /// Take this, which may wait.
+    /// Make this take, which may wait.
     Take(Take),
-    /// Answer so.
+    /// Reply with this.
     Answer(Word),
 }
 
 impl Wish {
-    /// The next step at `now_ms`, on the session's clock. `empty` says that a take has found nothing before.
+    /// The next step at `now_ms`, on the session's clock. `empty` says that an earlier take has found nothing.
     pub(in crate::beanstalkd) fn step(
         self,
         session: &Session,
@@ -72,7 +72,7 @@ impl Wish {
 }
 
 impl Session {
-    /// These jobs are this connection's from now on.
+    /// Records these jobs as held by this connection.
     pub(in crate::beanstalkd) fn reserved(&mut self, deliveries: &[Delivery], replies: &mut Replies) {
         let now_ms = self.now_ms();
         for delivery in deliveries {

@@ -1,4 +1,4 @@
-//! `reserve-job <id>`: this very job, be it ready, delayed or buried, also from a paused or unwatched tube.
+//! `reserve-job <id>`: takes this job, whether it is ready, delayed or buried, also from a paused or unwatched tube.
 
 use dwell_store::LeaseTerms;
 
@@ -17,7 +17,7 @@ pub(super) async fn run(session: &mut Session, number: u64, replies: &mut Replie
         session.shared.metrics.refused("too_many_leased");
         return replies.word(Word::OutOfMemory);
     }
-    // Reserved, a delayed job is delayed no more and a buried one alive: it is not to be refused then.
+    // Reserving ends a delay and revives a buried job, so the job must not be refused after that.
     let body_limit = session.shared.store.limits().body_len;
     let Ok(mut held) = session.shared.memory.set_aside(body_limit).await else {
         return session.shared.no_room(replies);

@@ -1,20 +1,20 @@
-//! Runs of `release`, `bury` and `touch`: what a holder does with jobs other than deleting them, in one call to the store.
+//! Runs of `release`, `bury` and `touch`: the holder's settlements other than deletes, in one call to the store.
 
 use dwell_store::Action;
 
 use crate::beanstalkd::reply::{Replies, Word};
 use crate::beanstalkd::session::Session;
 
-/// One of a run.
+/// One settlement of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::beanstalkd) struct Settling {
     pub(in crate::beanstalkd) number: u64,
     pub(super) action: Action,
-    /// The reply, once it is done.
+    /// The reply on success.
     pub(super) done: Word,
 }
 
-/// Settles a run of different jobs; replies to each in turn.
+/// Settles a run of different jobs; replies to each in order.
 pub(in crate::beanstalkd) async fn settle_all(
     session: &mut Session,
     run: Vec<Settling>,

@@ -1,4 +1,4 @@
-//! `stats`: the server; counts of jobs from the store, counts of commands since it began.
+//! `stats`: the server's figures; counts of jobs from the store, counts of commands since the server began.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use crate::beanstalkd::host;
 use crate::beanstalkd::reply::{Replies, Word};
 use crate::beanstalkd::session::Session;
 
-/// The version of beanstalkd whose protocol this is. Clients read a number out of it.
+/// The version of beanstalkd whose protocol this is. Clients parse a number from it.
 const SPOKEN: &str = "1.13";
 
 pub(super) async fn run(session: &Session, replies: &mut Replies) {
@@ -43,7 +43,7 @@ pub(super) async fn run(session: &Session, replies: &mut Replies) {
     field("rusage-utime", &user);
     field("rusage-stime", &system);
     field("uptime", &(shared.up_ms() / 1_000));
-    // beanstalkd's log; what dwell's journal does is not told here.
+    // beanstalkd's log; the state of dwell's journal is not shown here.
     for name in ["oldest-index", "current-index", "records-migrated", "records-written", "max-size"] {
         field(&format!("binlog-{name}"), &0);
     }

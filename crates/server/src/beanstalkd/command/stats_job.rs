@@ -47,7 +47,7 @@ fn yaml(message: &Message, queue_lease_ms: u64, now: Timestamp) -> String {
     field("delay", delay_ms / 1_000);
     field("ttr", lease_ms.div_ceil(1_000));
     field("time-left", left_ms / 1_000);
-    // The file of beanstalkd's log that it is in; dwell's files are its own affair.
+    // The file of beanstalkd's log that holds the job; dwell does not show its files.
     field("file", 0);
     field("reserves", u64::from(counts.takes));
     field("timeouts", u64::from(counts.lapses));

@@ -12,7 +12,7 @@ pub(super) fn parse(rest: Arguments<'_>) -> Result<Command, Malformed> {
     rest.only_tube().map(Command::StatsTube)
 }
 
-/// What stands for a pause that has no end.
+/// The value for a pause without an end.
 const FOR_EVER_S: u64 = u32::MAX as u64;
 
 pub(super) async fn run(session: &Session, tube: QueueName, replies: &mut Replies) {
@@ -30,7 +30,7 @@ pub(super) async fn run(session: &Session, tube: QueueName, replies: &mut Replie
     let (pause_s, left_s) = match pause {
         Pause::Until(end) if now < end => {
             let left_s = end.ms_since(now) / 1_000;
-            // A pause that came another way has told nobody how long it was to be.
+            // The length of a pause that was made over another protocol is not known.
             let pause_s = own.pause.filter(|(until, _)| *until == end).map_or(left_s, |(_, s)| u64::from(s));
             (pause_s, left_s)
         }

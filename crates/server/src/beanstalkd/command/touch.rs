@@ -1,4 +1,4 @@
-//! `touch <id>`: the holder's lease begins anew.
+//! `touch <id>`: restarts the holder's lease.
 
 use dwell_store::Action;
 

@@ -1,4 +1,4 @@
-//! `use <tube>`: where puts go, and what peeks and kicks mean, from now on.
+//! `use <tube>`: sets the tube of later puts, peeks and kicks.
 
 use dwell_model::QueueName;
 

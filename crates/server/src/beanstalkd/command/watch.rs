@@ -1,4 +1,4 @@
-//! `watch <tube>`: one more tube for reserves to take from.
+//! `watch <tube>`: adds a tube to the watch list.
 
 use dwell_model::QueueName;
 
@@ -13,7 +13,7 @@ pub(super) fn parse(rest: Arguments<'_>) -> Result<Command, Malformed> {
 }
 
 pub(super) async fn run(session: &mut Session, tube: QueueName, replies: &mut Replies) {
-    // A reserve that names it would be refused, and its reply has no word for that.
+    // A reserve that names it would be refused, and has no reply for that.
     if tube.is_reserved() {
         session.shared.metrics.refused("queue_reserved");
         return replies.word(Word::BadFormat);

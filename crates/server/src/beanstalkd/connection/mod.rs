@@ -1,16 +1,16 @@
-//! One connection: reads, does what was asked in the order of asking, writes.
+//! One connection: reads commands, executes them in order, writes replies.
 //!
-//! - `reading`: commands as they come; `runs`: those that go to the store in one call
-//! - `reserving`: what waits for a job, and learns meanwhile that its client has gone
-//! - `writing`: replies, before anything is waited for
+//! - `reading`: commands as they arrive; `runs`: those that share a call to the store
+//! - `reserving`: waits for jobs, and meanwhile for the client to disconnect
+//! - `writing`: replies, before any wait
 //!
 //! Ground rules:
 //! 1. Replies go out in the order of their commands, and a command begins when the one before it has its reply.
-//! 2. Puts that have arrived one behind the other go to the store in one call, so that one sync serves them;
-//!    so do deletes, so do releases, buries and touches, and so do reserves.
-//! 3. While a reserve waits, nothing behind it is looked at; but the socket is read, a little, to learn of its end.
-//!    What it was given is told before anything behind it begins: its lease runs.
-//! 4. A client that always has another command for us is left alone after a few, so that others have their turn.
+//! 2. Consecutive puts that have arrived share one call to the store, and so one sync; so do deletes, so do releases,
+//!    buries and touches, and so do reserves.
+//! 3. While a reserve waits, no later command is executed; but the socket is read, a little, to detect its end. The
+//!    reserve's reply is written before any later command begins, since the lease runs.
+//! 4. A client that always has another command ready yields to others after a few turns.
 //! 5. Jobs belong to the connection. However it ends, dropping its [`Session`] gives them back.
 
 mod reading;
@@ -41,24 +41,24 @@ use crate::admission::Growing;
 use crate::listener::Admitted;
 use crate::metrics::Protocol;
 
-/// After so many turns, each a command or a run of them, it is the others' turn.
+/// The number of turns, each a command or a run of them, after which the connection yields.
 const TURNS: u32 = 16;
 
-/// How long a connection is left unread after the store had no room, at first and at most.
+/// The initial and the maximum pause in reading a connection after the store had no room.
 const FIRST_PAUSE_MS: u64 = 10;
 const LONGEST_PAUSE_MS: u64 = 1_000;
 
 /// Serves a connection to its end.
 pub(crate) async fn serve(stream: TcpStream, _place: Admitted, shared: Arc<Shared>) {
-    // Either only costs speed, or late notice that the other side has gone.
+    // A failure costs only speed, or delays the notice of a disconnect.
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(&stream).set_keepalive(true);
     let _connected = shared.metrics.connection(Protocol::Beanstalkd);
-    // What breaks a connection is the client's to see.
+    // The client sees for itself what breaks a connection.
     let _ = Connection::new(stream, shared).run().await;
 }
 
-/// Why a connection is over, other than by its own fault.
+/// Whether a connection is over, other than by an error.
 type Flow = ControlFlow<()>;
 
 struct Connection {
@@ -67,19 +67,19 @@ struct Connection {
     parser: Parser,
     bytes: BytesMut,
     replies: Replies,
-    /// A frame that was read and did not belong to the run before it.
+    /// A frame that was parsed and did not belong to the run before it.
     ahead: Option<Frame>,
-    /// All has been read that the client sends.
+    /// Everything that the client sends has been read.
     ended: bool,
-    /// The client sends no more than it has sent, and nothing waits for it.
+    /// The client has closed its half of the connection, and there is nothing to wait for.
     hung_up: bool,
-    /// How fast the command comes that has begun and not yet arrived.
+    /// The rate of a command that has arrived in part.
     command: Option<Coming>,
-    /// Room for the large job that is coming.
+    /// Room for the large job that is arriving.
     room: Option<Growing>,
-    /// How often in a row the store had no room for what was asked.
+    /// The number of consecutive refusals because the store had no room.
     pushed_back: u32,
-    /// How many turns it has had since the others had theirs.
+    /// The number of turns since the connection last yielded.
     turns: u32,
 }
 
@@ -108,7 +108,7 @@ impl Connection {
             while let Some(frame) = self.next() {
                 let room = self.room.take();
                 if room.is_some() {
-                    // What came behind the job is not to keep the job's buffer.
+                    // What follows the job must not keep the job's buffer.
                     self.bytes = BytesMut::from(&self.bytes[..]);
                 }
                 if self.handle(frame).await?.is_break() {
@@ -120,8 +120,8 @@ impl Connection {
                 self.turn().await?;
             }
             self.flush().await?;
-            // A connection that holds jobs may finish them while the server drains; of a line that has not come whole
-            // nothing has been done.
+            // A connection that holds jobs may finish them while the server drains; a line that has arrived in part has
+            // had no effect.
             let is_done = !self.parser.is_in_body() && self.session.held.is_empty();
             if self.ended || (is_done && self.session.shared.is_draining()) {
                 return Ok(());
@@ -131,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// Lets the others have their turn, now and then. A store that answers at once would never make this one wait.
+    /// Yields now and then. A store that answers at once would never make this task wait.
     async fn turn(&mut self) -> io::Result<()> {
         self.turns += 1;
         if self.turns == TURNS {
@@ -142,8 +142,8 @@ impl Connection {
         Ok(())
     }
 
-    /// A client that goes on putting into a full store is read ever more slowly, up to once a second, until
-    /// something was done again. Only its own connection waits.
+    /// Slows down a client that goes on putting into a full store: the pause grows up to a second, until a command
+    /// succeeds. Only its own connection waits.
     async fn slow_down(&mut self) {
         if !std::mem::take(&mut self.replies.pushed_back) {
             self.pushed_back = 0;
@@ -193,7 +193,7 @@ impl Connection {
         Ok(Flow::Continue(()))
     }
 
-    /// Answers what can not be a command of any store's.
+    /// Refuses what no store could execute.
     pub(super) fn refuse(&mut self, word: Word, code: &'static str) {
         tracing::debug!(target: "dwell::beanstalkd", peer = %self.session.peer, code, "refused");
         self.session.shared.metrics.refused(code);

@@ -1,4 +1,4 @@
-//! What a connection reads: commands as they come, and room for large bodies before more of them is read.
+//! Reading of a connection: commands as they arrive, and room for large bodies before more of them is read.
 
 use std::future::{poll_fn, ready};
 use std::io;
@@ -15,20 +15,20 @@ use super::Connection;
 use crate::admission::{Growing, PRESSED, SMALL, pressed_pace};
 use crate::pace::Pace;
 
-/// What one read may bring.
+/// The maximum size of one read.
 pub(super) const READ: usize = 64 * 1024;
 
-/// How fast a command comes.
+/// The rate of a command that is arriving.
 pub(super) struct Coming {
     pace: Pace,
-    /// That which it has to keep while others wait for the room that it holds, and whether it did of late.
+    /// The rate that it has to keep while others wait for the room that it holds, and whether it did of late.
     pressed: Pace,
     is_fast: bool,
 }
 
 impl Connection {
-    /// Waits for more bytes, or for the server to drain. A client that is idle for too long, or too slow with
-    /// a command that it has begun, is cut off.
+    /// Waits for more bytes, or for the server to drain. A client that is idle for too long, or too slow with a command
+    /// that it has begun, is disconnected.
     pub(super) async fn read(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.session.shared);
         self.make_room().await;
@@ -63,15 +63,15 @@ impl Connection {
         if coming.pace.came(read, now_ms) { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
     }
 
-    /// The job that is coming finds no room any more: what has come of it is dropped, and the rest is skipped.
+    /// Refuses the job that is arriving for want of room: what has arrived of it is dropped, and the rest is skipped.
     fn refuse_job(&mut self) {
         self.parser.refuse_body(&mut self.bytes);
         self.bytes = BytesMut::new();
         self.room = None;
     }
 
-    /// Sets room aside for more of a large job that is coming. Where there is none in time, or where others wait for what it
-    /// holds and it comes too slowly, the rest of it is skipped.
+    /// Sets room aside for more of a large job that is arriving. Where there is none in time, or where others wait for
+    /// what it holds and it arrives too slowly, the rest of it is skipped.
     async fn make_room(&mut self) {
         let Some(body) = self.parser.coming_body().filter(|body| *body > SMALL) else { return };
         let shared = Arc::clone(&self.session.shared);
@@ -88,15 +88,15 @@ impl Connection {
             self.refuse_job();
         }
         if let Some(coming) = &mut self.command {
-            // What it waits for is not the client's doing.
+            // The client is not responsible for this wait.
             let now_ms = self.session.now_ms();
             coming.pace.excuse(now_ms);
             coming.pressed.excuse(now_ms);
         }
     }
 
-    /// Reads what has come, and waits for it at most `limit_ms` if there is a limit; `None` if it has stood still for
-    /// [`PRESSED`] and others wait for the room that it holds. May be dropped: nothing is lost.
+    /// Reads what has arrived, and waits for it at most `limit_ms` if there is a limit; `None` if nothing has arrived
+    /// for [`PRESSED`] and others wait for the room that it holds. Cancel safe.
     async fn read_in_time(&mut self, limit_ms: Option<u64>) -> io::Result<Option<usize>> {
         let shared = Arc::clone(&self.session.shared);
         let holds_room = self.room.as_ref().and_then(Growing::set_aside_in).is_some();
@@ -122,15 +122,15 @@ impl Connection {
         }
     }
 
-    /// Reads what has come; while nothing has, there is no buffer to read it into, and what has come of a command is held in
-    /// no more memory than it needs. May be dropped: nothing is lost.
+    /// Reads what has arrived. Until something has, there is no read buffer, and a partial command is held in no more
+    /// memory than it needs. Cancel safe.
     async fn read_some(&mut self) -> io::Result<usize> {
         let (stream, bytes, turns) = (&mut self.stream, &mut self.bytes, &mut self.turns);
         let kept = bytes.len();
         let large = self.parser.coming_body().filter(|body| *body > SMALL);
         poll_fn(|context| {
-            // A stream seems readable until a read has found nothing, or less than there was room for: a new one does, and
-            // one whose last read was full.
+            // A stream counts as readable until a read has found nothing, or less than there was room for: so does a
+            // new one, and one whose last read was full.
             let mut read = stream.poll_read_ready(context).map_ok(|()| 0);
             if let Poll::Ready(Ok(_)) = read {
                 match large {
@@ -146,7 +146,7 @@ impl Connection {
                 if large.is_none() && bytes.capacity() > kept {
                     *bytes = BytesMut::from(&bytes[..]);
                 }
-                // While it waits, the others have their turn.
+                // Waiting yields.
                 *turns = 0;
             }
             read
@@ -155,7 +155,7 @@ impl Connection {
     }
 }
 
-/// Makes the buffer this large and no larger: it becomes the body of the job.
+/// Sets the buffer's capacity to exactly this: it becomes the body of the job.
 fn grow(bytes: &mut BytesMut, capacity: usize) {
     if bytes.capacity() < capacity {
         let mut grown = BytesMut::with_capacity(capacity);

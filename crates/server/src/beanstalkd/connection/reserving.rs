@@ -1,4 +1,4 @@
-//! Reserves: they wait for jobs, and for room to hold what they take.
+//! Reserves, which wait for jobs and for room to hold them.
 
 use std::io;
 use std::pin::pin;
@@ -19,20 +19,20 @@ use crate::beanstalkd::Shared;
 use crate::beanstalkd::command::{Reserved, Wish};
 use crate::beanstalkd::reply::Word;
 
-/// What came of a wait for room.
+/// The result of a wait for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
-    /// There was some.
+    /// There was room at once.
     AtOnce,
-    /// There is some by now.
+    /// There was room after a wait.
     Later,
-    /// There was none in time.
+    /// There was no room in time.
     None,
 }
 
 impl Connection {
-    /// Answers `count` reserves that came together: what is ready goes to the first of them in one take, and
-    /// each that finds nothing waits in its turn.
+    /// Answers `count` reserves that arrived together: ready jobs are handed to the first of them in one take, and each
+    /// that finds nothing waits in turn.
     pub(super) async fn reserve(&mut self, timeout_s: Option<u32>, count: usize) -> io::Result<()> {
         self.session.is_worker();
         let mut left = count;
@@ -45,7 +45,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers at least one of `count` reserves; says how many.
+    /// Answers at least one of `count` reserves; returns how many.
     async fn reserve_some(&mut self, timeout_s: Option<u32>, count: usize) -> io::Result<usize> {
         let until_ms =
             timeout_s.map(|seconds| self.session.now_ms().saturating_add(u64::from(seconds) * 1_000));
@@ -60,7 +60,7 @@ impl Connection {
             let wish = Wish { count: count.min(share), until_ms };
             let draining = self.session.shared.is_draining();
             let may_wait = !self.hung_up && !draining;
-            // Once nothing was there, waiting is all that is left; a server that stops hands out no more.
+            // After an empty take there is only waiting; a server that drains hands out no more.
             let step = wish.step(&self.session, may_wait, empty || draining, self.session.now_ms());
             if matches!(step, Reserved::Answer(Word::DeadlineSoon)) && self.session.forget_ended().await {
                 continue;
@@ -72,11 +72,11 @@ impl Connection {
                 }
                 Reserved::Take(take) => take,
             };
-            // The lease begins with the take: nothing is to be in the way of telling of it.
+            // The lease begins with the take, so nothing may delay its reply.
             self.flush().await?;
             match self.room(Duration::from_millis(take.wait_ms)).await? {
                 Room::AtOnce => {}
-                // Less is left to wait.
+                // Less time is left to wait.
                 Room::Later => continue,
                 Room::None => {
                     empty = true;
@@ -98,8 +98,8 @@ impl Connection {
         }
     }
 
-    /// Takes; if it has to wait, until the client hangs up or the server drains. What was handed out and finds no room
-    /// goes back, as if nothing had been there.
+    /// Takes; if it has to wait, until the client disconnects or the server drains. Jobs for which there is no room are
+    /// given back, as if there had been none.
     async fn take(&mut self, take: Take) -> io::Result<Result<(Vec<Delivery>, Held), Error>> {
         let shared = Arc::clone(&self.session.shared);
         let nothing = || Ok((Vec::new(), shared.memory.add(0)));
@@ -124,8 +124,8 @@ impl Connection {
         }
     }
 
-    /// Before a command whose reply has a body, waits until there is room for it, for [`PATIENCE`] at most. False if there
-    /// is none, and the command is refused.
+    /// Before a command whose reply has a body, waits until there is room for it, for at most [`PATIENCE`]. False if
+    /// there is none, and the command is refused.
     pub(super) async fn has_room(&mut self) -> io::Result<bool> {
         let shared = Arc::clone(&self.session.shared);
         if !shared.memory.is_over() {
@@ -139,8 +139,8 @@ impl Connection {
         }
     }
 
-    /// Waits until no more is held than may be: at most so long, and no longer than until the client hangs up or the
-    /// server drains.
+    /// Waits until no more is held than the limit, for at most `most`, and no longer than until the client disconnects
+    /// or the server drains.
     async fn room(&mut self, most: Duration) -> io::Result<Room> {
         let shared = Arc::clone(&self.session.shared);
         if !shared.memory.is_over() {
@@ -168,12 +168,12 @@ impl Connection {
 enum End {
     /// All that it sent has been read.
     AllRead,
-    /// Something is left to be read.
+    /// Unread bytes are left.
     Told,
 }
 
-/// Returns when the client sends no more: it has closed the connection, or its half of it. To learn of that something is
-/// read, but a client that sends ever more is read no further than that. May be dropped: nothing is lost.
+/// Returns when the client sends no more: it has closed the connection, or its half of it. It reads to detect that, but
+/// only a bounded amount from a client that goes on sending. Cancel safe.
 async fn hang_up(stream: &mut TcpStream, bytes: &mut BytesMut) -> io::Result<End> {
     while bytes.len() < READ {
         bytes.reserve(256);
@@ -185,18 +185,18 @@ async fn hang_up(stream: &mut TcpStream, bytes: &mut BytesMut) -> io::Result<End
     Ok(End::Told)
 }
 
-/// Returns once the other side has said that it sends no more, though what it sent before may not have been read.
+/// Returns once the peer has closed its half, even if earlier bytes have not been read.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 async fn read_closed(stream: &TcpStream) -> io::Result<()> {
-    // Who waits for urgent data is woken by the end as well, and, other than a reader, not by what can be read. A
-    // connection is not registered for urgent data, so that the end is all that comes.
+    // A task that waits for urgent data is also woken by the end and, unlike a reader, not by readable bytes. The
+    // connection is not registered for urgent data, so only the end wakes it.
     while !stream.ready(tokio::io::Interest::PRIORITY).await?.is_read_closed() {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     Ok(())
 }
 
-/// The same by looking again and again: elsewhere there is nothing to wait for.
+/// The same by polling: other systems have no such event.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 async fn read_closed(stream: &TcpStream) -> io::Result<()> {
     while !stream.ready(tokio::io::Interest::READABLE).await?.is_read_closed() {
@@ -205,10 +205,10 @@ async fn read_closed(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// How often it is looked whether the other side has closed the connection, where nothing tells.
+/// How often to check for a closed connection where there is no event.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Counts a connection that waits.
+/// Counts a waiting connection.
 struct Waiting<'a>(&'a Shared);
 
 impl<'a> Waiting<'a> {

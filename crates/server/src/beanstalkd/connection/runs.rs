@@ -1,4 +1,4 @@
-//! Runs: commands of a kind that have arrived one behind the other, and go to the store in one call.
+//! Runs: consecutive commands of one kind that have arrived and share one call to the store.
 
 use std::collections::HashSet;
 
@@ -6,12 +6,12 @@ use super::Connection;
 use crate::beanstalkd::command::{Command, PutJob, Settling};
 use crate::beanstalkd::frame::Frame;
 
-/// The most commands, and the most bytes of bodies, that go to the store in one call.
+/// The maximum number of commands, and of body bytes, per call to the store.
 const RUN: usize = 1_024;
 const RUN_BYTES: usize = 4 * 1024 * 1024;
 
 impl Connection {
-    /// The next command if it has arrived and `fits`; it stays where it is if not.
+    /// The next command if it has arrived and `fits`; otherwise it stays in place.
     fn next_if<T>(&mut self, fits: impl FnOnce(Command) -> Result<T, Command>) -> Option<T> {
         match self.ahead.take().or_else(|| self.parser.next(&mut self.bytes))? {
             Frame::Command(command) => {
@@ -33,7 +33,7 @@ impl Connection {
         RUN.min(self.session.shared.batch())
     }
 
-    /// `first` and the puts behind it.
+    /// `first` and the puts after it.
     pub(super) fn puts(&mut self, first: PutJob) -> Vec<PutJob> {
         let mut bytes = first.body.len();
         let mut jobs = vec![first];
@@ -49,7 +49,7 @@ impl Connection {
         jobs
     }
 
-    /// `first` and the deletes behind it, up to the first that is named twice.
+    /// `first` and the deletes after it, up to the first job that is named twice.
     pub(super) fn deletes(&mut self, first: u64) -> Vec<u64> {
         let mut numbers = vec![first];
         let mut seen = HashSet::from([first]);
@@ -64,7 +64,7 @@ impl Connection {
         numbers
     }
 
-    /// `first` and the releases, buries and touches behind it, up to the first of a job that is named twice.
+    /// `first` and the releases, buries and touches after it, up to the first job that is named twice.
     pub(super) fn settlements(&mut self, first: Settling) -> Vec<Settling> {
         let mut seen = HashSet::from([first.number]);
         let mut run = vec![first];
@@ -79,7 +79,7 @@ impl Connection {
         run
     }
 
-    /// How many reserves of the same kind there are, with the one in hand.
+    /// The number of reserves of the same kind, with the current one.
     pub(super) fn reserves(&mut self, timeout_s: Option<u32>) -> usize {
         let same = Command::Reserve { timeout_s };
         let mut count = 1;

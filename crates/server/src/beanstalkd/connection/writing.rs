@@ -1,9 +1,10 @@
-//! What a connection writes: replies, before it waits for anything else.
+//! Writing of a connection: replies, before it waits for anything else.
 //!
 //! Ground rules:
-//! 1. Replies that are complete go out before the connection waits: for the store, for its turn, for more to read. What is
-//!    answered at once goes out together.
-//! 2. Who does not read is cut off: in time, and soon while others wait for the room that the replies hold.
+//! 1. Complete replies are written before the connection waits: for the store, for its turn, for more to read. Replies
+//!    that are ready together are written together.
+//! 2. A client that does not read is disconnected after a timeout, and sooner while others wait for the room that the
+//!    replies hold.
 
 use std::future::ready;
 use std::io;
@@ -23,7 +24,7 @@ use crate::beanstalkd::reply::Replies;
 use crate::beanstalkd::session::Session;
 use crate::pace::Pace;
 
-/// Replies are written at the latest when they have come to so many bytes.
+/// Replies are written at the latest when they have this many bytes.
 pub(super) const WRITE: usize = 256 * 1024;
 
 impl Connection {
@@ -33,7 +34,7 @@ impl Connection {
         write(&mut self.stream, &self.session.shared, replies, room).await
     }
 
-    /// Does what has replies. Those to what came before go out meanwhile, unless it is done at once.
+    /// Executes a command that has replies. Earlier replies are written meanwhile, unless it completes at once.
     pub(super) async fn answer<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut Session, &mut Replies) -> T,
@@ -49,7 +50,7 @@ impl Connection {
                 biased;
                 done = &mut work => done,
                 () = ready(()) => {
-                    // What has begun is done, also where nobody can be told.
+                    // A command that has begun is completed, even if its client has disconnected.
                     let (written, done) = tokio::join!(write(&mut self.stream, &shared, before, room), work);
                     return written.map(|()| done);
                 }
@@ -62,7 +63,7 @@ impl Connection {
     }
 }
 
-/// Writes it all. A client that does not read is cut off in time.
+/// Writes everything. A client that does not read is disconnected after a timeout.
 async fn write(
     stream: &mut TcpStream,
     shared: &Shared,
@@ -89,7 +90,7 @@ async fn write(
             match timeout(slice, stream.write_buf(&mut replies)).await {
                 Ok(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(Ok(len)) => {
-                    // What is small holds nothing.
+                    // Small replies hold no room.
                     let now_ms = if held.is_some() { now_ms() } else { 0 };
                     let is_fast = pressed.came(len, now_ms) || !shared.memory.is_pressed();
                     if is_fast && pace.came(len, now_ms) {

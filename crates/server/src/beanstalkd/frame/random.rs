@@ -1,5 +1,5 @@
-//! The parser under random input: commands as clients may write them, and mixtures of all that a line can have in
-//! it. A failure leaves its seed in `proptest-regressions/`, which the next run begins with.
+//! The parser under random input: commands as clients may write them, and mixtures of everything that a line may
+//! contain. A failure saves its seed in `proptest-regressions/`, which the next run begins with.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -62,12 +62,12 @@ fn loosely(command: &Command, spaces: usize, zeros: usize) -> Vec<u8> {
     let line = std::str::from_utf8(line).unwrap();
     let mut words = line.split(' ');
     let mut loose = words.next().unwrap().to_owned();
-    // The only thing behind these is a name, which is taken as it stands.
+    // These are followed by a name alone, which is taken as it is.
     let has_name_alone = ["use", "watch", "ignore", "stats-tube"].contains(&loose.as_str());
     for word in words {
         let is_number = !has_name_alone && word.bytes().all(|byte| byte.is_ascii_digit());
         let padding = if is_number { "0".repeat(zeros) } else { String::new() };
-        // A tube whose name has digits alone comes before its number, and its zeros would be its name.
+        // The tube precedes the number; if its name has digits alone, zeros would become part of the name.
         let padding = if loose.starts_with("pause-tube") && !loose.contains(' ') { "" } else { &padding };
         let spaces = if has_name_alone { 0 } else { spaces };
         loose.push_str(&" ".repeat(1 + spaces));

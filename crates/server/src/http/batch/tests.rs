@@ -1,4 +1,4 @@
-//! Streams, against a store that a test holds up as it likes.
+//! Streams over a store that a test can block.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::security::{Token, TokenDigest, Tokens};
 
 impl Answer for Removed {}
 
-/// Numbers that are done when the test lets a chunk of them pass.
+/// An operation on numbers that blocks until the test lets a chunk pass.
 struct Gated {
     gate: Arc<Semaphore>,
     done: Arc<Mutex<Vec<Vec<u64>>>>,
@@ -97,7 +97,7 @@ async fn a_busy_store_gets_full_chunks_and_no_more_is_held() {
         "the gate is shut"
     );
     assert_eq!(flow.stream.chunk.slots.len(), 25, "the next chunk was read meanwhile, and no further");
-    // The chunk that was under way is lost with its future, as with a connection that closes.
+    // The chunk in progress is lost with its future, as when a connection closes.
     flow.gate.add_permits(1_000);
     let mut answered = Vec::new();
     loop {
@@ -121,7 +121,7 @@ async fn after_the_answer_that_ends_a_stream_nothing_is_done() {
     let open_later = |permits| {
         let gate = Arc::clone(&gate);
         tokio::spawn(async move {
-            // Long enough for the stream to read ahead.
+            // Enough turns for the stream to read ahead.
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
@@ -149,7 +149,7 @@ async fn after_the_answer_that_ends_a_stream_nothing_is_done() {
     assert!(answered.iter().all(Value::is_u64));
 }
 
-/// Until `condition` holds; the stream goes on meanwhile.
+/// Runs the stream until `condition` holds.
 async fn while_next(flow: &mut Flow, condition: impl Fn(&App) -> bool) {
     let app = Arc::clone(&flow.stream.app);
     let holds = async {
@@ -169,7 +169,7 @@ async fn while_next(flow: &mut Flow, condition: impl Fn(&App) -> bool) {
 async fn what_short_lines_are_read_into_counts() {
     let mut flow = flow(2_000);
     flow.stream.max_items = 1_000;
-    // One chunk is under way, and one has been read ahead.
+    // One chunk is in progress, and one has been read ahead.
     while_next(&mut flow, |app| app.memory.held() >= 2 * 1_000 * (ITEM_BYTES + 8) as u64).await;
     drop(std::mem::take(&mut flow.stream.chunk));
     assert_eq!(flow.stream.app.memory.held(), 0);
@@ -180,7 +180,7 @@ async fn what_was_read_ahead_is_not_done_once_the_token_is_gone() {
     let mut flow = flow(1_000);
     let (gate, live) = (Arc::clone(&flow.gate), Arc::clone(&flow.stream.app.live));
     let goes = tokio::spawn(async move {
-        // Long enough for the stream to read ahead.
+        // Enough turns for the stream to read ahead.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }

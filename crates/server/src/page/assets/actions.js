@@ -1,5 +1,5 @@
 /**
- * What can be done, as dialogs that ask first.
+ * Actions, as dialogs that ask for confirmation.
  * @module
  */
 
@@ -51,7 +51,7 @@ export function whenFields(context, withNow) {
 }
 
 /**
- * What they say; a text where they say nothing that can be sent.
+ * Their value; an error text where it is invalid.
  * @param {Context} context
  * @param {Values} values
  * @returns {When | undefined | string}
@@ -132,7 +132,7 @@ export const discardDialog = (_, queue, ids) => ({
 });
 
 /**
- * The leases are those that were shown: a message that somebody else has taken since is refused.
+ * The leases are those that were shown: a message that was taken again since is refused.
  * @param {Context} _
  * @param {string} queue
  * @param {LeaseRef[]} leases
@@ -154,7 +154,7 @@ export const expireLeasesDialog = (_, queue, leases) => {
 };
 
 /**
- * All dead messages, some hundred at a time.
+ * All dead messages, a few hundred at a time.
  * @param {Context} _
  * @param {string} queue
  * @param {"revive" | "discard"} what

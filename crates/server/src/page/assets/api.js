@@ -1,5 +1,5 @@
 /**
- * Asks the server: the one place that knows the token, and the one that calls `fetch`.
+ * Sends requests to the server: the only module that knows the token, and that calls `fetch`.
  * @module
  */
 
@@ -28,7 +28,7 @@ export const serverNow = () => Date.now() + ahead;
 function hear(response) {
     const date = Date.parse(response.headers.get("Date") ?? "");
     if (Number.isNaN(date)) return;
-    // The header has whole seconds: less than two of them say nothing.
+    // The header has whole seconds: a difference below two is meaningless.
     const away = date + 500 - Date.now();
     ahead = Math.abs(away) < 2_000 ? 0 : away;
 }
@@ -66,7 +66,7 @@ async function refusalOf(response) {
         const problem = await response.json();
         if (typeof problem.code === "string") return new Refused({ ...problem, detail: String(problem.detail), status: response.status });
     } catch {
-        // Not the server's own words.
+        // Not an answer of the server itself.
     }
     const detail = `something between here and the server answered ${response.status} ${response.statusText}`;
     return new Refused({ code: "foreign_answer", title: detail, detail, status: response.status, retryable: response.status >= 500 });

@@ -1,5 +1,5 @@
 /**
- * A message's body: as JSON that is laid out, as text, as hexadecimal; what is long is shown piece by piece.
+ * A message's body: as formatted JSON, as text, as hexadecimal; long bodies are shown piece by piece.
  * @module
  */
 
@@ -12,14 +12,14 @@ import { foreign, nothing, panel, refusal, tabs } from "./parts.js";
 import { withQuery } from "./route.js";
 import { cut, pieces, sizeText } from "./text.js";
 
-/** So many characters are shown at first, and more of them at a time. */
+/** The number of characters shown at first, and added at a time. */
 const SHOWN = 64 * 1024;
 
 /** More characters than these are marked in the text itself, not by an element each. */
 const MOST_MARKS = 2_000;
 
 /**
- * What a body can be shown as: each undefined where it is not that.
+ * The forms of a body: each undefined where it does not apply.
  * @typedef {{ json: string | undefined, text: string | undefined, hex: string }} Forms
  */
 
@@ -35,7 +35,7 @@ export function formsOf(bytes) {
     if (before !== undefined) return before;
     const text = asText(bytes);
     const layout = text === undefined || !/^\s*[{[]/.test(text) ? undefined : layOut(text);
-    // A dump is five times as long as what it shows.
+    // A dump is five times as long as its bytes.
     const forms = { json: layout?.ok === true ? layout.text : undefined, text, hex: hexDump(bytes, 256 * 1024) };
     known.set(bytes, forms);
     return forms;

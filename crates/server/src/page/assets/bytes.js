@@ -29,7 +29,7 @@ export function asText(bytes) {
 }
 
 /**
- * A dump as `xxd` writes it: offset, sixteen bytes, and their letters.
+ * A dump in the form of `xxd`: offset, sixteen bytes, and their letters.
  * @param {Uint8Array} bytes
  * @param {number} [most] bytes that are shown
  */

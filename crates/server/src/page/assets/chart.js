@@ -1,5 +1,5 @@
 /**
- * Charts as SVG, each with the same numbers as a table behind it. The drawing is for the eye alone: a screen reader and the
+ * Charts as SVG, each with the same numbers as a table. The drawing is visual only: a screen reader and the
  * keyboard get the table, which has the links too.
  * @module
  */
@@ -37,7 +37,7 @@ export function barChart({ name, bars, step, mode, unit, key, href }) {
             s("rect", { class: "bar", x: at * slot + slot * 0.1, y: HEIGHT - height, width: slot * 0.8, height }),
             s("title", null, `${range(bar)}: ${countText(bar.count)} ${unit}`),
         ];
-        // By its instant, so that a bar that moves to the left stays the same one under the pointer.
+        // By its instant, so that a bar that moves to the left keeps its element under the pointer.
         const own = String(bar.to);
         return href === undefined || bar.count === 0
             ? s("g", { key: own }, shape)
@@ -121,7 +121,7 @@ function pathOf({ values }, slot, top) {
             }
             const x = ((at + 0.5) * slot).toFixed(1);
             const y = (HEIGHT - (value / top) * (HEIGHT - 2) - 1).toFixed(1);
-            // A point that stands alone is a short line.
+            // A single point is a short line.
             const alone = !isDrawing && (values[at + 1] ?? null) === null ? `h${(slot / 2).toFixed(1)}` : "";
             const step = `${isDrawing ? "L" : "M"}${x} ${y}${alone}`;
             isDrawing = true;

@@ -1,7 +1,7 @@
 /**
- * What the page does to messages and queues: each as requests to `/v1`, as `curl`, and as `dwell`.
+ * Commands on messages and queues: each as requests to `/v1`, as `curl`, and as `dwell`.
  *
- * A request is shown and sent by the same object. The token is never in what is shown.
+ * A request is shown and sent by the same object. The token is never shown.
  * @module
  */
 
@@ -146,7 +146,7 @@ export function put(queue, fields) {
  */
 export function quoted(text) {
     if (/^[A-Za-z0-9_@%+=:,./-]+$/.test(text)) return text;
-    // Where there are characters that a terminal would not show, by their codes: $'…' of bash, zsh and ksh.
+    // Characters that a terminal would not show are written by their codes: $'…' of bash, zsh and ksh.
     if (/[\u0000-\u001f\u007f]/.test(text)) {
         const escape = (/** @type {string} */ char) => `\\x${char.charCodeAt(0).toString(16).padStart(2, "0")}`;
         return `$'${text.replace(/[\\']/g, "\\$&").replace(/\n/g, "\\n").replace(/[\u0000-\u001f\u007f]/g, escape)}'`;
@@ -182,7 +182,7 @@ function whenWords(when) {
 }
 
 /**
- * One `dwell` a message, or a loop over them.
+ * One `dwell` per message, or a loop over them.
  * @param {string[]} ids
  * @param {(id: string) => string} one
  */
@@ -235,7 +235,7 @@ export const dwell = {
         const given = options.filter(([, value]) => value !== "").map(([name, value]) => option(name, value));
         const body = fields.body === "" ? "''" : quoted(fields.body);
         const words = ["dwell put", quoted(queue), body, ...whenWords(fields.when), ...given];
-        // A body of `-` is what stands on standard input.
+        // A body of `-` is read from standard input.
         if (fields.body === "-") words.unshift("printf - |");
         return words.join(" ");
     },

@@ -1,5 +1,5 @@
 /**
- * What a view is given beside its data, and what it may ask for.
+ * The context of a view in addition to its data, and the requests that it may make.
  * @module
  */
 
@@ -25,7 +25,7 @@
  * @property {(ids: string[], isSelected: boolean) => void} selectAll
  * @property {(name: string, value: string) => void} type
  * @property {(dialog: Dialog) => void} open
- * @property {() => void} refresh asks anew, and applies the answer to rows at once
+ * @property {() => void} refresh loads again, and applies the answer to rows at once
  * @property {() => void} redraw
  * @property {(text: string) => void} copy
  * @property {(command: Command) => Promise<any>} send
@@ -46,7 +46,7 @@
  */
 
 /**
- * Asks the server.
+ * Sends a request to the server.
  * @typedef {object} Api
  * @property {(path: string) => Promise<any>} get
  * @property {(command: Command) => Promise<any>} send
@@ -54,13 +54,13 @@
  */
 
 /**
- * A part of a view's data: what was answered, or why not.
+ * A part of a view's data: the answer, or the error.
  * @template T
  * @typedef {{ ok: true, value: T } | { ok: false, problem: ProblemDocument }} Part
  */
 
 /**
- * A view: what it asks for, and what it shows. `rows` is the data that rows are made of, which stays as it is while the pointer
+ * A view: its requests, and its display. `rows` is the data that rows are made of, which does not change while the pointer
  * is over them.
  * @template D
  * @typedef {object} View

@@ -1,5 +1,5 @@
 /**
- * Dialogs: what is about to be done, as a sentence, as `curl` and as `dwell`; then how it went, with each refusal.
+ * Dialogs: an action as a sentence, as `curl` and as `dwell`; then its result, with each refusal.
  * @module
  */
 
@@ -74,7 +74,7 @@ export class Dialogs {
         this.around.redraw();
     }
 
-    /** Closes it; what runs is stopped after the step that is under way. */
+    /** Closes it; a running action is stopped after the present step. */
     close() {
         this.stop();
         this.shown = undefined;

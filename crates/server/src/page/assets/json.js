@@ -1,5 +1,5 @@
 /**
- * JSON laid out as text: nothing in it is parsed into a value and printed again, so that 9007199254740993 stays itself, and a
+ * JSON formatted as text: no value is parsed and printed again, so that 9007199254740993 stays unchanged, and a
  * name that comes twice comes twice.
  * @module
  */
@@ -11,12 +11,12 @@ const SPACE = /[ \t\n\r]*/y;
 const WORD = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null/y;
 
 /**
- * What a layout found: the text on lines, or where it is no JSON.
+ * The result of formatting: the text on lines, or the position at which it is not JSON.
  * @typedef {{ ok: true, text: string, isCut: boolean } | { ok: false, at: number }} Layout
  */
 
 /**
- * Lays out a text that is one JSON value. It is read once, from left to right, with a stack of brackets and no recursion, so
+ * Formats a text that is one JSON value. It is read once, from left to right, with a stack of brackets and no recursion, so
  * that no depth is too deep.
  * @param {string} text
  * @param {number} [longest] where the layout is cut, in UTF-16 units
@@ -105,8 +105,8 @@ export function layOut(text, longest = Infinity) {
 }
 
 /**
- * Where the string that begins at `at` ends; undefined where none does. By hand: a regular expression would keep a step back for
- * each character, and strings may be long.
+ * Where the string that begins at `at` ends; undefined where none does. By hand: a regular expression would keep a backtracking
+ * state for each character, and strings may be long.
  * @param {string} text
  * @param {number} at
  */

@@ -4,7 +4,7 @@
  */
 
 /**
- * What a key asks for; nothing where somebody types, or holds a modifier.
+ * The command of a key; undefined in a text field, or with a modifier.
  * @param {{ key: string, ctrlKey: boolean, metaKey: boolean, altKey: boolean }} event
  * @param {boolean} isTyping
  * @returns {"search" | "next" | "before" | "select" | "open" | "escape" | "help" | undefined}
@@ -19,7 +19,7 @@ export function asked({ key, ctrlKey, metaKey, altKey }, isTyping) {
 }
 
 /**
- * Where the walk goes: from none to the first or the last, and not past the ends.
+ * The next position: from none to the first or the last, and not past the ends.
  * @param {number} at
  * @param {number} length
  * @param {"next" | "before"} where
@@ -70,7 +70,7 @@ function onRows(document, wanted, target) {
         return row !== undefined;
     }
     const row = rows[at];
-    // Enter on a link or a box inside of a row is theirs.
+    // Enter on a link or a box inside of a row belongs to that.
     if (row === undefined || (wanted === "open" && target !== row)) return false;
     const pressed = row.querySelector(wanted === "select" ? "input[type=checkbox]" : "a.name");
     if (pressed instanceof HTMLElement) pressed.click();

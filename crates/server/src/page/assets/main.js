@@ -1,5 +1,5 @@
 /**
- * The page's start: what it knows, what it asks for, and the frame around every view.
+ * The page's entry point: its state, its requests, and the frame around every view.
  * @module
  */
 
@@ -48,7 +48,7 @@ const COMING = {
 };
 
 /**
- * The module of a view. A server that has become another version has another page, and none of this one's files.
+ * The module of a view. A server that was upgraded has another page, and none of this one's files.
  * @param {Route["view"]} name
  */
 async function viewCalled(name) {
@@ -133,7 +133,7 @@ async function loadBody(queue, id) {
 function saveBody(queue, id) {
     const body = bodies.get(bodyName(queue, id));
     if (body?.state !== "there") return;
-    // Whatever it is, it is saved as bytes: the page's origin shows none of it.
+    // Any content is saved as bytes, and never displayed in the page's origin.
     const address = URL.createObjectURL(new Blob([body.bytes], { type: "application/octet-stream" }));
     const link = document.createElement("a");
     link.href = address;
@@ -177,7 +177,7 @@ const poller = new Poller({
 }, { isVisible: () => document.visibilityState === "visible" });
 
 /**
- * Asks for what the view shows, and shows it.
+ * Loads the view's data, and shows it.
  * @param {AbortSignal} signal
  */
 async function ask(signal) {
@@ -202,7 +202,7 @@ function fail(error) {
     state.failed = problemOf(error);
     if (!(error instanceof Refused)) console.error(error);
     if (error instanceof Refused && error.problem.status === 401) {
-        // What was seen with the token that is gone is not shown on.
+        // Data that was loaded with the removed token is not shown any longer.
         Object.assign(state, { me: undefined, data: undefined, rows: undefined, wantsToken: error.problem });
         bodies.clear();
         dialogs.shown = undefined;
@@ -211,7 +211,7 @@ function fail(error) {
 }
 
 /**
- * Rows become what was answered last, unless the pointer is over them or a dialog is open.
+ * Rows show the last answer, unless the pointer is over them or a dialog is open.
  * @param {boolean} atOnce
  */
 function applyRows(atOnce) {
@@ -226,7 +226,7 @@ function applyRows(atOnce) {
 
 let appliesAtOnce = false;
 
-/** Asks anew; what was changed is seen at once. */
+/** Loads again; changes are shown at once. */
 function refresh() {
     appliesAtOnce = true;
     poller.restart();
@@ -240,12 +240,12 @@ function turnTo(next) {
     if (!isSame) {
         Object.assign(state, { shown: next, data: undefined, rows: undefined, typed: {}, answeredAt: undefined, failed: undefined });
         window.scrollTo(0, 0);
-        // What it was about is not in sight any more; what runs ends with the step that is under way.
+        // Its subject is not visible any more; a running action ends with the present step.
         dialogs.stop();
         dialogs.shown = undefined;
     }
     if (!isSame || before.query.state !== next.query.state) state.selected.clear();
-    // How something is shown asks for nothing new.
+    // A change of the display needs no request.
     const asksFor = (/** @type {Route} */ { query }) => JSON.stringify({ ...query, body: "", sort: "", recent: "" });
     if (isSame && asksFor(before) === asksFor(next)) {
         state.shown = next;
@@ -545,7 +545,7 @@ document.addEventListener("pointermove", ({ target, pointerType }) => {
 document.documentElement.addEventListener("pointerleave", () => pointed(false));
 document.addEventListener("visibilitychange", () => poller.visibility());
 addEventListener("hashchange", () => turnTo(parseRoute(location.hash)));
-// What is a minute ago becomes two of them, also where nothing is asked.
+// Relative times are updated, also without requests.
 setInterval(() => {
     if (document.visibilityState === "visible") redraw();
 }, 1_000);

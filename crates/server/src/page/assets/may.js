@@ -1,5 +1,5 @@
 /**
- * What a token is good for, by the scopes that `/v1/me` names. The server decides; this says which buttons there are.
+ * What a token allows, by the scopes in `/v1/me`. The server decides; this determines which buttons there are.
  * @module
  */
 
@@ -22,7 +22,7 @@ export function may(me, verbs, queue) {
 }
 
 /**
- * Whether one of these verbs is allowed in every queue there may be.
+ * Whether one of these verbs is allowed in every possible queue.
  * @param {Me} me
  * @param {Verb[]} verbs
  */

@@ -1,6 +1,6 @@
 /**
- * Descriptions of elements: plain objects, which a test reads and `patch` makes into a document. Text is text: nothing here or
- * there reads markup.
+ * Descriptions of elements: plain objects, which tests read and `patch` applies to the document. Text is text: nothing here or
+ * there parses markup.
  * @module
  */
 

@@ -1,5 +1,5 @@
 /**
- * What several views are made of.
+ * Parts that several views share.
  * @module
  */
 
@@ -24,7 +24,7 @@ export const MEANINGS = {
 };
 
 /**
- * Text that somebody else wrote: apart from the direction of what stands around it, and with what cannot be seen.
+ * Untrusted text: isolated from the direction of the text around it, and with invisible characters shown.
  * @param {string} text
  * @param {string} [style]
  */
@@ -37,7 +37,7 @@ export function foreign(text, style = "") {
 export const queueLink = (queue) => h("a", { class: "name", href: toQueue(queue) }, foreign(queue));
 
 /**
- * An instant in the mode that the reader has chosen; all three on a touch of the pointer.
+ * An instant in the mode that the reader has chosen; all three in its tooltip.
  * @param {Context} context
  * @param {string | undefined} instant
  */
@@ -67,7 +67,7 @@ export function pauseChip(context, pause) {
 const OWN = ["page_fault", "page_incomplete", "foreign_answer", "unreachable"];
 
 /**
- * A code, and where it is explained.
+ * An error code, with a link to its page.
  * @param {string} code
  */
 export const codeLink = (code) =>
@@ -76,7 +76,7 @@ export const codeLink = (code) =>
         : foreign(code, "code");
 
 /**
- * A refusal, in place of what it refuses.
+ * A refusal, in place of the refused part.
  * @param {ProblemDocument} problem
  * @param {Most} [more]
  */
@@ -126,7 +126,7 @@ export function stat(label, value, { href, style = "", more = null, title } = {}
 }
 
 /**
- * Choices of which one is made, each an address.
+ * Choices, one of which is selected; each is a link.
  * @param {string} label
  * @param {{ name: Most, href: string, isChosen: boolean, more?: Most }[]} choices
  */
@@ -138,7 +138,7 @@ export function tabs(label, choices) {
 }
 
 /**
- * A button that is not there where it may not be pressed.
+ * A button that is left out where the action is not allowed.
  * @param {boolean} isAllowed
  * @param {string} name
  * @param {() => void} press

@@ -1,11 +1,11 @@
 /**
- * Makes the document match a description, and changes no more than differs: what stays keeps its focus, its selection and its
+ * Makes the document match a description, and changes only differences: elements that stay keep their focus, selection and
  * scroll position.
  *
  * Ground rules:
  * 1. Text becomes a text node, and a value an attribute or a property that is named here. Nothing is read as markup or script.
- * 2. An address leads to a fragment of the page, to the page of an error code, or to bytes that the page has made.
- * 3. A field keeps what was typed until the description itself asks for another value.
+ * 2. A link leads to a fragment of the page, to the page of an error code, or to bytes that the page has made.
+ * 3. A field keeps its input until the description itself has another value.
  * @module
  */
 
@@ -23,7 +23,7 @@ const made = new WeakMap();
 const listeners = new WeakMap();
 
 /**
- * Makes `parent`'s children these.
+ * Makes these the children of `parent`.
  * @param {Element} parent
  * @param {(Description | string)[]} children
  */
@@ -96,7 +96,7 @@ function set(element, name, value, before) {
         const field = /** @type {any} */ (element);
         const wanted = name === "value" ? (value ?? "") : value === true;
         if (value !== before && field[name] !== wanted) field[name] = wanted;
-        // A choice that was undone by the browser, as its option was not there yet.
+        // A choice that the browser has reset, because its option did not exist yet.
         if (name === "checked" && field.checked !== wanted) field.checked = wanted;
     } else if (value === undefined || value === null || value === false || (name === "href" && !leadsInside(String(value)))) {
         element.removeAttribute(name);

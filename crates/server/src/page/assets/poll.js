@@ -1,5 +1,5 @@
 /**
- * Asks again and again: every two seconds while the page is seen, never while it is hidden, and less often while it fails.
+ * Polls: every two seconds while the page is visible, never while it is hidden, and less often while it fails.
  * @module
  */
 
@@ -7,7 +7,7 @@ const INTERVAL_MS = 2_000;
 const LONGEST_MS = 30_000;
 
 /**
- * How long to wait after so many failures in a row.
+ * The delay after a number of consecutive failures.
  * @param {number} failures
  */
 export const pauseMs = (failures) => Math.min(LONGEST_MS, INTERVAL_MS * 2 ** Math.min(failures, 10));
@@ -18,7 +18,7 @@ export const pauseMs = (failures) => Math.min(LONGEST_MS, INTERVAL_MS * 2 ** Mat
  * @property {(failures: number) => void} failed
  */
 
-/** One task at a time, and one question of it under way. */
+/** One task at a time, with one request in flight. */
 export class Poller {
     /** @type {AbortController | undefined} */
     #running;
@@ -37,7 +37,7 @@ export class Poller {
     }
 
     /**
-     * Drops what is under way, and asks at once.
+     * Cancels the request in flight, and polls at once.
      * @param {boolean} [isStill] makes one request, and no other before the next restart
      */
     restart(isStill = this.#isStill) {

@@ -1,5 +1,5 @@
 /**
- * Refusals as errors, and parts of a view that may be refused by themselves.
+ * Refusals as errors, and parts of a view that may be refused separately.
  * @module
  */
 
@@ -26,7 +26,7 @@ export function own(code, detail, retryable) {
 }
 
 /**
- * What to say of any error: a refusal's own words, or that the page has a fault.
+ * The text of any error: a refusal's own text, or that the page has a bug.
  * @param {unknown} error
  * @returns {ProblemDocument}
  */
@@ -37,7 +37,7 @@ export function problemOf(error) {
 }
 
 /**
- * A part of a view. What is refused for the reader's own reasons is shown in its place; what concerns the whole server, or the
+ * A part of a view. A refusal that concerns this part alone is shown in its place; one that concerns the whole server, or the
  * token, ends the whole load.
  * @template T
  * @param {Promise<T>} promise

@@ -1,7 +1,7 @@
 /**
  * Routes: a fragment as a view with its names and its query, and back.
  *
- * A fragment that is no route is a route of its own, `unknown`, which keeps the text.
+ * A fragment that is not a route becomes the route `unknown`, which keeps the text.
  * @module
  */
 
@@ -80,7 +80,7 @@ function parseQuery(text) {
 }
 
 /**
- * The fragment of a path with its names filled in; what is empty or undefined is left out of the query.
+ * The fragment of a path with its names filled in; empty and undefined values are left out of the query.
  * @param {string[]} path
  * @param {Record<string, string | undefined>} [query]
  */

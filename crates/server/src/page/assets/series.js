@@ -1,5 +1,5 @@
 /**
- * Forecasts and counts of the last hours, as what charts draw.
+ * Forecasts and recent counts, as data of charts.
  * @module
  */
 
@@ -24,7 +24,7 @@ export function spanOf(text) {
 }
 
 /**
- * A bar: from an instant to another, so many messages.
+ * A bar: the number of messages between two instants.
  * @typedef {{ from: number, to: number, count: number }} Bar
  */
 
@@ -43,7 +43,7 @@ export function forecastBars(forecast, step) {
 }
 
 /**
- * How many are due later than the last edge.
+ * The number due later than the last edge.
  * @param {Forecast} forecast
  */
 export const dueLater = (forecast) => Math.max(0, forecast.scheduled - (forecast.due_by.at(-1) ?? 0));
@@ -59,7 +59,7 @@ export function slotStart(series, at) {
 }
 
 /**
- * What happened in a second, over the last minute that is complete: the slot that is still being counted is left out.
+ * The rate per second over the last complete minute: the current slot is left out.
  * @param {Series | undefined} series
  * @param {number[]} counts
  */

@@ -1,8 +1,8 @@
 /**
- * All dead messages of a queue, revived or discarded some hundred at a time: so that it shows how far it is, keeps to a rate, and
- * stops when it is asked to.
+ * All dead messages of a queue, revived or discarded a few hundred at a time, so that it shows its progress, keeps a rate, and
+ * can be stopped.
  *
- * It walks the list of the dead, not the oldest of them again and again: one that is refused stays where it is, and would be met
+ * It pages through the list instead of taking the oldest each time: a refused message stays in place, and would be met
  * for ever.
  * @module
  */
@@ -11,10 +11,10 @@
 /** @import { Command } from "./command.js" */
 import { discard, queuePath, revive } from "./command.js";
 
-/** So many messages a step. */
+/** The number of messages per step. */
 export const STEP = 500;
 
-/** So many refusals are kept to be shown. */
+/** The number of refusals that are kept for display. */
 const MOST_REFUSALS = 1_000;
 
 /** @typedef {{ id: string, error: ProblemDocument }} Refusal */
@@ -42,7 +42,7 @@ export const begin = () => ({ state: "running", seen: 0, done: 0, refusedInAll: 
  */
 
 /**
- * Runs to the end, or until it is stopped or a step fails. A step that is under way is finished.
+ * Runs to the end, or until it is stopped or a step fails. The present step is finished.
  * @param {string} queue
  * @param {"revive" | "discard"} what
  * @param {number | undefined} perSecond messages
@@ -88,7 +88,7 @@ export async function run(queue, what, perSecond, around) {
         }
     } catch (error) {
         const problem = around.problem(error);
-        // A queue whose last message is gone is gone itself.
+        // A queue without messages is deleted.
         if (problem.code === "unknown_queue" && sweep.seen > 0) show({ state: "done" });
         else show({ state: "failed", problem });
         return sweep;
@@ -96,7 +96,7 @@ export async function run(queue, what, perSecond, around) {
 }
 
 /**
- * What a request did to each of its messages: how many it was done to, and the refusals. One message is answered by itself, many
+ * The result of a request: the number of messages changed, and the refusals. One message is answered alone, many
  * are answered one by one, or with those alone that were refused.
  * @param {unknown} answer
  * @param {string[]} ids

@@ -1,7 +1,7 @@
 /**
- * Text that others wrote, cut into what is shown as it is and what would not be seen.
+ * Splits untrusted text into visible and invisible parts.
  *
- * A control character, a mark that turns the direction of text, or a character without width can make a name look like another
+ * A control character, a mark that changes the direction of text, or a character without width can make a name look like another
  * one. Each is shown by its code.
  * @module
  */
@@ -9,7 +9,7 @@
 /** @typedef {{ text: string, hidden: boolean }} Piece */
 
 // Controls but tab and line feed; marks of direction; characters without width; line and paragraph separators; the byte order
-// mark; halves of pairs that stand alone; noncharacters; what replaces bytes that are not UTF-8 stays itself.
+// mark; unpaired surrogates; noncharacters. The replacement character of bytes that are not UTF-8 stays.
 const HIDDEN =
     /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
 
@@ -54,13 +54,13 @@ export function cut(text, length) {
 const COUNT = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 /**
- * A count with its thousands apart: `90,412`.
+ * A count with thousands separators: `90,412`.
  * @param {number} count
  */
 export const countText = (count) => COUNT.format(count);
 
 /**
- * A count in little room: `90.4 k`, `1.2 M`.
+ * A short count: `90.4 k`, `1.2 M`.
  * @param {number} count
  */
 export function shortCount(count) {

@@ -1,5 +1,5 @@
 /**
- * Instants and durations as people read them. `now` and the zone are arguments: nothing here reads a clock.
+ * Instants and durations for people. `now` and the zone are arguments: nothing here reads a clock.
  * @module
  */
 
@@ -125,7 +125,7 @@ export function inputInstant(ms, mode) {
 }
 
 /**
- * A duration as dwell writes it, `1h30m`, in milliseconds; undefined where it is none.
+ * A duration as dwell writes it, `1h30m`, in milliseconds; undefined where it is not one.
  * @param {string} text
  */
 export function parseDuration(text) {

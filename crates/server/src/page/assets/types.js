@@ -1,5 +1,5 @@
 /**
- * What `/v1` answers, as types. `docs/http.md` says the same in words.
+ * The answers of `/v1`, as types. `docs/http.md` describes them.
  * @module
  */
 
@@ -71,7 +71,7 @@
  */
 
 /**
- * A lease as a list has shown it: `takes` tells it from a later one.
+ * A lease as a list has shown it: `takes` distinguishes it from a later one.
  * @typedef {object} LeaseRef
  * @property {string} id
  * @property {number} takes
@@ -95,7 +95,7 @@
  */
 
 /**
- * Counts in slots of one length, oldest first; the last one is still being counted.
+ * Counts in slots of one length, oldest first; the last one is the current slot.
  * @typedef {object} Series
  * @property {string} step
  * @property {string} end
@@ -127,7 +127,7 @@
  */
 
 /**
- * What a walk over all queues has counted.
+ * The result of a walk over all queues.
  * @typedef {object} Census
  * @property {string} as_of
  * @property {number} queues
@@ -164,7 +164,7 @@
  */
 
 /**
- * One answer of a batch: what was done, or why not.
+ * One answer of a batch: the result, or the error.
  * @typedef {object} Done
  * @property {number} status
  * @property {ProblemDocument} [error]

@@ -1,5 +1,5 @@
 /**
- * A message: its time line, its attempts, its headers, its body, and what can be done to it.
+ * A message: its time line, its attempts, its headers, its body, and its actions.
  * @module
  */
 
@@ -19,7 +19,7 @@ import { localText, relativeText, utcText } from "./time.js";
 /** `gone` says why the message, which was there before, is not there any more. */
 /** @typedef {{ message: Part<Message>, gone?: string }} Data */
 
-/** A body up to so many bytes is loaded unasked. */
+/** The maximum size of a body that is loaded automatically. */
 const LOADED_UNASKED = 256 * 1024;
 
 /** @type {View<Data> & { merge: (before: Data, next: Data) => Data, after: (context: Context, data: Data) => void }} */
@@ -95,7 +95,7 @@ function head(context, message, isGone) {
 }
 
 /**
- * What is kept of a message's life, in order.
+ * The known events of a message, in order.
  * @param {Message} message
  * @returns {{ what: string, at: string }[]}
  */

@@ -1,5 +1,5 @@
 /**
- * The messages of a queue in one state, a hundred a page, and what can be done to those that are selected.
+ * The messages of a queue in one state, a hundred per page, and the actions on selected ones.
  * @module
  */
 
@@ -91,7 +91,7 @@ function allDead(context, state, dead) {
 function list(context, state, { messages, unread = [], next }) {
     const { route, me } = context;
     const ids = messages.map(({ id }) => id);
-    // Of what somebody holds nothing but the lease can be ended, and that is not for those who put.
+    // The only action on leased messages is to end the lease, which the scope `put` does not allow.
     const isSelectable = mayManage(me, route.queue) || (state !== "leased" && mayMove(me, route.queue));
     const areAll = ids.length > 0 && ids.every((id) => context.selected.has(id));
     const when = { scheduled: "due", ready: "due", leased: "leased until", dead: "dead since" }[state];
@@ -173,7 +173,7 @@ function selection(context, state, shown) {
     if (ids.length === 0) return null;
     const moves = mayMove(me, route.queue) && (state === "scheduled" || state === "ready");
     const raises = mayManage(me, route.queue) && state === "dead";
-    // Those that are to be seen: of others it is not known any more by which take they are held.
+    // Only the visible ones: the current take of others is not known any more.
     const leases = shown.filter(({ id }) => context.selected.has(id)).map(({ id, counts }) => ({ id, takes: counts.takes }));
     const ends = mayManage(me, route.queue) && state === "leased" && leases.length > 0;
     return h("div", { class: "selection", key: "selection", role: "region", "aria-label": "selection" }, [

@@ -1,5 +1,5 @@
 /**
- * The overview: totals, rates, what falls due, and the queues that have the most.
+ * The overview: totals, rates, the forecast, and the largest queues.
  * @module
  */
 

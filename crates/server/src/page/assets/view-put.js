@@ -98,7 +98,7 @@ export const put = {
 
 /** @param {Context} context @param {import("./command.js").Command} command */
 async function send(context, command) {
-    // The same one until an answer has come: a second try after a failure puts nothing twice.
+    // The same key until an answer has arrived: a retry after a failure puts nothing twice.
     const token = context.typed.token || randomToken();
     context.type("token", token);
     context.type("state", "runs");

@@ -1,5 +1,5 @@
 /**
- * A queue: counts by state, what falls due, what has happened lately, its settings, and what can be done to all of it.
+ * A queue: counts by state, the forecast, recent events, its settings, and its actions.
  * @module
  */
 
@@ -114,7 +114,7 @@ function lately(context, { kept, recent = [] }) {
     const isDay = context.route.query.recent === "day" && coarse !== undefined;
     const series = isDay && coarse !== undefined ? coarse : fine;
     const step = parseDuration(series.step) ?? 10_000;
-    // The last slot is still being counted, and would look like a fall.
+    // The last slot is incomplete, and would look like a drop.
     const starts = series.puts.slice(0, -1).map((_, at) => slotStart(series, at));
     const perSecond = (/** @type {number[]} */ counts) => counts.slice(0, -1).map((count) => count / (step / 1_000));
     const late = (/** @type {(number | null)[]} */ ms) => ms.slice(0, -1);
@@ -146,7 +146,7 @@ function lately(context, { kept, recent = [] }) {
 }
 
 /**
- * A setting as text: whatever it is, also one that a later server has.
+ * A setting as text, including one of a later server.
  * @param {unknown} value
  * @returns {string}
  */

@@ -1,5 +1,5 @@
 /**
- * Queues by name, in pages: all that the token may know of, or those whose names begin alike.
+ * Queues by name, in pages: all that the token may know of, or those with a prefix.
  * @module
  */
 

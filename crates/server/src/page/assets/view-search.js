@@ -1,5 +1,5 @@
 /**
- * Search: by the beginning of a queue's name, by number, by receipt; within a queue by id and by key. Bodies are not searched:
+ * Search: by a prefix of a queue's name, by number, by receipt; within a queue by id and by key. Bodies are not searched:
  * that would read all of them.
  * @module
  */
@@ -13,7 +13,7 @@ import { part } from "./refused.js";
 import { fragment, toMessage } from "./route.js";
 
 /**
- * What a text may be.
+ * The possible meanings of a text.
  * @typedef {{ prefix?: string, number?: string, receipt?: string, id?: string, key?: string }} Meanings
  */
 
