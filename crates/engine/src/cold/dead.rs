@@ -10,7 +10,7 @@
 //! handed over.
 //!
 //! For [retention](Reader::Retention) a place that cannot be read holds nothing up: what lies there is passed over, and looked for again
-//! by the next window. Whoever asked for messages by name or order hears of it instead.
+//! some minutes later. Whoever asked for messages by name or order hears of it instead.
 //!
 //! # Ground rules
 //! 1. Every cold dead message of the queue that died between where it was asked from last and the window's end is in the
@@ -37,7 +37,7 @@ use crate::sealed::{self, ReadError};
 const PIECES: usize = 2;
 /// or out of so many blocks what it hands over.
 const BLOCKS: usize = 48;
-/// After so many blocks of a piece that could not be read the rest of it is passed over untried.
+/// After so many blocks of a piece that could not be read the rest of it is another piece.
 const FAILURES: usize = 4;
 /// So many windows are kept for sweeps: one of the oldest sweep, which the others do not displace, one for all others, and one for
 /// what is past its retention,
@@ -82,6 +82,8 @@ struct Scan {
     oldest: BinaryHeap<Grave>,
     /// Whether others of the lane that is being read have died since: when they did is not known of it then.
     has_missed: bool,
+    /// Whether some of that lane could not be read.
+    has_failed: bool,
     /// Whether there are others behind them.
     has_more: bool,
     /// No further the window may go: what was put back behind this is not remembered.
@@ -215,8 +217,8 @@ fn dead_lanes(file: &ColdFile, queue: &QueueName) -> Vec<LaneAt> {
     dead.map(|(lane, _)| LaneAt { file: file.file.name().number, lane }).collect()
 }
 
-/// Reads the blocks of a piece one by one, as far as they can be.
-fn read_singly(file: &ColdFile, piece: Range<u32>, found: &mut Vec<Found>) -> sealed::Result<()> {
+/// Reads the blocks of a piece one by one, as far as they can be; says where it stopped.
+fn read_singly(file: &ColdFile, piece: Range<u32>, found: &mut Vec<Found>) -> sealed::Result<u32> {
     let (mut next, mut failures) = (piece.start, 0);
     while next < piece.end && failures < FAILURES {
         let end = file.file.ordinals_of(file.file.block_of(next)).end.min(piece.end);
@@ -231,7 +233,7 @@ fn read_singly(file: &ColdFile, piece: Range<u32>, found: &mut Vec<Found>) -> se
         }
         next = end;
     }
-    Ok(())
+    Ok(next)
 }
 
 /// When an entry died that is dead, or over.
@@ -294,12 +296,16 @@ impl ColdSet {
         match self.read_all(&spots) {
             Ok(found) => self.hand_over(found, into),
             Err(error) if reader == Reader::Retention && error.is_of_the_place() => {
+                // Nothing is handed over before it is known that the rest can be read, or is to be passed over.
+                let mut found = Vec::new();
                 for spot in spots {
                     match self.read_all(&[spot]) {
-                        Ok(found) => self.hand_over(found, into),
-                        Err(error) => self.pass_over(queue, error),
+                        Ok(one) => found.extend(one),
+                        Err(error) if error.is_of_the_place() => self.pass_over(queue, error),
+                        Err(error) => return Err(error),
                     }
                 }
+                self.hand_over(found, into);
             }
             // What can not be read is to be found again, so the walk ends here then.
             Err(error) => return Err(error),
@@ -312,6 +318,23 @@ impl ColdSet {
     fn pass_over(&mut self, queue: &QueueName, error: ReadError) {
         self.failed = Some(error);
         self.passed_over.insert(queue.clone());
+    }
+
+    /// What was passed over for retention is tried again when that comes to the queue next.
+    pub(super) fn forget_passed_over(&mut self, queue: &QueueName) {
+        if !self.passed_over.remove(queue) {
+            return;
+        }
+        self.walks.retain(|walk| walk.queue != *queue || walk.reader != Reader::Retention);
+        for at in self.lanes_of(queue) {
+            self.readable.remove(&at);
+        }
+    }
+
+    /// From when to when all died that count in this lane, if that is known: for retention none does that was passed over.
+    fn died_in(&self, at: LaneAt, passes_over: bool) -> Option<Option<(Timestamp, Timestamp)>> {
+        let readable = || self.readable.get(&at).filter(|_| passes_over).copied();
+        self.deaths.get(&at).map(|died| Some(*died)).or_else(readable)
     }
 
     /// What may not have all that are dead now is begun anew.
@@ -366,28 +389,26 @@ impl ColdSet {
         walk.back.clear();
         walk.window = BinaryHeap::new();
         let passes_over = walk.reader == Reader::Retention;
-        if passes_over {
-            self.passed_over.remove(&walk.queue);
-        }
         let mut lanes = self.lanes_of(&walk.queue);
         lanes.retain(|at| self.has_dead_in(*at));
         // Many queues keep their dead for as long, and each has a few every minute whose time is over: not all are read for these.
         let until = self.retain_until.filter(|_| walk.reader == Reader::Retention);
         let is_later = |at: &LaneAt| {
-            let first = self.deaths.get(at).map(|(first, _)| *first);
+            let first = self.died_in(*at, passes_over).flatten().map(|(first, _)| first);
             until.zip(first).is_some_and(|((until, _), first)| first > until)
         };
         let all = lanes.len();
         lanes.retain(|at| !is_later(at));
         let to = if lanes.len() < all { HandedOver::To(until) } else { HandedOver::All };
         // Those that may have the oldest are read first; of some that is not known.
-        lanes.sort_by_key(|at| Reverse(self.deaths.get(at).map(|(first, _)| *first)));
+        lanes.sort_by_key(|at| Reverse(self.died_in(*at, passes_over).flatten().map(|(first, _)| first)));
         Scan {
             after: walk.from,
             lanes,
             at: 0,
             died: None,
             has_missed: false,
+            has_failed: false,
             oldest: BinaryHeap::new(),
             has_more: false,
             to,
@@ -401,9 +422,10 @@ impl ColdSet {
         // What need not be read costs nothing.
         let at = loop {
             let Some(at) = scan.lanes.last().copied() else { return Ok(false) };
-            let Some((first, last)) = self.deaths.get(&at) else { break at };
-            let is_past = scan.after.is_some_and(|(after, _)| *last < after);
-            let is_later = is_full && scan.oldest.peek().is_some_and(|((latest, _), _)| first > latest);
+            let Some(died) = self.died_in(at, scan.passes_over) else { break at };
+            let is_past = died.is_none_or(|(_, last)| scan.after.is_some_and(|(after, _)| last < after));
+            let is_behind = |first| scan.oldest.peek().is_some_and(|((latest, _), _)| first > *latest);
+            let is_later = is_full && died.is_some_and(|(first, _)| is_behind(first));
             if !is_past && !is_later {
                 break at;
             }
@@ -415,23 +437,27 @@ impl ColdSet {
         let is_dead = self.lane(at).state == LaneState::Dead;
         let next = if is_dead { file.next_live(lane, from) } else { file.next_over(lane, from) };
         let Some(from) = next else {
-            if let (Some(died), false) = (scan.died.take(), std::mem::take(&mut scan.has_missed)) {
-                self.deaths.insert(at, died);
+            let (died, has_failed) = (scan.died.take(), std::mem::take(&mut scan.has_failed));
+            match died {
+                _ if std::mem::take(&mut scan.has_missed) => {}
+                died if has_failed => drop(self.readable.insert(at, died)),
+                Some(died) => drop(self.deaths.insert(at, died)),
+                None => {}
             }
             scan.at = 0;
             scan.lanes.pop();
             return Ok(true);
         };
-        let to = file.file.piece_end(from).min(range.end);
+        let mut to = file.file.piece_end(from).min(range.end);
         let (mut found, mut failed) = (Vec::new(), None);
         match file.file.read(from..to, &mut found) {
             Ok(()) => {}
             Err(error) if scan.passes_over && error.is_of_the_place() => {
                 found.clear();
                 failed = Some(error);
-                read_singly(file, from..to, &mut found)?;
+                to = read_singly(file, from..to, &mut found)?;
                 // When all of the lane have died is not known then.
-                scan.has_missed = true;
+                scan.has_failed = true;
             }
             Err(error) => return Err(error),
         }
@@ -466,6 +492,7 @@ impl ColdSet {
         let lane = u32::try_from(lane).expect("lanes are counted in 32 bits");
         let at = LaneAt { file, lane };
         self.deaths.remove(&at);
+        self.readable.remove(&at);
         let scans = self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut());
         scans.filter(|scan| scan.lanes.last() == Some(&at)).for_each(|scan| scan.has_missed = true);
         self.walks.iter_mut().filter(|walk| walk.queue == *queue).for_each(|walk| walk.is_stale = true);
@@ -478,7 +505,8 @@ impl ColdSet {
         let lane = found.lane_of(ordinal);
         let queue = &found.lanes()[lane].queue;
         let at = LaneAt { file, lane: u32::try_from(lane).expect("lanes are counted in 32 bits") };
-        if let Some((first, last)) = self.deaths.get_mut(&at) {
+        let readable = self.readable.get_mut(&at).map(|known| known.get_or_insert((died.0, died.0)));
+        for (first, last) in self.deaths.get_mut(&at).into_iter().chain(readable) {
             (*first, *last) = (died.0.min(*first), died.0.max(*last));
         }
         // A lane that is being read may be read past it, and is to know when all of it have died.
@@ -513,7 +541,7 @@ impl ColdSet {
     pub(super) fn dead_go(&mut self, number: u32) {
         for scan in self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut()) {
             if scan.lanes.last().is_some_and(|at| at.file == number) {
-                (scan.at, scan.died, scan.has_missed) = (0, None, false);
+                (scan.at, scan.died, scan.has_missed, scan.has_failed) = (0, None, false, false);
             }
             scan.lanes.retain(|at| at.file != number);
         }
@@ -604,6 +632,7 @@ mod tests {
                 at,
                 died: None,
                 has_missed: false,
+                has_failed: false,
                 oldest,
                 has_more,
                 to,

@@ -159,6 +159,9 @@ pub(crate) struct ColdSet {
     retain_until: Option<Died>,
     /// Queues of which dead messages were passed over for retention, since they could not be read.
     passed_over: BTreeSet<QueueName>,
+    /// From when to when those dead messages of a lane died that could be read, where others were passed over for retention; nothing
+    /// if none could. For retention alone, until these are tried again.
+    readable: BTreeMap<LaneAt, Option<(Timestamp, Timestamp)>>,
     /// Whether nothing that is due may be handed over, since too much waits in memory to be written.
     is_full: bool,
     /// Whether nothing may be handed over that has expired and was set aside: it would wait there too.
@@ -207,6 +210,7 @@ impl ColdSet {
             graves: graves.max(1),
             retain_until: None,
             passed_over: BTreeSet::new(),
+            readable: BTreeMap::new(),
             is_full: false,
             is_tight: false,
             failed: None,
@@ -319,6 +323,7 @@ impl ColdSet {
         self.nearby.remove(&file.file);
         self.dead_go(number);
         self.deaths.retain(|at, _| at.file != number);
+        self.readable.retain(|at, _| at.file != number);
         // Those of a queue lie side by side.
         for of_queue in file.file.lanes().chunk_by(|one, other| one.queue == other.queue) {
             let Some(lane) = of_queue.first() else { continue };
@@ -889,6 +894,10 @@ impl Cold<Place> for ColdSet {
         self.passed_over.contains(queue)
     }
 
+    fn try_passed_over(&mut self, queue: &QueueName) {
+        self.forget_passed_over(queue);
+    }
+
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {
         let found = self.count(queue, ripe);
         self.tell(found)
@@ -904,7 +913,7 @@ impl Cold<Place> for ColdSet {
         self.bodies.forget(queue);
         self.walks.retain(|walk| which == Which::Pending || !walk.is_of(queue));
         if which == Which::Dead {
-            self.passed_over.remove(queue);
+            self.forget_passed_over(queue);
         }
         let Some(queued) = self.by_queue.get_mut(queue) else { return };
         if which == Which::Pending {

@@ -178,10 +178,13 @@ pub trait Cold<B> {
     fn retain_until(&mut self, _until: Option<Died>) {}
 
     /// Whether dead messages of this queue were passed over for [`Reader::Retention`], which is not held up by what cannot be read. They
-    /// are looked for again when it is asked for the first ones anew.
+    /// are looked for again after [`try_passed_over`](Cold::try_passed_over).
     fn has_passed_over(&self, _queue: &QueueName) -> bool {
         false
     }
+
+    /// [`Reader::Retention`] begins anew in this queue when it is asked next, and tries what was passed over.
+    fn try_passed_over(&mut self, _queue: &QueueName) {}
 
     /// How many are cold.
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts>;
@@ -241,6 +244,8 @@ pub struct DeadSearch {
     pub to: Option<Number>,
     /// The youngest of those, and its number.
     pub youngest: Option<(Died, Number)>,
+    /// Of those none counted that died up to this one: the youngest that was resident.
+    pub after: Option<Died>,
     /// How many messages were looked at.
     pub looked_at: usize,
 }
