@@ -430,6 +430,8 @@ impl ColdSet {
                 break at;
             }
             scan.has_more |= is_later;
+            // It may have been read in part.
+            (scan.at, scan.died, scan.has_missed, scan.has_failed) = (0, None, false, false);
             scan.lanes.pop();
         };
         let (range, file) = (self.lane(at).range(), &self.files[&at.file]);
@@ -438,11 +440,11 @@ impl ColdSet {
         let next = if is_dead { file.next_live(lane, from) } else { file.next_over(lane, from) };
         let Some(from) = next else {
             let (died, has_failed) = (scan.died.take(), std::mem::take(&mut scan.has_failed));
-            match died {
-                _ if std::mem::take(&mut scan.has_missed) => {}
-                died if has_failed => drop(self.readable.insert(at, died)),
-                Some(died) => drop(self.deaths.insert(at, died)),
-                None => {}
+            let is_known = !std::mem::take(&mut scan.has_missed);
+            if is_known && has_failed {
+                self.readable.insert(at, died);
+            } else if let Some(died) = died.filter(|_| is_known) {
+                self.deaths.insert(at, died);
             }
             scan.at = 0;
             scan.lanes.pop();

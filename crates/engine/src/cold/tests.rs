@@ -1342,14 +1342,10 @@ fn what_lies_behind_many_bad_blocks_of_a_piece_is_read() {
     let mut beside = Beside::new(8, 64, 1_000);
     beside.add(&(0..600).map(|due| Drawn { state: 2, priority: 0, due, body_len: 300 }).collect::<Vec<_>>());
     let file = Arc::clone(&beside.cold.files()[&1].file);
-    let [first, fourth] = [0, 130_000].map(|at| at / 32_768);
-    beside.disk.unreadable_at(file.path(), first, fourth * 32_768 + 30_000);
+    // Four blocks of 32 KiB or so, of seven.
+    beside.disk.unreadable_at(file.path(), 0, 128_000);
     let readable = readable(&beside);
-    let behind = beside.known.iter().map(|known| known.copy).filter(|copy| {
-        let bad = beside.known.iter().map(|known| known.copy).filter(|one| !readable.contains(one));
-        bad.min() < Some(*copy) && readable.contains(copy)
-    });
-    assert!(behind.count() > 50 && file.piece_end(0) == file.len());
+    assert!((50..300).contains(&readable.len()) && file.piece_end(0) == file.len(), "{}", readable.len());
     assert_eq!(retained(&mut beside), (readable, 0));
 }
 

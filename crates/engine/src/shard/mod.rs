@@ -458,9 +458,9 @@ impl Shard {
             && inbox.iter().any(|command| matches!(command, Command::Close(_)))
         {
             // They may take many turns, which it would wait for.
-            let (gets, rest) = std::mem::take(&mut self.behind).into_iter().partition(goes_on);
+            let (gets, rest): (VecDeque<_>, _) = self.behind.drain(..).partition(goes_on);
             self.behind = rest;
-            Vec::into_iter(gets).for_each(|get| get.refuse(&Error::Closed));
+            gets.into_iter().for_each(|get| get.refuse(&Error::Closed));
         }
         while let Some(command) = self.behind.pop_back() {
             inbox.push_front(command);
