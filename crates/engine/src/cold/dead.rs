@@ -301,7 +301,7 @@ impl ColdSet {
                 for spot in spots {
                     match self.read_all(&[spot]) {
                         Ok(one) => found.extend(one),
-                        Err(error) if error.is_of_the_place() => self.pass_over(queue, error),
+                        Err(error) if error.is_of_the_place() => self.pass_over(queue, error, 1),
                         Err(error) => return Err(error),
                     }
                 }
@@ -314,15 +314,15 @@ impl ColdSet {
         Ok(to)
     }
 
-    /// Something was passed over for retention that could not be read.
-    fn pass_over(&mut self, queue: &QueueName, error: ReadError) {
+    /// Messages were passed over for retention, since they cannot be read. A walk that begins anew may count them twice.
+    fn pass_over(&mut self, queue: &QueueName, error: ReadError, count: u64) {
         self.failed = Some(error);
-        self.passed_over.insert(queue.clone());
+        *self.passed_over.entry(queue.clone()).or_default() += count;
     }
 
     /// What was passed over for retention is tried again when that comes to the queue next.
     pub(super) fn forget_passed_over(&mut self, queue: &QueueName) {
-        if !self.passed_over.remove(queue) {
+        if self.passed_over.remove(queue).is_none() {
             return;
         }
         self.walks.retain(|walk| walk.queue != *queue || walk.reader != Reader::Retention);
@@ -465,6 +465,12 @@ impl ColdSet {
         }
         scan.at = to;
         let is_meant = |ordinal: u32| if is_dead { !file.out.has(ordinal) } else { file.over.has(ordinal) };
+        let missed = if failed.is_some() {
+            let meant = (from..to).filter(|ordinal| is_meant(*ordinal)).count();
+            meant - found.iter().filter(|found| is_meant(found.ordinal)).count()
+        } else {
+            0
+        };
         let live = found.iter().filter(|found| is_meant(found.ordinal));
         for (died, ordinal) in live.filter_map(|found| Some((died(found)?, found.ordinal))) {
             let (first, last) = scan.died.get_or_insert((died.0, died.0));
@@ -479,7 +485,7 @@ impl ColdSet {
             }
         }
         if let Some(error) = failed {
-            self.pass_over(queue, error);
+            self.pass_over(queue, error, missed as u64);
         }
         Ok(true)
     }

@@ -158,7 +158,7 @@ pub(crate) struct ColdSet {
     /// For retention nothing is needed that died after this.
     retain_until: Option<Died>,
     /// Queues of which dead messages were passed over for retention, since they could not be read.
-    passed_over: BTreeSet<QueueName>,
+    passed_over: BTreeMap<QueueName, u64>,
     /// From when to when those dead messages of a lane died that could be read, where others were passed over for retention; nothing
     /// if none could. For retention alone, until these are tried again.
     readable: BTreeMap<LaneAt, Option<(Timestamp, Timestamp)>>,
@@ -209,7 +209,7 @@ impl ColdSet {
             deaths: BTreeMap::new(),
             graves: graves.max(1),
             retain_until: None,
-            passed_over: BTreeSet::new(),
+            passed_over: BTreeMap::new(),
             readable: BTreeMap::new(),
             is_full: false,
             is_tight: false,
@@ -890,8 +890,8 @@ impl Cold<Place> for ColdSet {
         self.retain_until = until;
     }
 
-    fn has_passed_over(&self, queue: &QueueName) -> bool {
-        self.passed_over.contains(queue)
+    fn passed_over(&self, queue: &QueueName) -> Option<u64> {
+        self.passed_over.get(queue).copied()
     }
 
     fn try_passed_over(&mut self, queue: &QueueName) {

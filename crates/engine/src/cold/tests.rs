@@ -1165,9 +1165,9 @@ fn what_is_known_to_have_died_later_is_not_read_for_retention() {
     beside.cold.blocks.forget(2);
     beside.disk.unreadable_at(file.path(), 0, file.size());
     assert_eq!(ask(&mut beside, 49, 3).unwrap(), (0, HandedOver::To(Some((at(49), last)))));
-    assert!(!beside.cold.has_passed_over(&queue()), "it was not read");
+    assert!(!beside.cold.passed_over(&queue()).is_some(), "it was not read");
     assert_eq!(ask(&mut beside, 50, 3).unwrap(), (0, HandedOver::All));
-    assert!(beside.cold.has_passed_over(&queue()), "it was read, and cannot be");
+    assert!(beside.cold.passed_over(&queue()).is_some(), "it was read, and cannot be");
 }
 
 /// Crash story: 1. One block cannot be read. 2. Two hundred messages expire together in a queue that drops what does, one of them there.
@@ -1285,13 +1285,13 @@ fn what_cannot_be_read_keeps_none_of_the_others_from_their_end() {
     assert!(beside.cold.take_failure().is_some());
     let some = ask(&mut beside, Reader::Retention).unwrap();
     assert!((200..400).contains(&some), "{some} of 400");
-    assert!(beside.cold.has_passed_over(&queue()) && beside.cold.take_failure().is_some());
+    assert!(beside.cold.passed_over(&queue()).is_some() && beside.cold.take_failure().is_some());
     assert!(beside.cold.deaths.is_empty(), "when all of them died is not known");
     // That nothing else is left is found once.
     assert_eq!(ask(&mut beside, Reader::Retention).unwrap(), 0);
     beside.cold.take_failure();
     assert_eq!(ask(&mut beside, Reader::Retention).unwrap(), 0);
-    assert!(beside.cold.take_failure().is_none() && beside.cold.has_passed_over(&queue()));
+    assert!(beside.cold.take_failure().is_none() && beside.cold.passed_over(&queue()).is_some());
     beside.disk.heal_rot(|_| true);
     assert_eq!(ask(&mut beside, Reader::Retention).unwrap(), 0, "it is not tried yet");
     beside.cold.try_passed_over(&queue());
@@ -1300,7 +1300,7 @@ fn what_cannot_be_read_keeps_none_of_the_others_from_their_end() {
         400 - some,
         "and the rest when it can be read again"
     );
-    assert!(!beside.cold.has_passed_over(&queue()));
+    assert!(!beside.cold.passed_over(&queue()).is_some());
 }
 
 /// All that retention is handed until it comes to the end, and how often a read has failed.
@@ -1356,8 +1356,9 @@ fn what_cannot_be_read_just_now_is_not_passed_over() {
     let mut most = 0;
     for after in 0..40 {
         let mut beside = Beside::new(8, 64, 1_000);
-        beside
-            .add(&(0..400).map(|due| Drawn { state: 2, priority: 0, due, body_len: 300 }).collect::<Vec<_>>());
+        beside.add(
+            &(0..400).map(|due| Drawn { state: 2, priority: 0, due, body_len: 300 }).collect::<Vec<_>>(),
+        );
         let file = Arc::clone(&beside.cold.files()[&1].file);
         // The window is there before the block is bad.
         let mut handed = Vec::new();

@@ -454,8 +454,7 @@ impl Shard {
         self.step.begin_batch(is_full, is_tight);
         self.step.catch_up(now, &mut self.batch);
         let goes_on = |command: &Command| matches!(command, Command::GetOn(..));
-        if self.behind.iter().any(goes_on)
-            && inbox.iter().any(|command| matches!(command, Command::Close(_)))
+        if self.behind.iter().any(goes_on) && inbox.iter().any(|command| matches!(command, Command::Close(_)))
         {
             // They may take many turns, which it would wait for.
             let (gets, rest): (VecDeque<_>, _) = self.behind.drain(..).partition(goes_on);

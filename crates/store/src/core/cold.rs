@@ -177,10 +177,10 @@ pub trait Cold<B> {
     /// [`Reader::Retention`] needs nothing from now on that died after this one: what is known to have died later need not be read for it.
     fn retain_until(&mut self, _until: Option<Died>) {}
 
-    /// Whether dead messages of this queue were passed over for [`Reader::Retention`], which is not held up by what cannot be read. They
-    /// are looked for again after [`try_passed_over`](Cold::try_passed_over).
-    fn has_passed_over(&self, _queue: &QueueName) -> bool {
-        false
+    /// How many dead messages of this queue were passed over for [`Reader::Retention`], which is not held up by what cannot be read: at
+    /// least all that were, and `None` if none was. They are looked for again after [`try_passed_over`](Cold::try_passed_over).
+    fn passed_over(&self, _queue: &QueueName) -> Option<u64> {
+        None
     }
 
     /// [`Reader::Retention`] begins anew in this queue when it is asked next, and tries what was passed over.

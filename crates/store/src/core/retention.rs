@@ -143,6 +143,10 @@ impl<B: StoredBody> Core<B> {
                 return;
             }
             self.retaining = Some(at);
+            // What was passed over has died before some of these, and would go in their place: it is not counted.
+            let name = &self.queues.get(queue).name;
+            let passed_over = log.cold().and_then(|cold| cold.passed_over(name)).unwrap_or(0);
+            let most = most.map(|most| most.saturating_add(passed_over));
             for ((death, id), slot) in oldest {
                 let settings = self.settings(queue);
                 let why = if settings.is_past_retention(death, now.wall) {
@@ -164,7 +168,7 @@ impl<B: StoredBody> Core<B> {
     /// If dead messages of a queue were passed over, since they cannot be read: when they are tried again.
     fn expect_passed_over(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<Timestamp> {
         let found = self.queues.get_mut(queue);
-        log.cold().filter(|cold| cold.has_passed_over(&found.name))?;
+        log.cold()?.passed_over(&found.name)?;
         let later = now.wall.saturating_after(PASSED_OVER_MS);
         let again = *found.passed_over_again.get_or_insert(later);
         self.queues.expect_retention(queue, again.as_ms());

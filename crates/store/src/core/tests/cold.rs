@@ -81,7 +81,7 @@ pub(super) struct Toy {
     pub(super) begun: usize,
     /// These dead messages are passed over for retention, and in these queues some were.
     pub(super) unread: BTreeSet<MessageId>,
-    passed_over: BTreeSet<QueueName>,
+    passed_over: BTreeMap<QueueName, u64>,
     /// How many messages were looked at for their keys, and how often for a live one.
     pub(super) looked_at: usize,
     pub(super) looked_for_live: usize,
@@ -353,7 +353,7 @@ impl Cold<Bytes> for Toy {
             let before = dead.len();
             dead.retain(|((_, id), _)| !self.unread.contains(id));
             if dead.len() < before {
-                self.passed_over.insert(queue.clone());
+                self.passed_over.insert(queue.clone(), (before - dead.len()) as u64);
             }
         }
         // Now and then it is busy reading, and hands over nothing or little.
@@ -366,8 +366,8 @@ impl Cold<Bytes> for Toy {
         Ok(if all { HandedOver::All } else { HandedOver::To(last) })
     }
 
-    fn has_passed_over(&self, queue: &QueueName) -> bool {
-        self.passed_over.contains(queue)
+    fn passed_over(&self, queue: &QueueName) -> Option<u64> {
+        self.passed_over.get(queue).copied()
     }
 
     fn try_passed_over(&mut self, queue: &QueueName) {

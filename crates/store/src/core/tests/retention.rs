@@ -460,6 +460,36 @@ fn what_was_passed_over_is_tried_again_after_ten_minutes_and_nothing_is_begun_an
     assert_eq!((kept(&rig), begun(&rig)), (0, 2));
 }
 
+/// Crash story: 1. The oldest dead message of a queue cannot be read, and is passed over. 2. More are dead than the queue keeps. 3. The
+/// next oldest goes in its place, and is lost.
+#[test]
+fn nothing_is_discarded_in_place_of_what_was_passed_over() {
+    let mut rig = with_slices_of(10);
+    let ids = dead(&mut rig, 3, 0);
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    rig.log.1.as_mut().unwrap().unread.insert(ids[0]);
+    set(&mut rig, Setting::DeadMax(2), 400);
+    let retain = |rig: &mut Rig, at_ms| {
+        let mut calls = 0;
+        while rig.call(|core, log| core.retain_some(now(at_ms), log)) {
+            calls += 1;
+            assert!(calls < 200, "{at_ms}: it does not come to an end, {} are left", kept(rig));
+        }
+    };
+    retain(&mut rig, 500);
+    assert_eq!(kept(&rig), 3);
+    // Of those that can be read no more are kept than may be.
+    let later = dead(&mut rig, 1, 1_000);
+    retain(&mut rig, 1_000);
+    assert!(is_gone(&mut rig, ids[1], 1_000) && !is_gone(&mut rig, ids[2], 1_000));
+    assert_eq!(kept(&rig), 3);
+    rig.log.1.as_mut().unwrap().unread.clear();
+    retain(&mut rig, 602_000);
+    assert!(is_gone(&mut rig, ids[0], 602_000) && !is_gone(&mut rig, later[0], 602_000));
+    assert_eq!(kept(&rig), 2);
+}
+
 /// A message with this key, taken and buried then.
 fn buried_with_key(rig: &mut Rig, key: &str, at_ms: u64) -> MessageId {
     let id = rig.put(put_to("q").key(key.parse().unwrap()), now(at_ms)).unwrap().id;
