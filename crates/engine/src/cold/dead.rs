@@ -86,7 +86,9 @@ struct Scan {
     /// Whether messages of the current lane have died since it was begun: the range of its times of death is then not
     /// known.
     has_missed: bool,
-    /// Whether there are messages behind those that were found.
+    /// Whether some of that lane could not be read.
+    has_failed: bool,
+    /// Whether there are others behind them.
     has_more: bool,
     /// The window may not reach beyond this: messages that were put back behind it are not remembered.
     to: HandedOver,
@@ -220,8 +222,8 @@ fn dead_lanes(file: &ColdFile, queue: &QueueName) -> Vec<LaneAt> {
     dead.map(|(lane, _)| LaneAt { file: file.file.name().number, lane }).collect()
 }
 
-/// Reads the blocks of a piece one by one, as far as they are readable.
-fn read_singly(file: &ColdFile, piece: Range<u32>, found: &mut Vec<Found>) -> sealed::Result<()> {
+/// Reads the blocks of a piece one by one, as far as they can be; says where it stopped.
+fn read_singly(file: &ColdFile, piece: Range<u32>, found: &mut Vec<Found>) -> sealed::Result<u32> {
     let (mut next, mut failures) = (piece.start, 0);
     while next < piece.end && failures < FAILURES {
         let end = file.file.ordinals_of(file.file.block_of(next)).end.min(piece.end);
@@ -236,7 +238,7 @@ fn read_singly(file: &ColdFile, piece: Range<u32>, found: &mut Vec<Found>) -> se
         }
         next = end;
     }
-    Ok(())
+    Ok(next)
 }
 
 /// When an entry died that is dead, or over.
@@ -299,12 +301,16 @@ impl ColdSet {
         match self.read_all(&spots) {
             Ok(found) => self.hand_over(found, into),
             Err(error) if reader == Reader::Retention && error.is_of_the_place() => {
+                // Nothing is handed over before it is known that the rest can be read, or is to be passed over.
+                let mut found = Vec::new();
                 for spot in spots {
                     match self.read_all(&[spot]) {
-                        Ok(found) => self.hand_over(found, into),
-                        Err(error) => self.pass_over(queue, error),
+                        Ok(one) => found.extend(one),
+                        Err(error) if error.is_of_the_place() => self.pass_over(queue, error, 1),
+                        Err(error) => return Err(error),
                     }
                 }
+                self.hand_over(found, into);
             }
             // Unreadable messages have to be found again, so the walk is dropped.
             Err(error) => return Err(error),
@@ -313,10 +319,27 @@ impl ColdSet {
         Ok(to)
     }
 
-    /// Records that something unreadable was passed over for retention.
-    fn pass_over(&mut self, queue: &QueueName, error: ReadError) {
+    /// Messages were passed over for retention, since they cannot be read. A walk that begins anew may count them twice.
+    fn pass_over(&mut self, queue: &QueueName, error: ReadError, count: u64) {
         self.failed = Some(error);
-        self.passed_over.insert(queue.clone());
+        *self.passed_over.entry(queue.clone()).or_default() += count;
+    }
+
+    /// What was passed over for retention is tried again when that comes to the queue next.
+    pub(super) fn forget_passed_over(&mut self, queue: &QueueName) {
+        if self.passed_over.remove(queue).is_none() {
+            return;
+        }
+        self.walks.retain(|walk| walk.queue != *queue || walk.reader != Reader::Retention);
+        for at in self.lanes_of(queue) {
+            self.readable.remove(&at);
+        }
+    }
+
+    /// From when to when all died that count in this lane, if that is known: for retention none does that was passed over.
+    fn died_in(&self, at: LaneAt, passes_over: bool) -> Option<Option<(Timestamp, Timestamp)>> {
+        let readable = || self.readable.get(&at).filter(|_| passes_over).copied();
+        self.deaths.get(&at).map(|died| Some(*died)).or_else(readable)
     }
 
     /// Drops walks that may lack messages that are dead now.
@@ -372,29 +395,27 @@ impl ColdSet {
         walk.back.clear();
         walk.window = BinaryHeap::new();
         let passes_over = walk.reader == Reader::Retention;
-        if passes_over {
-            self.passed_over.remove(&walk.queue);
-        }
         let mut lanes = self.lanes_of(&walk.queue);
         lanes.retain(|at| self.has_dead_in(*at));
         // Many queues have the same retention, and in each a few messages pass it every minute: not all lanes are read
         // for these.
         let until = self.retain_until.filter(|_| walk.reader == Reader::Retention);
         let is_later = |at: &LaneAt| {
-            let first = self.deaths.get(at).map(|(first, _)| *first);
+            let first = self.died_in(*at, passes_over).flatten().map(|(first, _)| first);
             until.zip(first).is_some_and(|((until, _), first)| first > until)
         };
         let all = lanes.len();
         lanes.retain(|at| !is_later(at));
         let to = if lanes.len() < all { HandedOver::To(until) } else { HandedOver::All };
-        // Lanes that may have the oldest messages are read first, including those of which this is not known.
-        lanes.sort_by_key(|at| Reverse(self.deaths.get(at).map(|(first, _)| *first)));
+        // Those that may have the oldest are read first; of some that is not known.
+        lanes.sort_by_key(|at| Reverse(self.died_in(*at, passes_over).flatten().map(|(first, _)| first)));
         Scan {
             after: walk.from,
             lanes,
             at: 0,
             died: None,
             has_missed: false,
+            has_failed: false,
             oldest: BinaryHeap::new(),
             has_more: false,
             to,
@@ -408,13 +429,16 @@ impl ColdSet {
         // Lanes that need not be read cost nothing.
         let at = loop {
             let Some(at) = scan.lanes.last().copied() else { return Ok(false) };
-            let Some((first, last)) = self.deaths.get(&at) else { break at };
-            let is_past = scan.after.is_some_and(|(after, _)| *last < after);
-            let is_later = is_full && scan.oldest.peek().is_some_and(|((latest, _), _)| first > latest);
+            let Some(died) = self.died_in(at, scan.passes_over) else { break at };
+            let is_past = died.is_none_or(|(_, last)| scan.after.is_some_and(|(after, _)| last < after));
+            let is_behind = |first| scan.oldest.peek().is_some_and(|((latest, _), _)| first > *latest);
+            let is_later = is_full && died.is_some_and(|(first, _)| is_behind(first));
             if !is_past && !is_later {
                 break at;
             }
             scan.has_more |= is_later;
+            // It may have been read in part.
+            (scan.at, scan.died, scan.has_missed, scan.has_failed) = (0, None, false, false);
             scan.lanes.pop();
         };
         let (range, file) = (self.lane(at).range(), &self.files[&at.file]);
@@ -422,28 +446,38 @@ impl ColdSet {
         let is_dead = self.lane(at).state == LaneState::Dead;
         let next = if is_dead { file.next_live(lane, from) } else { file.next_over(lane, from) };
         let Some(from) = next else {
-            if let (Some(died), false) = (scan.died.take(), std::mem::take(&mut scan.has_missed)) {
+            let (died, has_failed) = (scan.died.take(), std::mem::take(&mut scan.has_failed));
+            let is_known = !std::mem::take(&mut scan.has_missed);
+            if is_known && has_failed {
+                self.readable.insert(at, died);
+            } else if let Some(died) = died.filter(|_| is_known) {
                 self.deaths.insert(at, died);
             }
             scan.at = 0;
             scan.lanes.pop();
             return Ok(true);
         };
-        let to = file.file.piece_end(from).min(range.end);
+        let mut to = file.file.piece_end(from).min(range.end);
         let (mut found, mut failed) = (Vec::new(), None);
         match file.file.read(from..to, &mut found) {
             Ok(()) => {}
             Err(error) if scan.passes_over && error.is_of_the_place() => {
                 found.clear();
                 failed = Some(error);
-                read_singly(file, from..to, &mut found)?;
-                // The range of the lane's times of death is then not known.
-                scan.has_missed = true;
+                to = read_singly(file, from..to, &mut found)?;
+                // When all of the lane have died is not known then.
+                scan.has_failed = true;
             }
             Err(error) => return Err(error),
         }
         scan.at = to;
         let is_meant = |ordinal: u32| if is_dead { !file.out.has(ordinal) } else { file.over.has(ordinal) };
+        let missed = if failed.is_some() {
+            let meant = (from..to).filter(|ordinal| is_meant(*ordinal)).count();
+            meant - found.iter().filter(|found| is_meant(found.ordinal)).count()
+        } else {
+            0
+        };
         let live = found.iter().filter(|found| is_meant(found.ordinal));
         for (died, ordinal) in live.filter_map(|found| Some((died(found)?, found.ordinal))) {
             let (first, last) = scan.died.get_or_insert((died.0, died.0));
@@ -458,7 +492,7 @@ impl ColdSet {
             }
         }
         if let Some(error) = failed {
-            self.pass_over(queue, error);
+            self.pass_over(queue, error, missed as u64);
         }
         Ok(true)
     }
@@ -473,6 +507,7 @@ impl ColdSet {
         let lane = u32::try_from(lane).expect("lanes are counted in 32 bits");
         let at = LaneAt { file, lane };
         self.deaths.remove(&at);
+        self.readable.remove(&at);
         let scans = self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut());
         scans.filter(|scan| scan.lanes.last() == Some(&at)).for_each(|scan| scan.has_missed = true);
         self.walks.iter_mut().filter(|walk| walk.queue == *queue).for_each(|walk| walk.is_stale = true);
@@ -485,7 +520,8 @@ impl ColdSet {
         let lane = found.lane_of(ordinal);
         let queue = &found.lanes()[lane].queue;
         let at = LaneAt { file, lane: u32::try_from(lane).expect("lanes are counted in 32 bits") };
-        if let Some((first, last)) = self.deaths.get_mut(&at) {
+        let readable = self.readable.get_mut(&at).map(|known| known.get_or_insert((died.0, died.0)));
+        for (first, last) in self.deaths.get_mut(&at).into_iter().chain(readable) {
             (*first, *last) = (died.0.min(*first), died.0.max(*last));
         }
         // A scan of its lane may be past it, and has to know the full range of the lane's times of death.
@@ -520,7 +556,7 @@ impl ColdSet {
     pub(super) fn dead_go(&mut self, number: u32) {
         for scan in self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut()) {
             if scan.lanes.last().is_some_and(|at| at.file == number) {
-                (scan.at, scan.died, scan.has_missed) = (0, None, false);
+                (scan.at, scan.died, scan.has_missed, scan.has_failed) = (0, None, false, false);
             }
             scan.lanes.retain(|at| at.file != number);
         }
@@ -614,6 +650,7 @@ mod tests {
                 at,
                 died: None,
                 has_missed: false,
+                has_failed: false,
                 oldest,
                 has_more,
                 to,

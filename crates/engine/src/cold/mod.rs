@@ -160,9 +160,12 @@ pub(crate) struct ColdSet {
     graves: usize,
     /// Retention needs no message that died after this.
     retain_until: Option<Died>,
-    /// Queues of which dead messages were passed over for retention, because they could not be read.
-    passed_over: BTreeSet<QueueName>,
-    /// Whether no due message may be handed over, because too much in memory waits to be written.
+    /// Queues of which dead messages were passed over for retention, since they could not be read.
+    passed_over: BTreeMap<QueueName, u64>,
+    /// From when to when those dead messages of a lane died that could be read, where others were passed over for retention; nothing
+    /// if none could. For retention alone, until these are tried again.
+    readable: BTreeMap<LaneAt, Option<(Timestamp, Timestamp)>>,
+    /// Whether nothing that is due may be handed over, since too much waits in memory to be written.
     is_full: bool,
     /// Whether no message may be handed over that has expired and was set aside: it would have to be written too.
     is_tight: bool,
@@ -209,7 +212,8 @@ impl ColdSet {
             deaths: BTreeMap::new(),
             graves: graves.max(1),
             retain_until: None,
-            passed_over: BTreeSet::new(),
+            passed_over: BTreeMap::new(),
+            readable: BTreeMap::new(),
             is_full: false,
             is_tight: false,
             failed: None,
@@ -324,7 +328,8 @@ impl ColdSet {
         self.nearby.remove(&file.file);
         self.dead_go(number);
         self.deaths.retain(|at, _| at.file != number);
-        // Lanes of one queue lie side by side.
+        self.readable.retain(|at, _| at.file != number);
+        // Those of a queue lie side by side.
         for of_queue in file.file.lanes().chunk_by(|one, other| one.queue == other.queue) {
             let Some(lane) = of_queue.first() else { continue };
             if let Some(queued) = self.by_queue.get_mut(&lane.queue) {
@@ -892,8 +897,12 @@ impl Cold<Place> for ColdSet {
         self.retain_until = until;
     }
 
-    fn has_passed_over(&self, queue: &QueueName) -> bool {
-        self.passed_over.contains(queue)
+    fn passed_over(&self, queue: &QueueName) -> Option<u64> {
+        self.passed_over.get(queue).copied()
+    }
+
+    fn try_passed_over(&mut self, queue: &QueueName) {
+        self.forget_passed_over(queue);
     }
 
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {
@@ -911,7 +920,7 @@ impl Cold<Place> for ColdSet {
         self.bodies.forget(queue);
         self.walks.retain(|walk| which == Which::Pending || !walk.is_of(queue));
         if which == Which::Dead {
-            self.passed_over.remove(queue);
+            self.forget_passed_over(queue);
         }
         let Some(queued) = self.by_queue.get_mut(queue) else { return };
         if which == Which::Pending {

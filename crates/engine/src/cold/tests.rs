@@ -1167,9 +1167,9 @@ fn what_is_known_to_have_died_later_is_not_read_for_retention() {
     beside.cold.blocks.forget(2);
     beside.disk.unreadable_at(file.path(), 0, file.size());
     assert_eq!(ask(&mut beside, 49, 3).unwrap(), (0, HandedOver::To(Some((at(49), last)))));
-    assert!(!beside.cold.has_passed_over(&queue()), "it was not read");
+    assert!(!beside.cold.passed_over(&queue()).is_some(), "it was not read");
     assert_eq!(ask(&mut beside, 50, 3).unwrap(), (0, HandedOver::All));
-    assert!(beside.cold.has_passed_over(&queue()), "it was read, and cannot be");
+    assert!(beside.cold.passed_over(&queue()).is_some(), "it was read, and cannot be");
 }
 
 /// Crash story: 1. One block cannot be read. 2. Two hundred messages expire together in a queue that drops expired
@@ -1289,12 +1289,96 @@ fn what_cannot_be_read_keeps_none_of_the_others_from_their_end() {
     assert!(beside.cold.take_failure().is_some());
     let some = ask(&mut beside, Reader::Retention).unwrap();
     assert!((200..400).contains(&some), "{some} of 400");
-    assert!(beside.cold.has_passed_over(&queue()) && beside.cold.take_failure().is_some());
+    assert!(beside.cold.passed_over(&queue()).is_some() && beside.cold.take_failure().is_some());
+    assert!(beside.cold.deaths.is_empty(), "when all of them died is not known");
+    // That nothing else is left is found once.
+    assert_eq!(ask(&mut beside, Reader::Retention).unwrap(), 0);
+    beside.cold.take_failure();
+    assert_eq!(ask(&mut beside, Reader::Retention).unwrap(), 0);
+    assert!(beside.cold.take_failure().is_none() && beside.cold.passed_over(&queue()).is_some());
     beside.disk.heal_rot(|_| true);
+    assert_eq!(ask(&mut beside, Reader::Retention).unwrap(), 0, "it is not tried yet");
+    beside.cold.try_passed_over(&queue());
     assert_eq!(
         ask(&mut beside, Reader::Retention).unwrap(),
         400 - some,
         "and the rest when it can be read again"
     );
-    assert!(!beside.cold.has_passed_over(&queue()));
+    assert!(!beside.cold.passed_over(&queue()).is_some());
+}
+
+/// All that retention is handed until it comes to the end, and how often a read has failed.
+fn retained(beside: &mut Beside) -> (BTreeSet<CopyAt>, usize) {
+    let (mut copies, mut after, mut failures) = (BTreeSet::new(), None, 0);
+    for _ in 0..200 {
+        let mut handed = Vec::new();
+        match beside.cold.dead(&queue(), Reader::Retention, after, false, 64, &mut handed) {
+            Ok(to) => {
+                copies.extend(handed.iter().map(|one| one.copy));
+                match to {
+                    HandedOver::All => return (copies, failures),
+                    HandedOver::To(to) => after = after.max(to),
+                }
+            }
+            Err(_) => {
+                failures += 1;
+                assert!(handed.is_empty());
+            }
+        }
+    }
+    panic!("it comes to no end");
+}
+
+/// Those that can be read, each by itself.
+fn readable(beside: &Beside) -> BTreeSet<CopyAt> {
+    let is_readable = |known: &&Known| {
+        let (file, at) = (&beside.cold.files()[&known.copy.file.get()].file, known.copy.ordinal);
+        let block = file.ordinals_of(file.block_of(at));
+        file.read(block, &mut Vec::new()).is_ok()
+    };
+    beside.known.iter().filter(is_readable).map(|known| known.copy).collect()
+}
+
+/// Crash story: 1. Four blocks side by side cannot be read. 2. What lies behind them in the same piece is passed over with them, at each
+/// try alike.
+#[test]
+fn what_lies_behind_many_bad_blocks_of_a_piece_is_read() {
+    let mut beside = Beside::new(8, 64, 1_000);
+    beside.add(&(0..600).map(|due| Drawn { state: 2, priority: 0, due, body_len: 300 }).collect::<Vec<_>>());
+    let file = Arc::clone(&beside.cold.files()[&1].file);
+    // Four blocks of 32 KiB or so, of seven.
+    beside.disk.unreadable_at(file.path(), 0, 128_000);
+    let readable = readable(&beside);
+    assert!((50..300).contains(&readable.len()) && file.piece_end(0) == file.len(), "{}", readable.len());
+    assert_eq!(retained(&mut beside), (readable, 0));
+}
+
+/// Crash story: 1. Of what retention is to be handed a block cannot be read. 2. The others are read one by one, and the process has no
+/// descriptor, or is interrupted. 3. They are passed over as if they were damaged.
+#[test]
+fn what_cannot_be_read_just_now_is_not_passed_over() {
+    let mut most = 0;
+    for after in 0..40 {
+        let mut beside = Beside::new(8, 64, 1_000);
+        beside.add(
+            &(0..400).map(|due| Drawn { state: 2, priority: 0, due, body_len: 300 }).collect::<Vec<_>>(),
+        );
+        let file = Arc::clone(&beside.cold.files()[&1].file);
+        // The window is there before the block is bad.
+        let mut handed = Vec::new();
+        while handed.is_empty() {
+            beside.cold.dead(&queue(), Reader::Retention, None, false, 1, &mut handed).unwrap();
+        }
+        beside.cold.blocks.forget(1);
+        beside.disk.unreadable_at(file.path(), 40_000, 1);
+        let mut expected = readable(&beside);
+        expected.remove(&handed[0].copy);
+        assert!(expected.len() < 399);
+        let error = std::io::ErrorKind::WouldBlock;
+        beside.disk.fail(Fault { calls: Calls::Reads, after, times: 1, error });
+        let (copies, failures) = retained(&mut beside);
+        assert_eq!(copies, expected, "a read fails after {after}");
+        most = most.max(failures);
+    }
+    assert_eq!(most, 1);
 }

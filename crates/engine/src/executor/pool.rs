@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -172,7 +173,11 @@ impl Shared {
                 continue;
             };
             drop(state);
-            let is_over = work.run_slice(SLICE);
+            let is_over = catch_unwind(AssertUnwindSafe(|| work.run_slice(SLICE))).unwrap_or_else(|_| {
+                // It was not of the task's slice, nor caught there: what the task was to tell, or what it does after a panic.
+                let _ = catch_unwind(AssertUnwindSafe(|| work.cancel()));
+                true
+            });
             state = self.state();
             state.running -= 1;
             if state.is_closed {
@@ -319,6 +324,38 @@ mod tests {
         assert_eq!(result(&mut failing, &told), Err("at 2".to_owned()));
         let (mut next, _) = spawn(&executor, Class::Flush, Countdown::from(1));
         assert_eq!(result(&mut next, &told), Ok(2));
+    }
+
+    /// Panics, and once more when it is asked what to tell of that.
+    struct FallsTwice;
+
+    impl Task for FallsTwice {
+        type Output = ();
+
+        fn slice(&mut self, _: usize) -> Option<()> {
+            panic!("it was told to");
+        }
+
+        fn panicked(self) {
+            panic!("and to do it again");
+        }
+    }
+
+    /// Crash story: 1. a task panics where nobody expects it. 2. Its thread ends, and the pool counts it as one of its own. 3. When the last
+    /// one has ended, flushes are never done.
+    #[test]
+    fn a_panic_beside_a_slice_costs_no_thread() {
+        let (executor, told) = pool(Arc::new(SystemThreads));
+        let falls = || spawn(&executor, Class::Flush, FallsTwice).0;
+        let mut failing: Vec<_> = std::iter::repeat_with(falls).take(8).collect();
+        let (mut next, _) = spawn(&executor, Class::Flush, Countdown::from(1));
+        assert_eq!(result(&mut next, &told), Ok(2));
+        let end = std::time::Instant::now() + PATIENCE;
+        while failing.iter().any(|one| !one.is_over()) {
+            assert!(std::time::Instant::now() < end, "the others are over too");
+            std::thread::yield_now();
+        }
+        assert!(failing.iter_mut().all(|one| one.try_take().is_err()));
     }
 
     #[test]

@@ -454,6 +454,14 @@ impl Shard {
         let (is_full, is_tight) = (self.retirement.is_full(&self.step), self.retirement.is_tight(&self.step));
         self.step.begin_batch(is_full, is_tight);
         self.step.catch_up(now, &mut self.batch);
+        let goes_on = |command: &Command| matches!(command, Command::GetOn(..));
+        if self.behind.iter().any(goes_on) && inbox.iter().any(|command| matches!(command, Command::Close(_)))
+        {
+            // They may take many turns, which it would wait for.
+            let (gets, rest): (VecDeque<_>, _) = self.behind.drain(..).partition(goes_on);
+            self.behind = rest;
+            gets.into_iter().for_each(|get| get.refuse(&Error::Closed));
+        }
         while let Some(command) = self.behind.pop_back() {
             inbox.push_front(command);
         }

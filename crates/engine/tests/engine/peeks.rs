@@ -10,7 +10,7 @@ use std::time::Duration;
 use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Engine, Options};
 use dwell_model::{Headers, Message, StateKind};
-use dwell_store::{Put, Result, Selection, Store, Swept, Target};
+use dwell_store::{Error, Put, Result, Selection, Store, Swept, Target};
 use dwell_time::{Clock as _, ManualClock};
 
 use crate::support::{Driven, options, queue, start};
@@ -317,4 +317,18 @@ fn a_get_of_the_youngest_of_many_dead_leaves_turns_to_others() {
     let bodies = answers.into_iter().map(|answer| answer.ok().map(|message| message.body.to_vec()));
     let expected = [Some(count.to_string().into_bytes()), None, Some(b"0".to_vec())];
     assert_eq!(bodies.collect::<Vec<_>>(), expected);
+}
+
+/// Crash story: 1. A get goes on for many turns. 2. The store is closed meanwhile, and waits for it.
+#[test]
+fn a_close_waits_for_no_get_that_goes_on() {
+    let mut store = with_dead_of_one_key(300);
+    let engine = store.engine.clone();
+    let mut get = pin!(engine.get(queue("q"), vec![Target::Key("often".parse().unwrap())], true));
+    let context = &mut Context::from_waker(Waker::noop());
+    assert!(get.as_mut().poll(context).is_pending());
+    engine.close().unwrap();
+    assert!(!store.driver.turn(), "it is closed");
+    let Poll::Ready(mut answers) = get.as_mut().poll(context) else { panic!("it is answered") };
+    assert_eq!(answers.remove(0).unwrap_err(), Error::Closed);
 }

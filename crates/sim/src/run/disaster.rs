@@ -85,7 +85,7 @@ pub(super) struct Weather {
 /// How long a store may wait before it retries a write that failed for lack of room, in ms.
 const RETRY_MS: i64 = 100;
 /// How long it may wait before it retries dead messages that it could not read, in ms.
-const RETAIN_MS: i64 = 10_000;
+const RETAIN_MS: i64 = 600_000;
 
 impl Weather {
     /// Whether writes work, and the store has retried those that failed for lack of room.

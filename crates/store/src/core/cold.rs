@@ -186,13 +186,16 @@ pub trait Cold<B> {
     /// not be read for it.
     fn retain_until(&mut self, _until: Option<Died>) {}
 
-    /// Whether dead messages of this queue were skipped for [`Reader::Retention`], which does not wait for
-    /// messages that cannot be read. They are looked for again when it next starts at the first message.
-    fn has_passed_over(&self, _queue: &QueueName) -> bool {
-        false
+    /// How many dead messages of this queue were passed over for [`Reader::Retention`], which is not held up by what cannot be read: at
+    /// least all that were, and `None` if none was. They are looked for again after [`try_passed_over`](Cold::try_passed_over).
+    fn passed_over(&self, _queue: &QueueName) -> Option<u64> {
+        None
     }
 
-    /// The number of cold messages, by state.
+    /// [`Reader::Retention`] begins anew in this queue when it is asked next, and tries what was passed over.
+    fn try_passed_over(&mut self, _queue: &QueueName) {}
+
+    /// How many are cold.
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts>;
 
     /// The exact number of scheduled messages, and how many of them are due by each of `edges`, which may be
@@ -251,7 +254,9 @@ pub struct DeadSearch {
     pub to: Option<Number>,
     /// The youngest of those, and its number.
     pub youngest: Option<(Died, Number)>,
-    /// The number of messages that have been looked at.
+    /// Of those none counted that died up to this one: the youngest that was resident.
+    pub after: Option<Died>,
+    /// How many messages were looked at.
     pub looked_at: usize,
 }
 

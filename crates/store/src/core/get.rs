@@ -84,7 +84,10 @@ impl<B: StoredBody> Core<B> {
         loop {
             match getting {
                 Getting::Done(answers) => return answers,
-                Getting::Unfinished(get) => getting = self.go_on_getting(get, now, log),
+                Getting::Unfinished(get) => {
+                    self.slice.renew_looked_at();
+                    getting = self.go_on_getting(get, now, log);
+                }
             }
         }
     }
@@ -137,7 +140,12 @@ impl<B: StoredBody> Core<B> {
         log: &mut impl Log<B>,
     ) -> Result<Searched> {
         let found = self.known(queue, now, log)?;
-        match (self.find_target(found, target, now, log)?, target) {
+        let live = match target {
+            // It was looked for among the cold ones when the search began.
+            Target::Key(key) if search.to.is_some() => self.resident_key(found, key),
+            _ => self.find_target(found, target, now, log)?,
+        };
+        match (live, target) {
             (None, Target::Key(key)) if dead => self.find_dead_key(found, key, search, now, log),
             (found, _) => Ok(Searched::Found(found)),
         }

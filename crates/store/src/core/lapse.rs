@@ -60,6 +60,11 @@ impl Slice {
         }
     }
 
+    /// For who searches on with nothing in between.
+    pub(super) fn renew_looked_at(&mut self) {
+        self.looked_at = LOOKED_AT;
+    }
+
     pub(super) fn is_used_up(&self) -> bool {
         self.leases == 0 || self.bytes == 0
     }

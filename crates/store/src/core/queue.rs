@@ -47,6 +47,8 @@ pub(super) struct Queue {
     /// A lower bound, in milliseconds, of the instant at which one of its dead messages is past its
     /// retention; and its handle among all queues.
     pub(super) retention: Option<(i64, Handle)>,
+    /// When those of its dead messages are tried again that were passed over for retention, if any were.
+    pub(super) passed_over_again: Option<Timestamp>,
     pub(super) cold: ColdView,
     /// How often all pending messages were removed at once, and all dead ones; see [`super::grave`].
     pub(super) epoch: u16,
@@ -119,6 +121,7 @@ impl Queue {
             expiries: Timers::default(),
             dead: Dead::default(),
             retention: None,
+            passed_over_again: None,
             cold: ColdView::default(),
             epoch: 0,
             dead_epoch: 0,

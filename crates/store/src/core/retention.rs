@@ -92,6 +92,7 @@ impl<B: StoredBody> Core<B> {
     /// again.
     pub(super) fn retain_in(&mut self, queue: u32, left: &mut usize, now: Now, log: &mut impl Log<B>) {
         self.queues.forget_retention(queue);
+        self.take_up_passed_over(queue, now, log);
         self.expire_dropped(queue, left, now, log);
         loop {
             let (ttl, most) = (self.settings(queue).dead_ttl_ms, self.settings(queue).dead_max);
@@ -131,25 +132,31 @@ impl<B: StoredBody> Core<B> {
                 HandedOver::To(to) => until.is_some() && until <= to,
             };
             at.is_reading = oldest.is_empty() && !is_through;
+            let passed_over = if at.is_reading { None } else { self.expect_passed_over(queue, now, log) };
             if oldest.is_empty() {
                 let again = if at.is_reading {
                     // Each call reads a part: reading uses the slice up too.
                     *left = left.saturating_sub(READ);
                     Timestamp::MIN
                 } else if handed_over == HandedOver::All {
-                    let has_passed_over = self.has_passed_over(queue, log);
-                    now.wall.saturating_after(if has_passed_over { PASSED_OVER_MS } else { AGAIN_MS })
+                    passed_over.unwrap_or(now.wall.saturating_after(AGAIN_MS))
                 } else {
                     // The end of the next message's retention was not read.
                     self.expect_end_of_first(queue);
                     now.wall.saturating_after(SOON_MS)
                 };
                 at.after = to;
-                self.retaining = Some(at).filter(|_| handed_over != HandedOver::All);
+                // Where only what was passed over is left, what dies later is behind it, and none of it is read for that.
+                let goes_on = handed_over != HandedOver::All || passed_over.is_some();
+                self.retaining = Some(at).filter(|_| goes_on);
                 self.queues.expect_retention(queue, again.as_ms());
                 return;
             }
             self.retaining = Some(at);
+            // What was passed over has died before some of these, and would go in their place: it is not counted.
+            let name = &self.queues.get(queue).name;
+            let passed_over = log.cold().and_then(|cold| cold.passed_over(name)).unwrap_or(0);
+            let most = most.map(|most| most.saturating_add(passed_over));
             for ((death, id), slot) in oldest {
                 let settings = self.settings(queue);
                 let why = if settings.is_past_retention(death, now.wall) {
@@ -157,11 +164,6 @@ impl<B: StoredBody> Core<B> {
                 } else if most.is_some_and(|most| self.queues.get(queue).dead() > most) {
                     Discarded::Max
                 } else {
-                    if self.has_passed_over(queue, log) {
-                        let again = now.wall.saturating_after(PASSED_OVER_MS);
-                        self.queues.expect_retention(queue, again.as_ms());
-                        self.retaining = None;
-                    }
                     return self.expect_end_of(queue, death);
                 };
                 *left -= 1;
@@ -173,9 +175,31 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Whether dead messages of a queue were skipped, since they cannot be read.
-    fn has_passed_over(&self, queue: u32, log: &mut impl Log<B>) -> bool {
-        log.cold().is_some_and(|cold| cold.has_passed_over(&self.queues.get(queue).name))
+    /// If dead messages of a queue were passed over, since they cannot be read: when they are tried again.
+    fn expect_passed_over(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<Timestamp> {
+        let found = self.queues.get_mut(queue);
+        log.cold()?.passed_over(&found.name)?;
+        let later = now.wall.saturating_after(PASSED_OVER_MS);
+        let again = *found.passed_over_again.get_or_insert(later);
+        self.queues.expect_retention(queue, again.as_ms());
+        Some(again)
+    }
+
+    /// Begins anew in a queue if it is time to try again what was passed over. A reading comes to its end first: else it might never.
+    fn take_up_passed_over(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
+        let Some(again) = self.queues.get(queue).passed_over_again else { return };
+        if again > now.wall {
+            return self.queues.expect_retention(queue, again.as_ms());
+        }
+        if self.retaining.is_some_and(|at| at.queue == queue && at.is_reading) {
+            return;
+        }
+        self.retaining = self.retaining.filter(|at| at.queue != queue);
+        let found = self.queues.get_mut(queue);
+        found.passed_over_again = None;
+        if let Some(cold) = log.cold() {
+            cold.try_passed_over(&found.name);
+        }
     }
 
     /// Expires messages of a queue that drops them, `left` at most: if no call touches the queue, they would

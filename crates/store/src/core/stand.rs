@@ -98,7 +98,16 @@ impl<B: StoredBody> Core<B> {
             && let Some(cold) = log.cold()
         {
             let youngest = self.resident_dead_key(queue, key).and_then(|slot| self.died(slot));
-            let (before, most) = (search.looked_at, self.slice.looked_at.max(LOOKED_AT_AT_LEAST));
+            if youngest < search.after {
+                // It has gone, or is cold again; and others were passed for it.
+                *search = DeadSearch { looked_at: search.looked_at, ..DeadSearch::default() };
+            }
+            search.after = youngest;
+            let least = if search.to.is_none() { LOOKED_AT_AT_LEAST } else { 0 };
+            let (before, most) = (search.looked_at, self.slice.looked_at.max(least));
+            if most == 0 {
+                return Ok(Searched::Unfinished);
+            }
             let mut drawn = Vec::new();
             let is_over = cold.dead_by_key(&found.name, key, youngest, most, search, &mut drawn)?;
             let looked_at = search.looked_at.saturating_sub(before);

@@ -78,6 +78,14 @@ pub(super) struct Toy {
     /// position of each reader.
     pub(super) pieces: usize,
     reading: Vec<Reading>,
+    /// How often such a reading was begun.
+    pub(super) begun: usize,
+    /// These dead messages are passed over for retention, and in these queues some were.
+    pub(super) unread: BTreeSet<MessageId>,
+    passed_over: BTreeMap<QueueName, u64>,
+    /// How many messages were looked at for their keys, and how often for a live one.
+    pub(super) looked_at: usize,
+    pub(super) looked_for_live: usize,
 }
 
 /// The progress of a reading of dead messages: reader, queue, position, and number of calls.
@@ -162,6 +170,7 @@ impl Toy {
         if !self.reading.iter().any(is_right) {
             self.reading.retain(|one| one.reader != reader);
             self.reading.push(Reading { reader, queue: queue.clone(), from, calls: 0 });
+            self.begun += 1;
         }
         let reading = self.reading.iter_mut().find(|one| is_right(one)).unwrap();
         reading.calls += 1;
@@ -204,6 +213,7 @@ impl Cold<Bytes> for Toy {
     }
 
     fn by_key(&mut self, queue: &QueueName, key: &Key) -> Result<Option<ColdMessage<Bytes>>> {
+        self.looked_for_live += 1;
         let mut found =
             self.of(queue).filter(|copy| !copy.is_dead() && copy.cold.message.key.as_ref() == Some(key));
         let at = found.next().map(|copy| copy.cold.copy);
@@ -249,6 +259,7 @@ impl Cold<Bytes> for Toy {
         // The fewest that may be handed over.
         if let Some((number, died)) = found.first().copied() {
             (search.to, search.looked_at) = (Some(number), search.looked_at + 1);
+            self.looked_at += 1;
             if Some(died) > after {
                 search.youngest = search.youngest.max(Some((died, number)));
             }
@@ -339,7 +350,14 @@ impl Cold<Bytes> for Toy {
         let dead = self.of(queue).filter_map(|copy| Some((copy.died()?, copy.cold.copy)));
         let mut dead: Vec<(Died, CopyAt)> = dead.filter(|(died, _)| Some(*died) > after).collect();
         dead.sort();
-        // From time to time it is busy reading, and hands over little or nothing.
+        if reader == Reader::Retention {
+            let before = dead.len();
+            dead.retain(|((_, id), _)| !self.unread.contains(id));
+            if dead.len() < before {
+                self.passed_over.insert(queue.clone(), (before - dead.len()) as u64);
+            }
+        }
+        // Now and then it is busy reading, and hands over nothing or little.
         self.asked += 1;
         let page = [0, 1, 3][self.asked % 3].min(most);
         let all = dead.len() <= page;
@@ -347,6 +365,15 @@ impl Cold<Bytes> for Toy {
         let last = dead.last().map_or(after, |(died, _)| Some(*died));
         self.hand_over(dead.into_iter().map(|(_, at)| at).collect(), into);
         Ok(if all { HandedOver::All } else { HandedOver::To(last) })
+    }
+
+    fn passed_over(&self, queue: &QueueName) -> Option<u64> {
+        self.passed_over.get(queue).copied()
+    }
+
+    fn try_passed_over(&mut self, queue: &QueueName) {
+        self.passed_over.remove(queue);
+        self.reading.retain(|one| one.queue != *queue || one.reader != Reader::Retention);
     }
 
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {

@@ -4,6 +4,7 @@ use dwell_model::{AttemptLimit, MessageId, OnExpiry, Setting, SettingChange, Set
 
 use super::cold::{capture, evict, recovered};
 use super::*;
+use crate::core::Getting;
 use crate::{Error, LeaseTerms, Target};
 
 /// A rig that discards this many at a time.
@@ -427,4 +428,155 @@ fn two_queues_whose_dead_are_to_be_read_do_not_keep_each_other_from_their_ends()
         assert_eq!((rig.core.cold_len(), rig.core.queues.len()), (0, 2));
         assert!(rig.core.queues.all().all(|queue| rig.core.queues.get(queue).dead() == 0));
     }
+}
+
+/// Crash story: 1. A block of a queue's dead messages cannot be read, and is passed over. 2. At each end of the others' time all are read
+/// again, from the first on.
+#[test]
+fn what_was_passed_over_is_tried_again_after_ten_minutes_and_nothing_is_begun_anew_before() {
+    let mut rig = with_slices_of(10);
+    let ids = dead(&mut rig, 20, 0);
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    rig.log.1.as_mut().unwrap().unread.insert(ids[3]);
+    set(&mut rig, Setting::DeadTtlMs(1_000), 400);
+    let retain = |rig: &mut Rig, at_ms| {
+        let mut calls = 0;
+        while rig.call(|core, log| core.retain_some(now(at_ms), log)) {
+            calls += 1;
+            assert!(calls < 200, "{at_ms}: it does not come to an end, {} are left", kept(rig));
+        }
+    };
+    for at_ms in (1_000..1_200).step_by(10) {
+        retain(&mut rig, at_ms);
+    }
+    let begun = |rig: &Rig| rig.log.1.as_ref().unwrap().begun;
+    assert_eq!((kept(&rig), begun(&rig)), (1, 1), "one reading sees to all that can be read");
+    // One dies later: it is behind all that was read.
+    let later = dead(&mut rig, 1, 2_000);
+    retain(&mut rig, 3_000);
+    assert!(is_gone(&mut rig, later[0], 3_000));
+    assert_eq!((kept(&rig), begun(&rig)), (1, 1));
+    rig.log.1.as_mut().unwrap().unread.clear();
+    retain(&mut rig, 600_000);
+    assert_eq!((kept(&rig), begun(&rig)), (1, 1), "it is not tried before");
+    assert!(rig.core.next_retention().is_some_and(|next| next <= at(602_000)));
+    retain(&mut rig, 602_000);
+    assert_eq!((kept(&rig), begun(&rig)), (0, 2));
+}
+
+/// Crash story: 1. The oldest dead message of a queue cannot be read, and is passed over. 2. More are dead than the queue keeps. 3. The
+/// next oldest goes in its place, and is lost.
+#[test]
+fn nothing_is_discarded_in_place_of_what_was_passed_over() {
+    let mut rig = with_slices_of(10);
+    let ids = dead(&mut rig, 3, 0);
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    rig.log.1.as_mut().unwrap().unread.insert(ids[0]);
+    set(&mut rig, Setting::DeadMax(2), 400);
+    let retain = |rig: &mut Rig, at_ms| {
+        let mut calls = 0;
+        while rig.call(|core, log| core.retain_some(now(at_ms), log)) {
+            calls += 1;
+            assert!(calls < 200, "{at_ms}: it does not come to an end, {} are left", kept(rig));
+        }
+    };
+    retain(&mut rig, 500);
+    assert_eq!(kept(&rig), 3);
+    // Of those that can be read no more are kept than may be.
+    let later = dead(&mut rig, 1, 1_000);
+    retain(&mut rig, 1_000);
+    assert!(is_gone(&mut rig, ids[1], 1_000) && !is_gone(&mut rig, ids[2], 1_000));
+    assert_eq!(kept(&rig), 3);
+    rig.log.1.as_mut().unwrap().unread.clear();
+    retain(&mut rig, 602_000);
+    assert!(is_gone(&mut rig, ids[0], 602_000) && !is_gone(&mut rig, later[0], 602_000));
+    assert_eq!(kept(&rig), 2);
+}
+
+/// A message with this key, taken and buried then.
+fn buried_with_key(rig: &mut Rig, key: &str, at_ms: u64) -> MessageId {
+    let id = rig.put(put_to("q").key(key.parse().unwrap()), now(at_ms)).unwrap().id;
+    bury_next(rig, at_ms);
+    id
+}
+
+fn bury_next(rig: &mut Rig, at_ms: u64) {
+    let taken = rig.take(Take::from(queue("q")), now(at_ms)).unwrap().remove(0);
+    rig.settle(&taken.receipt, Action::Bury { reason: None, priority: None }, now(at_ms)).unwrap();
+}
+
+/// Crash story: 1. A get looks for the youngest of the dead that had a key, a few a slice, and passes those that died before the one in
+/// memory. 2. That one goes. 3. The get answers with an older one than is there, since the youngest was passed.
+#[test]
+fn a_search_by_key_passes_nothing_for_a_message_that_goes_meanwhile() {
+    for goes in [false, true] {
+        let mut rig = with_slices_of(10);
+        let first = buried_with_key(&mut rig, "k", 10);
+        buried_with_key(&mut rig, "k", 20);
+        // The first one dies again, as the younger of the two.
+        rig.revive(&queue("q"), Selection::Ids(vec![first]), When::Now, now(30)).unwrap();
+        bury_next(&mut rig, 100);
+        capture(&mut rig);
+        evict(&mut rig, 0);
+        let last = buried_with_key(&mut rig, "k", 120);
+        let targets = vec![Target::Key("k".parse().unwrap())];
+        let mut getting = rig.call(|core, log| core.begin_get(&queue("q"), targets, true, now(130), log));
+        assert!(matches!(getting, Getting::Unfinished(_)));
+        if goes {
+            rig.discard(&queue("q"), Selection::Ids(vec![last]), now(140)).unwrap();
+        }
+        let mut calls = 0;
+        let mut answers = loop {
+            match getting {
+                Getting::Done(answers) => break answers,
+                Getting::Unfinished(get) => {
+                    getting = rig.call(|core, log| core.go_on_getting(get, now(150), log));
+                }
+            }
+            calls += 1;
+            assert!(calls < 10, "it does not come to an end");
+        };
+        assert_eq!(answers.remove(0).unwrap().id, if goes { first } else { last });
+    }
+}
+
+/// Crash story: 1. Many gets look for the youngest of many dead that had a key. 2. Each of them reads a few messages in each turn, and
+/// looks for a live one in all runs, though the turn's share is used up. 3. Everybody waits for these turns.
+#[test]
+fn gets_that_go_on_look_at_no_more_than_a_slice_together() {
+    let mut rig = with_slices_of(10);
+    let dead = (0..150).map(|n| buried_with_key(&mut rig, "k", n)).collect::<Vec<_>>();
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    let begin = |rig: &mut Rig| {
+        let targets = vec![Target::Key("k".parse().unwrap())];
+        rig.core.begin_get(&queue("q"), targets, true, now(200), &mut rig.log)
+    };
+    let mut getting: Vec<_> = (0..3).map(|_| begin(&mut rig)).collect();
+    let mut found = Vec::new();
+    for turn in 0.. {
+        assert!(turn < 20, "they do not come to their ends");
+        let before = rig.log.1.as_ref().unwrap().looked_at;
+        // More often than the slice has messages.
+        for _ in 0..100 {
+            for one in std::mem::take(&mut getting) {
+                match one {
+                    Getting::Unfinished(get) => {
+                        getting.push(rig.core.go_on_getting(get, now(200), &mut rig.log));
+                    }
+                    Getting::Done(mut answers) => found.push(answers.remove(0).unwrap().id),
+                }
+            }
+        }
+        let looked_at = rig.log.1.as_ref().unwrap().looked_at - before;
+        assert!(looked_at <= 64, "{looked_at} in turn {turn}");
+        if getting.is_empty() {
+            break;
+        }
+        rig.core.serve(now(200), &mut rig.log);
+    }
+    assert_eq!(found, [dead[149]; 3]);
+    assert!(rig.log.1.as_ref().unwrap().looked_for_live <= 3 + 1, "in the first slice of each");
 }
