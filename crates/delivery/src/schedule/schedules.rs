@@ -252,6 +252,7 @@ impl Schedules {
     }
 
     async fn replace(&self, stored: &Stored) -> Result<()> {
+        self.keep_apart().await?;
         Ok(self.put(stored.put(None)?).await.map(drop)?)
     }
 
