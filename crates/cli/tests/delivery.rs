@@ -101,7 +101,10 @@ fn sinks_and_schedules_of_the_file_run_and_a_hangup_changes_them() {
         (&json!("reload_refused"), &json!("unreadable_secret"))
     );
     // Nor does a schedule that the store could not keep, under the limit that it was opened with.
-    let large = format!("[[schedules]]\nname = \"large\"\nqueue = \"ticks\"\nevery = \"1s\"\nbody = \"{}\"\n", "x".repeat(2_000_000));
+    let large = format!(
+        "[[schedules]]\nname = \"large\"\nqueue = \"ticks\"\nevery = \"1s\"\nbody = \"{}\"\n",
+        "x".repeat(2_000_000)
+    );
     let limits = "[limits]\nbody = \"4MiB\"\n[queues.ticks]\nlease = \"1m\"\n";
     fs::write(&file, format!("{limits}{}{large}{TICK}", sink(to, "concurrency = 3"))).unwrap();
     server.signal("HUP");

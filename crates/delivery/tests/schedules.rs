@@ -510,8 +510,7 @@ fn a_schedule_whose_run_cannot_be_put_is_tried_less_and_less_often() {
 
 #[test]
 fn what_a_store_could_not_keep_is_refused() {
-    let mut limits = Limits::default();
-    limits.body_len = 3;
+    let limits = Limits { body_len: 3, ..Limits::default() };
     let code = |schedule: Schedule| schedule.check_size(&limits).map_err(|error| error.code());
     assert_eq!(code(every_minute("tick").body("abc")), Ok(()));
     assert_eq!(code(every_minute("tick").body("abcd")), Err("body_too_large"));

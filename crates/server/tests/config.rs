@@ -605,7 +605,10 @@ fn what_is_wrong_with_a_schedule_has_its_code_and_a_way_out() {
             "a schedule 's' already",
         ),
         (
-            format!("limits.body = \"1KiB\"\n{}", schedule(&format!("every = \"5s\"\nbody = \"{}\"", "x".repeat(1_025)))),
+            format!(
+                "limits.body = \"1KiB\"\n{}",
+                schedule(&format!("every = \"5s\"\nbody = \"{}\"", "x".repeat(1_025)))
+            ),
             "config_invalid_value",
             "1025",
         ),

@@ -345,7 +345,8 @@ async fn a_schedule_that_a_dead_server_has_in_hand_is_waited_for_at_start() {
 
 /// The schedules of a file with these tables: a name, and what else it says.
 fn schedules(tables: &[(&str, &str)]) -> Vec<Schedule> {
-    let table = |(name, more): &(&str, &str)| format!("[[schedules]]\nname = \"{name}\"\nqueue = \"q\"\n{more}\n");
+    let table =
+        |(name, more): &(&str, &str)| format!("[[schedules]]\nname = \"{name}\"\nqueue = \"q\"\n{more}\n");
     load(&tables.iter().map(table).collect::<String>()).schedules
 }
 
@@ -366,7 +367,10 @@ async fn a_schedule_that_is_refused_leaves_the_others_defined_and_known() {
     server.delivery.check_schedules(&all).await.unwrap();
     let error = server.delivery.replace_schedules(all).await.unwrap_err();
     assert_eq!((error.changed, error.refused.len(), error.untried.len()), (2, 1, 0), "{error}");
-    assert_eq!((&*error.refused[0].what, error.refused[0].error.code()), ("schedule 'b'", "invalid_schedule"));
+    assert_eq!(
+        (&*error.refused[0].what, error.refused[0].error.code()),
+        ("schedule 'b'", "invalid_schedule")
+    );
     assert_eq!(names(&server).await, ["a", "c"]);
     // What was defined is taken out again.
     assert_eq!(server.delivery.replace_schedules(Vec::new()).await.unwrap(), 2);
@@ -377,10 +381,7 @@ async fn a_schedule_that_is_refused_leaves_the_others_defined_and_known() {
 #[tokio::test]
 async fn a_schedule_that_is_over_takes_what_stood_under_its_name_along() {
     let server = start().await;
-    assert_eq!(
-        server.delivery.replace_schedules(schedules(&[("a", "every = \"1h\"")])).await.unwrap(),
-        1
-    );
+    assert_eq!(server.delivery.replace_schedules(schedules(&[("a", "every = \"1h\"")])).await.unwrap(), 1);
     let over = schedules(&[("a", "cron = \"0 0 0 1 1 ? 2020\"")]);
     server.delivery.check_schedules(&over).await.unwrap();
     assert_eq!(server.delivery.replace_schedules(over.clone()).await.unwrap(), 1);
@@ -402,7 +403,9 @@ async fn a_jitter_that_is_too_long_by_now_is_no_reason_not_to_start() {
     server.clock.advance(60 * 86_400_000);
     // The day on which clocks are put forward has 23 hours.
     let noon = |body: &str| {
-        let more = format!("cron = \"0 12 * * *\"\nzone = \"Europe/Berlin\"\njitter = \"23h30m\"\nbody = \"{body}\"");
+        let more = format!(
+            "cron = \"0 12 * * *\"\nzone = \"Europe/Berlin\"\njitter = \"23h30m\"\nbody = \"{body}\""
+        );
         schedules(&[("noon", &more), ("tick", "every = \"1h\"")])
     };
     let refused = server.delivery.check_schedules(&noon("")).await.unwrap_err();

@@ -74,7 +74,9 @@ impl Reloader<'_> {
                     let Reloaded { queues_changed, sinks_changed, schedules_changed, .. } = reloaded;
                     match reloaded.errors.is_empty() {
                         true => write!(out, "{STRONG}reloaded{STRONG:#}")?,
-                        false => write!(out, "{BAD}reloaded in part{BAD:#}; tokens and certificates are new")?,
+                        false => {
+                            write!(out, "{BAD}reloaded in part{BAD:#}; tokens and certificates are new")?
+                        }
                     }
                     write!(out, "; {queues_changed} queues changed")?;
                     writeln!(out, ", {sinks_changed} sinks, {schedules_changed} schedules")?;
