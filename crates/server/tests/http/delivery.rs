@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dwell_delivery::schedule::Schedule;
-use dwell_model::{Limits, Pause, QueueName};
+use dwell_model::{Key, Limits, Pause, QueueName};
 use dwell_server::{Configuration, Layers, Loaded, SinkConfig};
 use dwell_store::{Put, Store as _, Take};
 use serde_json::{Value, json};
@@ -361,7 +361,7 @@ async fn names(server: &Running) -> Vec<String> {
 async fn a_schedule_that_is_refused_leaves_the_others_defined_and_known() {
     let server = start().await;
     // A message that no schedule can be read of stands under its name.
-    let put = Put { key: Some("b".parse().unwrap()), ..Put::new("dwell:schedules".parse().unwrap(), "x") };
+    let put = Put { key: Some(Key::new("b").unwrap()), ..Put::new("dwell:schedules".parse().unwrap(), "x") };
     assert!(server.store.put(vec![put]).await[0].is_ok());
     let all = schedules(&[("a", "every = \"1h\""), ("b", "every = \"1h\""), ("c", "every = \"1h\"")]);
     server.delivery.check_schedules(&all).await.unwrap();
