@@ -100,7 +100,22 @@ fn sinks_and_schedules_of_the_file_run_and_a_hangup_changes_them() {
         (&refused["event"], &refused["errors"][0]["code"]),
         (&json!("reload_refused"), &json!("unreadable_secret"))
     );
-    // A schedule that is left out is deleted; a sink with another limit is replaced.
+    // Nor does a schedule that the store could not keep, under the limit that it was opened with.
+    let large = format!(
+        "[[schedules]]\nname = \"large\"\nqueue = \"ticks\"\nevery = \"1s\"\nbody = \"{}\"\n",
+        "x".repeat(2_000_000)
+    );
+    let limits = "[limits]\nbody = \"4MiB\"\n[queues.ticks]\nlease = \"1m\"\n";
+    fs::write(&file, format!("{limits}{}{large}{TICK}", sink(to, "concurrency = 3"))).unwrap();
+    server.signal("HUP");
+    let refused = server.next();
+    assert_eq!(
+        (&refused["event"], &refused["errors"][0]["code"]),
+        (&json!("reload_refused"), &json!("body_too_large"))
+    );
+    let settings = server.dwell(&["settings", "ticks"]).ok().json();
+    assert!(!settings.to_string().contains("\"1m\""), "{settings}");
+    // A schedule that is left out is deleted; a sink with another bound is another one.
     fs::write(&file, sink(to, "concurrency = 2")).unwrap();
     server.signal("HUP");
     assert_eq!(server.next(), changed(1, 1));

@@ -12,9 +12,9 @@ use std::time::Duration;
 use dwell_delivery::schedule::{
     Defined, Every, INSTANT_HEADER, Missed, Overlap, QUEUE, Runner, Schedule, Schedules, Times,
 };
-use dwell_model::{Headers, Limits, QueueName, Setting, SettingChange, Timestamp};
+use dwell_model::{Headers, Limits, Pause, QueueName, Setting, SettingChange, Timestamp};
 use dwell_store::{
-    Action, Delivery, LeaseTerms, MemoryStore, Put, PutAnswer, Result, Settle, Settled, Store, Take,
+    Action, Delivery, Error, LeaseTerms, MemoryStore, Put, PutAnswer, Result, Settle, Settled, Store, Take,
     async_trait, delegate_store,
 };
 use dwell_time::{Clock, ManualClock};
@@ -103,6 +103,45 @@ impl Store for Slow {
     }
 }
 
+/// A store whose disk is full: puts are refused, or those into one queue.
+struct Full {
+    inner: Arc<MemoryStore>,
+    of: Option<&'static str>,
+}
+
+#[async_trait]
+impl Store for Full {
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        let mut answers = Vec::new();
+        for put in puts {
+            if self.of.is_none_or(|of| put.queue.as_str() == of) {
+                answers.push(Err(Error::DiskFull { reason: "1 MiB is left".into() }));
+            } else {
+                answers.extend(self.inner.put(vec![put]).await);
+            }
+        }
+        answers
+    }
+
+    async fn configure(
+        &self,
+        queue: QueueName,
+        changes: Vec<SettingChange>,
+    ) -> Result<dwell_store::QueueStats> {
+        match self.of {
+            None => Err(Error::DiskFull { reason: "1 MiB is left".into() }),
+            Some(_) => self.inner.configure(queue, changes).await,
+        }
+    }
+
+    delegate_store! {
+        self.inner;
+        own: put configure;
+        forward: take take_id settle expire_lease cancel reschedule get locate list peek stats forecast queues ready;
+        forward: revive deaths discard purge delete_queue;
+    }
+}
+
 struct Stage {
     clock: ManualClock,
     inner: Arc<MemoryStore>,
@@ -111,8 +150,12 @@ struct Stage {
 
 impl Stage {
     fn begin(start: &str) -> Stage {
+        Stage::begin_with(start, Limits::default())
+    }
+
+    fn begin_with(start: &str, limits: Limits) -> Stage {
         let clock = ManualClock::new(at(start));
-        let inner = Arc::new(MemoryStore::with_seed(Limits::default(), Arc::new(clock.clone()), 7));
+        let inner = Arc::new(MemoryStore::with_seed(limits, Arc::new(clock.clone()), 7));
         let deadly =
             Deadly { inner: Arc::clone(&inner), calls: AtomicUsize::new(0), dies_at: Mutex::new(None) };
         Stage { clock, inner, deadly: Arc::new(deadly) }
@@ -398,6 +441,84 @@ fn a_schedule_runs_from_its_definition_on_though_no_runner_was_there() {
     stage.run();
     assert_eq!(stage.runs("runs"), ["2026-11-26T10:01:00.000Z"]);
     assert_eq!(now(stage.schedules().get("tick")).unwrap().unwrap().next, Some(at("2026-11-26T10:02:00Z")));
+}
+
+#[test]
+fn what_says_the_same_writes_nothing_and_is_no_trouble_to_a_store_that_is_full() {
+    let stage = Stage::begin("2026-11-26T10:00:30Z");
+    define(&stage, every_minute("tick"));
+    let full = Schedules::new(Arc::new(Full { inner: Arc::clone(&stage.inner), of: None }) as Arc<dyn Store>);
+    let define = |schedule| now(full.define(schedule, stage.now())).unwrap();
+    assert_eq!(define(every_minute("tick")).unwrap(), Defined::Unchanged);
+    assert_eq!(define(every_minute("tick").body("x")).unwrap_err().code(), "disk_full");
+    assert_eq!(define(every_minute("tock")).unwrap_err().code(), "disk_full");
+    assert_eq!(now(stage.schedules().get("tick")).unwrap().unwrap().schedule, every_minute("tick"));
+}
+
+#[test]
+fn what_says_the_same_is_not_checked_again() {
+    let stage = Stage::begin("2026-11-26T10:00:30Z");
+    // The day on which clocks are put forward has 23 hours.
+    let times = Times::cron("0 12 * * *", None, "Europe/Berlin").unwrap();
+    let noon = Schedule::new("noon", "runs", times).unwrap().jitter_ms(84_600_000);
+    assert_eq!(define(&stage, noon.clone()), Defined::Created);
+    stage.clock.advance(60 * 86_400_000);
+    assert_eq!(noon.check(stage.now()).unwrap_err().code(), "invalid_schedule");
+    assert_eq!(define(&stage, noon.clone()), Defined::Unchanged);
+    let refused = now(stage.schedules().define(noon.body("x"), stage.now())).unwrap().unwrap_err();
+    assert_eq!(refused.code(), "invalid_schedule");
+}
+
+#[test]
+fn defaults_are_not_for_the_queue_of_schedules() {
+    let mut limits = Limits::default();
+    limits.defaults.pause = Pause::Indefinite;
+    (limits.defaults.max_pending, limits.defaults.max_leased) = (Some(1), Some(1));
+    let stage = Stage::begin_with("2026-11-26T10:00:30Z", limits);
+    for name in ["a", "b", "c"] {
+        assert_eq!(define(&stage, every_minute(name)), Defined::Created);
+    }
+    assert_eq!(stage.run(), 3);
+    let stats = |queue: &str| now(stage.inner.stats(queue.parse().unwrap())).unwrap().unwrap();
+    // What the queue was given stays.
+    let pause = vec![SettingChange::Set(Setting::Pause(Pause::Indefinite))];
+    now(stage.inner.configure(QUEUE.parse().unwrap(), pause)).unwrap().unwrap();
+    now(stage.schedules().keep_apart()).unwrap().unwrap();
+    assert_eq!(stats(QUEUE).settings.pause, Pause::Indefinite);
+    assert_eq!(stats(QUEUE).settings.max_pending, Some(Setting::MAX_COUNT));
+}
+
+#[test]
+fn a_schedule_whose_run_cannot_be_put_is_tried_less_and_less_often() {
+    let stage = Stage::begin("2026-11-26T10:00:30Z");
+    define(&stage, every_minute("tick"));
+    stage.run();
+    stage.clock.advance(30_000);
+    let full = Full { inner: Arc::clone(&stage.inner), of: Some("runs") };
+    let runner = Runner::new(Arc::new(full) as Arc<dyn Store>, Arc::new(stage.clock.clone()));
+    let mut waits = Vec::new();
+    for _ in 0..7 {
+        assert_eq!(now(runner.run_due()).unwrap().unwrap(), 1);
+        let due = now(stage.inner.stats(QUEUE.parse().unwrap())).unwrap().unwrap().next_due.unwrap();
+        let wait_ms = due.ms_since(stage.now());
+        waits.push(wait_ms / 1_000);
+        stage.clock.advance(wait_ms);
+    }
+    assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
+    assert_eq!(stage.run(), 1);
+    assert_eq!(stage.runs("runs")[0], "2026-11-26T10:01:00.000Z");
+}
+
+#[test]
+fn what_a_store_could_not_keep_is_refused() {
+    let limits = Limits { body_len: 3, ..Limits::default() };
+    let code = |schedule: Schedule| schedule.check_size(&limits).map_err(|error| error.code());
+    assert_eq!(code(every_minute("tick").body("abc")), Ok(()));
+    assert_eq!(code(every_minute("tick").body("abcd")), Err("body_too_large"));
+    // Headers that are no longer than they may be, and twice as long as JSON.
+    let quotes = "\"".repeat(Headers::MAX_LEN / 2);
+    let schedule = every_minute("tick").headers(Headers::new([("h", quotes.as_str())]).unwrap());
+    assert_eq!(code(schedule), Err("headers_too_large"));
 }
 
 #[test]

@@ -60,7 +60,9 @@ pub use config::{
     HttpConfig, Layers, Loaded, LogConfig, LogFormat, LogLevel, Origin, QueueConfig, RedissonConfig,
     ServerConfig, Shown, StoreConfig, StoreKind, Warning, apply_queues, check_value, config_keys,
 };
-pub use delivery::{Delivery, DeliveryError, LaneConfig, SinkConfig, SinkKind, WebhookConfig, WebhookGoal};
+pub use delivery::{
+    Delivery, DeliveryError, LaneConfig, SchedulesError, SinkConfig, SinkKind, WebhookConfig, WebhookGoal,
+};
 pub use dwell_wire::Verb;
 pub use listener::{BindError, Listeners};
 pub use metrics::{Sample, SampleValue, Samples};

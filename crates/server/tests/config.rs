@@ -604,6 +604,20 @@ fn what_is_wrong_with_a_schedule_has_its_code_and_a_way_out() {
             "config_conflict",
             "a schedule 's' already",
         ),
+        (
+            format!(
+                "limits.body = \"1KiB\"\n{}",
+                schedule(&format!("every = \"5s\"\nbody = \"{}\"", "x".repeat(1_025)))
+            ),
+            "config_invalid_value",
+            "1025",
+        ),
+        // Twice as long as JSON, which is a header itself.
+        (
+            schedule(&format!("every = \"5s\"\nheaders = {{ h = '{}' }}", "\"".repeat(8 * 1_024))),
+            "config_invalid_value",
+            "schedule 's'",
+        ),
         (schedule("evry = \"5s\""), "config_unknown_key", "'every'"),
         ("schedules = 5".to_owned(), "config_wrong_type", "[[schedules]]"),
     ];

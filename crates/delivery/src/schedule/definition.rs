@@ -1,10 +1,12 @@
 //! The definition of a schedule: queue, instants, and what happens to missed and overlapping runs.
 
-use dwell_model::{Headers, QueueName, Timestamp, format_duration_ms};
+use dwell_model::{Headers, Limits, QueueName, Timestamp, format_duration_ms};
 use dwell_store::Bytes;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
+use super::runner::run;
+use super::stored::Stored;
 use super::{Cron, Dialect, civil};
 use crate::error::excerpt;
 use crate::{Error, Result, jitter};
@@ -277,7 +279,8 @@ impl Schedule {
         std::iter::successors(self.first_after(after), |at| self.first_after(*at)).take(count).collect()
     }
 
-    /// Whether it can run after `now`, and in order.
+    /// Whether it can run after `now`, and in order. That depends on `now`: a schedule that was right may be over, and its next
+    /// instants may lie closer together than those before.
     ///
     /// # Errors
     /// [`Error::CronNeverFires`]; [`Error::InvalidSchedule`] if jitter is longer than a day, or not shorter than the
@@ -299,6 +302,18 @@ impl Schedule {
             return Err(Error::InvalidSchedule { name: excerpt(&self.name), reason: reason.into() });
         }
         Ok(())
+    }
+
+    /// Whether a store with these limits can keep it and its runs.
+    ///
+    /// # Errors
+    /// [`Error::Store`]: `body_too_large`; `headers_too_large` where the headers of a run, or the definition that is a header itself,
+    /// are too long.
+    pub fn check_size(&self, limits: &Limits) -> Result<()> {
+        limits.check_body(self.body.len()).map_err(dwell_store::Error::from)?;
+        // Its runs, and its message for an instant, have longer headers than the message that is put when it is defined.
+        run(self, Timestamp::MAX)?;
+        Stored::new(self.clone()).put(Some(Timestamp::MAX)).map(drop)
     }
 
     /// Its first instant after `after`.

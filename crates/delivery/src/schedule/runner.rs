@@ -36,10 +36,10 @@ const WAIT_MS: u64 = 60_000;
 const OLD_MS: u64 = LEASE_MS / 2;
 /// The lease of a schedule's message, in milliseconds. A turn is two puts and a settlement.
 const LEASE_MS: u64 = 30_000;
-/// The delay before a schedule is tried again whose puts the store could not execute, in milliseconds.
+/// When a schedule is tried again whose puts the store could not do, in milliseconds; twice as long each time, up to the longest.
 const AGAIN_AFTER_MS: u64 = 1_000;
-/// The delay before a schedule is tried again whose message this version cannot read, in milliseconds: a newer server
-/// may, meanwhile.
+const LONGEST_AGAIN_AFTER_MS: u64 = 30_000;
+/// When a schedule is tried again whose message this version cannot read, in milliseconds: a newer server may, meanwhile.
 const UNREADABLE_AGAIN_AFTER_MS: u64 = 60_000;
 
 /// Runs the schedules of a store. Any number of runners may do so, in one process or many.
@@ -75,6 +75,8 @@ pub struct Runs {
 /// A schedule in progress: its remaining work, and its settlement.
 struct InHand {
     settle: Settle,
+    /// How often its message was given back before.
+    releases: u32,
     todo: Option<Todo>,
 }
 
@@ -216,6 +218,7 @@ impl Runner {
     /// The plan for a message of the schedules' queue.
     fn planned(&self, delivery: Delivery) -> InHand {
         let settle = |action| Settle { receipt: delivery.receipt.clone(), action };
+        let releases = delivery.message.standing.counts.releases;
         match Stored::read(&delivery.message) {
             Ok(Some(stored)) if stored.is_paused => {
                 // Taken by its id: a paused schedule is due in 9999. It is put there again.
@@ -223,6 +226,7 @@ impl Runner {
                     Plan { runs: Vec::new(), next: stored.instant.or(Some(Timestamp::MAX)), missed: 0 };
                 InHand {
                     settle: settle(Action::Ack),
+                    releases,
                     todo: Some(Todo { stored, plan, token: next_token(&delivery) }),
                 }
             }
@@ -232,13 +236,14 @@ impl Runner {
                 let plan = stored.schedule.plan(stored.instant.or_else(first), delivery.taken_at);
                 InHand {
                     settle: settle(Action::Ack),
+                    releases,
                     todo: Some(Todo { stored, plan, token: next_token(&delivery) }),
                 }
             }
-            Ok(None) => InHand { settle: settle(Action::Ack), todo: None },
+            Ok(None) => InHand { settle: settle(Action::Ack), releases, todo: None },
             Err(_) => {
                 count(&self.counters.failed, 1);
-                InHand { settle: settle(release(UNREADABLE_AGAIN_AFTER_MS)), todo: None }
+                InHand { settle: settle(release(UNREADABLE_AGAIN_AFTER_MS)), releases, todo: None }
             }
         }
     }
@@ -299,13 +304,25 @@ impl Runner {
 
     async fn put(&self, puts: Vec<Put>) -> Vec<dwell_store::Result<PutAnswer>> {
         let mut answers = Vec::with_capacity(puts.len());
-        let mut puts = puts.into_iter().peekable();
-        while puts.peek().is_some() {
-            let batch: Vec<Put> = puts.by_ref().take(self.store.limits().batch.clamp(1, AT_ONCE)).collect();
+        let mut puts = puts.into_iter();
+        let most = self.store.limits().batch.clamp(1, AT_ONCE);
+        while let Some(batch) = next_batch(&mut puts, most) {
             answers.extend(self.store.put(batch).await);
         }
         answers
     }
+}
+
+/// The puts of one call: `most` of them at most, and [`MAX_BYTES`] of bodies, unless a single one has more.
+fn next_batch(puts: &mut std::vec::IntoIter<Put>, most: usize) -> Option<Vec<Put>> {
+    let mut bytes = 0_usize;
+    let fits = |put: &&Put| {
+        bytes = bytes.saturating_add(put.body.len());
+        bytes <= MAX_BYTES
+    };
+    let count = puts.as_slice().iter().take(most).take_while(fits).count();
+    let batch: Vec<Put> = puts.take(count.max(1)).collect();
+    (!batch.is_empty()).then_some(batch)
 }
 
 impl std::fmt::Debug for Runner {
@@ -329,7 +346,8 @@ impl InHand {
     /// The store could not do all of it: the message is given back, and its plan is executed a little later.
     fn put_off(&mut self) {
         self.todo = None;
-        self.settle.action = release(AGAIN_AFTER_MS);
+        let doublings = self.releases.min(16);
+        self.settle.action = release((AGAIN_AFTER_MS << doublings).min(LONGEST_AGAIN_AFTER_MS));
     }
 }
 
@@ -382,4 +400,22 @@ pub(super) fn run_by_hand(schedule: &Schedule) -> Result<Put> {
         headers: Headers::new(headers).map_err(StoreError::from)?,
         ..Put::new(schedule.queue.clone(), schedule.body.clone())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_call_puts_so_many_runs_and_so_many_bytes_of_them() {
+        let counts = |lens: &[usize], most: usize| -> Vec<usize> {
+            let put = |len: &usize| Put::new("q".parse().unwrap(), vec![0_u8; *len]);
+            let mut puts = lens.iter().map(put).collect::<Vec<Put>>().into_iter();
+            std::iter::from_fn(|| next_batch(&mut puts, most)).map(|batch| batch.len()).collect()
+        };
+        assert_eq!(counts(&[], 3), [0; 0]);
+        assert_eq!(counts(&[1, 1, 1, 1], 3), [3, 1]);
+        assert_eq!(counts(&[MAX_BYTES / 2, MAX_BYTES / 2, 1], 3), [2, 1]);
+        assert_eq!(counts(&[MAX_BYTES + 1, 1], 3), [1, 1], "a single one is put however large it is");
+    }
 }

@@ -5,13 +5,15 @@
 
 use std::sync::Arc;
 
-use dwell_model::{Message, StateKind, Timestamp};
+use dwell_model::{
+    LapseBackoff, Message, OwnSettings, Pause, Setting, SettingChange, Settings, StateKind, Timestamp,
+};
 use dwell_store::{
     Action, Cancelled, Delivery, Error as StoreError, LeaseTerms, OnConflict, Put, PutAnswer, Settle, Store,
     Target,
 };
 
-use super::runner::{run, run_by_hand};
+use super::runner::run_by_hand;
 use super::stored::{Stored, key};
 use super::{Schedule, queue};
 use crate::{Error, IntoStore, Result};
@@ -63,22 +65,29 @@ impl Schedules {
     /// Defines a schedule, in place of the one of the same name. It runs at its first instant after this call, by the
     /// store's clock; one that is paused stays paused. `now` is the caller's time, used for checks alone.
     ///
-    /// All servers may define the schedules of their configuration when they start.
+    /// All servers may define the schedules of their configuration when they start: one that says the same as the one that stands is
+    /// not checked again, and writes nothing, so that it is no trouble to a store that cannot write.
     ///
     /// # Errors
     /// Those of [`Schedule::check`]; [`Error::Store`] (`headers_too_large`) where its runs could not be put;
     /// [`Error::ScheduleBusy`] while a runner holds it, for milliseconds; the store's.
     pub async fn define(&self, schedule: Schedule, now: Timestamp) -> Result<Defined> {
-        schedule.check(now)?;
-        // Its runs, and its message for an instant, have longer headers than the message that is put now.
-        run(&schedule, Timestamp::MAX)?;
-        Stored::new(schedule.clone()).put(Some(Timestamp::MAX))?;
         for _ in 0..TRIES {
-            let put = Put { on_conflict: OnConflict::Reject, ..Stored::new(schedule.clone()).put(None)? };
-            match self.put(put).await {
-                Ok(_) => return Ok(Defined::Created),
-                Err(StoreError::KeyTaken { .. }) => {}
-                Err(error) => return Err(error.into()),
+            let stands = match self.standing(schedule.name()).await {
+                Ok((_, standing)) if standing.schedule == schedule => return Ok(Defined::Unchanged),
+                Ok(_) => true,
+                Err(Error::UnknownSchedule { .. }) => false,
+                Err(error) => return Err(error),
+            };
+            schedule.check(now)?;
+            schedule.check_size(self.store.limits())?;
+            if !stands {
+                match self.create(&schedule).await {
+                    Ok(()) => return Ok(Defined::Created),
+                    // Defined since.
+                    Err(Error::Store(StoreError::KeyTaken { .. })) => continue,
+                    Err(error) => return Err(error),
+                }
             }
             let change = |standing: Stored| {
                 (standing.schedule != schedule).then(|| standing.redefined(schedule.clone()))
@@ -94,7 +103,46 @@ impl Schedules {
         Err(Error::ScheduleBusy { name: schedule.name().into() })
     }
 
-    /// The schedule with this name.
+    /// Puts the message of a schedule that does not stand.
+    async fn create(&self, schedule: &Schedule) -> Result<()> {
+        self.keep_apart().await?;
+        let put = Put { on_conflict: OnConflict::Reject, ..Stored::new(schedule.clone()).put(None)? };
+        Ok(self.put(put).await.map(drop)?)
+    }
+
+    /// Gives the schedules' queue settings of its own where the store's defaults would stop schedules or refuse them: they are meant
+    /// for the queues of callers. A setting that the queue has already stays. Nothing is written where nothing is missing.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn keep_apart(&self) -> Result<()> {
+        let (settings, own) = match self.store.stats(queue()).await {
+            Ok(stats) => (stats.settings, stats.own),
+            Err(StoreError::UnknownQueue { .. }) => {
+                (self.store.limits().defaults.clone(), OwnSettings::default())
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let plain = Settings::default();
+        let wanted = [
+            (settings.pause != Pause::Running, Setting::Pause(Pause::Running)),
+            (settings.max_pending.is_some(), Setting::MaxPending(Setting::MAX_COUNT)),
+            (settings.max_leased.is_some(), Setting::MaxLeased(Setting::MAX_COUNT)),
+            // What a runner that died had in hand is the next one's at once.
+            (settings.lapse_backoff != LapseBackoff::Never, Setting::LapseBackoff(LapseBackoff::Never)),
+            // A runner repeats the put of a schedule's next message under a token.
+            (settings.token_ms < plain.token_ms, Setting::TokenMs(plain.token_ms)),
+        ];
+        let is_own = |setting: &Setting| own.iter().any(|one| one.name() == setting.name());
+        let wanted = wanted.into_iter().filter(|(differs, setting)| *differs && !is_own(setting));
+        let changes: Vec<SettingChange> = wanted.map(|(_, setting)| SettingChange::Set(setting)).collect();
+        if !changes.is_empty() {
+            self.store.configure(queue(), changes).await?;
+        }
+        Ok(())
+    }
+
+    /// The schedule of this name.
     ///
     /// # Errors
     /// [`Error::UnknownSchedule`]; [`Error::InvalidSchedule`] for one that this version cannot read; the store's.
@@ -204,6 +252,7 @@ impl Schedules {
     }
 
     async fn replace(&self, stored: &Stored) -> Result<()> {
+        self.keep_apart().await?;
         Ok(self.put(stored.put(None)?).await.map(drop)?)
     }
 

@@ -1,4 +1,4 @@
-//! Puts: one statement per batch.
+//! Puts: one statement per batch, or several where its bodies are large.
 
 use dwell_model::{Invalid, MessageId, QueueName};
 use dwell_store::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result, When};
@@ -24,25 +24,55 @@ pub(super) fn when(when: When) -> (i16, Option<i64>) {
     }
 }
 
+/// Bodies of one statement, in bytes, but for a single one: it is held whole in memory here and there.
+const MOST_STATEMENT_BYTES: usize = 16 * 1024 * 1024;
+
+/// How many of these puts go into one statement: at least one.
+fn statement_len(puts: &[Put]) -> usize {
+    let mut bytes = 0_usize;
+    let fits = |put: &&Put| {
+        bytes = bytes.saturating_add(put.body.len());
+        bytes <= MOST_STATEMENT_BYTES
+    };
+    puts.iter().take_while(fits).count().max(1).min(puts.len())
+}
+
+/// The error of the puts whose statement failed, and that of those after them: they were not sent, so that none of them comes before
+/// one that was put earlier.
+fn failed_puts(failure: Failure) -> (Error, Error) {
+    let error = failed(failure, None);
+    let later = match &error {
+        Error::OutcomeUnknown { reason, .. } => Error::Unavailable { reason: reason.clone() },
+        other => other.clone(),
+    };
+    (error, later)
+}
+
 impl Inner {
     /// See [`Store::put`](dwell_store::Store::put).
     pub(super) async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
-        if puts.is_empty() {
-            return Vec::new();
+        let mut answers = Vec::with_capacity(puts.len());
+        let mut left = &puts[..];
+        while !left.is_empty() {
+            let (now, later) = left.split_at(statement_len(left));
+            let answered = match self.put_rows(now).await {
+                Ok(rows) => {
+                    let read = |index: usize, row: &Row| match now.get(index) {
+                        Some(put) => answer(put, row),
+                        None => Err(unreadable("an item")),
+                    };
+                    by_item(now.len(), &rows, read, || unreadable("no answer to an item"))
+                }
+                Err(failure) => {
+                    let (of_these, of_later) = failed_puts(failure);
+                    answers.extend(now.iter().map(|_| Err(of_these.clone())));
+                    answers.extend(later.iter().map(|_| Err(of_later.clone())));
+                    break;
+                }
+            };
+            answers.extend(answered);
+            left = later;
         }
-        let answers = match self.put_rows(&puts).await {
-            Ok(rows) => {
-                let read = |index: usize, row: &Row| match puts.get(index) {
-                    Some(put) => answer(put, row),
-                    None => Err(unreadable("an item")),
-                };
-                by_item(puts.len(), &rows, read, || unreadable("no answer to an item"))
-            }
-            Err(failure) => {
-                let error = failed(failure, None);
-                vec![Err(error); puts.len()]
-            }
-        };
         for (put, answer) in puts.iter().zip(&answers) {
             match answer {
                 Ok(answer) => self.waiters.hint_due(&put.queue, answer.due),
@@ -175,4 +205,25 @@ pub(super) fn uuids<'a>(ids: impl IntoIterator<Item = &'a MessageId>) -> Vec<Uui
 /// Names as arguments.
 pub(super) fn names<'a>(queues: impl IntoIterator<Item = &'a QueueName>) -> Vec<&'a str> {
     queues.into_iter().map(QueueName::as_str).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_has_bodies_of_so_many_bytes_and_at_least_one() {
+        let put = |len: usize| Put::new("q".parse().unwrap(), vec![0_u8; len]);
+        let half = MOST_STATEMENT_BYTES / 2;
+        assert_eq!(statement_len(&[put(0), put(1), put(half)]), 3);
+        assert_eq!(statement_len(&[put(half), put(half), put(1)]), 2);
+        assert_eq!(statement_len(&[put(MOST_STATEMENT_BYTES + 1), put(1)]), 1);
+        assert_eq!(statement_len(&[put(1), put(MOST_STATEMENT_BYTES)]), 1);
+    }
+
+    #[test]
+    fn puts_after_a_statement_whose_outcome_is_unknown_are_known_not_to_be_put() {
+        let (these, later) = failed_puts(Failure::Unknown { reason: "lost".into() });
+        assert_eq!((these.code(), later.code()), ("outcome_unknown", "unavailable"));
+    }
 }

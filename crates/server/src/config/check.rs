@@ -11,7 +11,7 @@ use dwell_redisson::Keys;
 
 use super::error::{ConfigError, ConfigErrorKind, Origin};
 use super::layers::{Draft, RedissonDraft, StoreKind, Warning};
-use super::sinks;
+use super::{schedules, sinks};
 use crate::listener::is_loopback;
 use crate::security::{Tls, TlsError, TlsFiles, Token, Tokens};
 
@@ -30,6 +30,7 @@ pub(super) fn check(draft: &mut Draft, files: &Files, errors: &mut Vec<ConfigErr
     tokens(draft, errors);
     tls(draft, files.tls, errors);
     sinks::check(draft, files, errors);
+    schedules::check(draft, errors);
     listeners(draft, errors);
     redisson(draft, errors);
 }

@@ -217,6 +217,20 @@ impl Table {
     }
 }
 
+/// Refuses what a store with these limits cannot keep. They are known when all keys are.
+pub(super) fn check(draft: &Draft, errors: &mut Vec<ConfigError>) {
+    if draft.is_wrong("limits.body") {
+        return;
+    }
+    for ScheduleDraft { schedule, origin } in &draft.schedules {
+        if let Err(error) = schedule.check_size(&draft.limits) {
+            let Refused(kind, detail) = error.into();
+            let detail = format!("schedule '{}': {detail}", schedule.name());
+            errors.push(ConfigError::new(kind, origin, detail));
+        }
+    }
+}
+
 fn add(made: ScheduleDraft, draft: &mut Draft, errors: &mut Vec<ConfigError>) {
     let name = made.schedule.name();
     let first = draft.schedules.iter().find(|known| known.schedule.name() == name);

@@ -19,7 +19,7 @@ use std::time::Duration;
 use dwell_delivery::Error;
 use dwell_delivery::schedule::{Defined, QUEUE, Runner, Runs, Schedule, Schedules};
 use dwell_model::QueueName;
-use dwell_store::Store;
+use dwell_store::{Error as StoreError, Store};
 use dwell_time::Clock;
 use thiserror::Error as ThisError;
 use tokio::sync::{Notify, watch};
@@ -50,7 +50,45 @@ pub struct DeliveryError {
     pub error: Error,
 }
 
-/// The sinks and schedules of a server. Clones share them.
+impl DeliveryError {
+    fn of_schedule(name: &str, error: Error) -> DeliveryError {
+        DeliveryError { what: format!("schedule '{name}'"), error }
+    }
+
+    /// Whether the store does nothing at all just now, so that there is no use in asking it for the next schedule.
+    fn is_of_all(&self) -> bool {
+        match &self.error {
+            Error::Store(error) => error.needs_reopen() || matches!(error, StoreError::Unavailable { .. }),
+            _ => false,
+        }
+    }
+}
+
+/// Schedules that could not be brought into force, while others were.
+#[derive(Debug)]
+pub struct SchedulesError {
+    /// How many schedules were defined, changed or deleted.
+    pub changed: usize,
+    /// Those that were refused, at least one: they are as they were.
+    pub refused: Vec<DeliveryError>,
+    /// The names of those that were not tried any more, since the store did nothing: they are as they were.
+    pub untried: Vec<String>,
+}
+
+impl fmt::Display for SchedulesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let refused: Vec<String> = self.refused.iter().map(ToString::to_string).collect();
+        write!(f, "{}; {} schedules have changed", refused.join("; "), self.changed)?;
+        match self.untried.is_empty() {
+            true => Ok(()),
+            false => write!(f, "; not tried: {}", self.untried.join(", ")),
+        }
+    }
+}
+
+impl std::error::Error for SchedulesError {}
+
+/// The sinks and schedules of a server. Clones are the same.
 #[derive(Clone)]
 pub struct Delivery(Arc<Inner>);
 
@@ -98,13 +136,18 @@ impl Delivery {
 
     /// Starts the runner of the store's schedules, defines those of the configuration, and starts its sinks.
     ///
+    /// One that is over, or whose jitter is too long for its next instants, is a warning: that follows from the time, and is no reason
+    /// not to serve.
+    ///
     /// # Errors
     /// [`DeliveryError`] of the first schedule that the store refuses, or the first sink that cannot be started.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
     pub async fn start(&self, sinks: Vec<SinkConfig>, schedules: Vec<Schedule>) -> Result<(), DeliveryError> {
-        self.replace_schedules(schedules).await?;
+        if let Err(error) = self.replace_schedules(schedules).await {
+            return error.refused.into_iter().next().map_or(Ok(()), Err);
+        }
         self.replace_sinks(sinks).await?;
         let mut running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
         if running.is_none() {
@@ -114,23 +157,66 @@ impl Delivery {
         Ok(())
     }
 
+    /// Whether these schedules can come in place of those in force, as far as that can be said without asking the store: before a
+    /// configuration changes anything. The jitter of a schedule that has not changed is not looked at again.
+    ///
+    /// # Errors
+    /// [`DeliveryError`] of each that cannot.
+    pub async fn check_schedules(&self, schedules: &[Schedule]) -> Result<(), Vec<DeliveryError>> {
+        let configured = self.0.configured.lock().await;
+        let (limits, now) = (self.0.beneath.limits(), self.0.clock.now().wall);
+        let check = |schedule: &Schedule| -> dwell_delivery::Result<()> {
+            schedule.check_size(limits)?;
+            if configured.contains(schedule) {
+                return Ok(());
+            }
+            match schedule.check(now) {
+                // It was right when it was written, and has had its last run.
+                Err(Error::CronNeverFires { .. }) => Ok(()),
+                checked => checked,
+            }
+        };
+        let refused = |schedule: &Schedule| {
+            check(schedule).err().map(|error| DeliveryError::of_schedule(schedule.name(), error))
+        };
+        let refused: Vec<DeliveryError> = schedules.iter().filter_map(refused).collect();
+        if refused.is_empty() { Ok(()) } else { Err(refused) }
+    }
+
     /// Defines these schedules, and deletes those of the configuration before that are not among them. Returns how many were defined,
     /// changed or deleted; one that is unchanged is not touched.
     ///
     /// # Errors
-    /// [`DeliveryError`] of the first schedule that the store refuses. Those before it have been changed.
-    pub async fn replace_schedules(&self, schedules: Vec<Schedule>) -> Result<usize, DeliveryError> {
+    /// [`SchedulesError`] if the store refuses some. The others have changed, unless the store did nothing at all. What was
+    /// defined is deleted by a later configuration that leaves it out.
+    pub async fn replace_schedules(&self, schedules: Vec<Schedule>) -> Result<usize, SchedulesError> {
         let mut configured = self.0.configured.lock().await;
-        let mut changes = 0;
-        for schedule in &schedules {
-            changes += usize::from(self.define(schedule).await?);
-        }
         let stays = |name: &str| schedules.iter().any(|schedule| schedule.name() == name);
-        for left_out in configured.iter().filter(|schedule| !stays(schedule.name())) {
-            changes += usize::from(self.delete(left_out.name()).await?);
+        let left_out: Vec<Box<str>> = configured.iter().map(|schedule| schedule.name().into()).collect();
+        let left_out: Vec<Box<str>> = left_out.into_iter().filter(|name| !stays(name)).collect();
+        let mut error = SchedulesError { changed: 0, refused: Vec::new(), untried: Vec::new() };
+        // All of them together wait no longer than one that a dead server has in hand.
+        let mut tries = TRIES;
+        let defined = schedules.iter().map(|schedule| (schedule.name(), Some(schedule)));
+        for (name, schedule) in defined.chain(left_out.iter().map(|name| (&**name, None))) {
+            if error.refused.last().is_some_and(DeliveryError::is_of_all) {
+                error.untried.push(name.to_owned());
+                continue;
+            }
+            let done = match schedule {
+                Some(schedule) => self.define(schedule, &mut tries).await,
+                None => self.delete(name, &mut tries).await,
+            };
+            match done {
+                Ok(has_changed) => {
+                    error.changed += usize::from(has_changed);
+                    configured.retain(|known| known.name() != name);
+                    configured.extend(schedule.cloned());
+                }
+                Err(refused) => error.refused.push(DeliveryError::of_schedule(name, refused)),
+            }
         }
-        *configured = schedules;
-        Ok(changes)
+        if error.refused.is_empty() { Ok(error.changed) } else { Err(error) }
     }
 
     /// Runs these sinks in place of those before. Returns how many were started, stopped, or both; one that is
@@ -159,22 +245,28 @@ impl Delivery {
         tokio::join!(runner, self.0.sinks.stop());
     }
 
-    /// Defines a schedule. Returns whether it has changed.
-    async fn define(&self, schedule: &Schedule) -> Result<bool, DeliveryError> {
-        let (name, mut tries) = (schedule.name(), TRIES);
+    /// Whether something has changed.
+    async fn define(&self, schedule: &Schedule, tries: &mut u32) -> Result<bool, Error> {
+        let name = schedule.name();
         loop {
-            match self.0.schedules.define(schedule.clone(), self.0.clock.now().wall).await {
+            let now = self.0.clock.now().wall;
+            match self.0.schedules.define(schedule.clone(), now).await {
                 Ok(defined) => {
                     self.look_again();
                     return Ok(defined != Defined::Unchanged);
                 }
-                Err(Error::ScheduleBusy { .. }) if tries > 1 => tries -= 1,
-                // The expression was valid when it was written, and has had its last instant.
+                Err(Error::ScheduleBusy { .. }) if *tries > 1 => *tries -= 1,
+                // It was right when it was written, and has had its last run. What stands under its name says something else.
                 Err(Error::CronNeverFires { .. }) => {
                     tracing::warn!(schedule = name, "the schedule is over: its last instant has passed");
+                    return self.delete(name, tries).await;
+                }
+                // The configuration has looked at its first instants; those that come next are closer together.
+                Err(error @ Error::InvalidSchedule { .. }) if schedule.check(now).is_err() => {
+                    tracing::warn!(schedule = name, code = error.code(), %error, "the schedule is not defined");
                     return Ok(false);
                 }
-                Err(error) => return Err(DeliveryError { what: format!("schedule '{name}'"), error }),
+                Err(error) => return Err(error),
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -185,15 +277,14 @@ impl Delivery {
         self.0.defined.notify_one();
     }
 
-    /// Deletes a schedule. Returns whether it existed.
-    async fn delete(&self, name: &str) -> Result<bool, DeliveryError> {
-        let mut tries = TRIES;
+    /// Whether there was one.
+    async fn delete(&self, name: &str, tries: &mut u32) -> Result<bool, Error> {
         loop {
             match self.0.schedules.delete(name).await {
                 Ok(()) => return Ok(true),
                 Err(Error::UnknownSchedule { .. }) => return Ok(false),
-                Err(Error::ScheduleBusy { .. }) if tries > 1 => tries -= 1,
-                Err(error) => return Err(DeliveryError { what: format!("schedule '{name}'"), error }),
+                Err(Error::ScheduleBusy { .. }) if *tries > 1 => *tries -= 1,
+                Err(error) => return Err(error),
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -224,8 +315,8 @@ impl Delivery {
 /// that queue would always be listed. Schedules that others define over the same store are noticed within [`LOOK`].
 async fn run(of: Arc<Inner>, mut stopped: watch::Receiver<bool>) {
     let queue: QueueName = QUEUE.parse().expect("it is a name, and a constant");
-    // A store that does not answer is asked again.
-    while of.beneath.stats(queue.clone()).await.is_err() {
+    // A store that does not answer now is asked again. So is one that leaves the queue with settings that are not meant for it.
+    while !has_schedules(&of, &queue).await {
         tokio::select! {
             () = asked(&mut stopped) => return,
             () = of.defined.notified() => {}
@@ -237,7 +328,21 @@ async fn run(of: Arc<Inner>, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Waits until a stop is requested, or its sender is dropped.
+/// Whether there is the queue of schedules, with settings under which they run.
+async fn has_schedules(of: &Inner, queue: &QueueName) -> bool {
+    if of.beneath.stats(queue.clone()).await.is_err() {
+        return false;
+    }
+    match of.schedules.keep_apart().await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(code = error.code(), %error, "schedules wait for the settings of their queue");
+            false
+        }
+    }
+}
+
+/// Waits until it is asked to end, or whoever could ask is gone.
 async fn asked(stopped: &mut watch::Receiver<bool>) {
     drop(stopped.wait_for(|stopped| *stopped).await);
 }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dwell_model::QueueName;
+use dwell_delivery::schedule::Schedule;
+use dwell_model::{Key, Limits, Pause, QueueName};
 use dwell_server::{Configuration, Layers, Loaded, SinkConfig};
-use dwell_store::{Store as _, Take};
+use dwell_store::{Put, Store as _, Take};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{Running, start, until};
+use crate::support::{Running, start, start_with, until};
 
 /// A file with this text.
 fn load(text: &str) -> Configuration {
@@ -338,6 +339,93 @@ async fn a_schedule_that_a_dead_server_has_in_hand_is_waited_for_at_start() {
     server.clock.advance(30_000);
     tokio::time::timeout(Duration::from_secs(60), starting).await.unwrap().unwrap().unwrap();
     assert_eq!(server.get("/v1/schedules/tick").await.json()["every"], "2h");
+    server.delivery.stop().await;
+    server.stop().await;
+}
+
+/// The schedules of a file with these tables: a name, and what else it says.
+fn schedules(tables: &[(&str, &str)]) -> Vec<Schedule> {
+    let table =
+        |(name, more): &(&str, &str)| format!("[[schedules]]\nname = \"{name}\"\nqueue = \"q\"\n{more}\n");
+    load(&tables.iter().map(table).collect::<String>()).schedules
+}
+
+/// The names of all schedules.
+async fn names(server: &Running) -> Vec<String> {
+    let listed = server.get("/v1/schedules").await.json();
+    let listed = listed["schedules"].as_array().unwrap().clone();
+    listed.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_schedule_that_is_refused_leaves_the_others_defined_and_known() {
+    let server = start().await;
+    // A message that no schedule can be read of stands under its name.
+    let put = Put { key: Some(Key::new("b").unwrap()), ..Put::new("dwell:schedules".parse().unwrap(), "x") };
+    assert!(server.store.put(vec![put]).await[0].is_ok());
+    let all = schedules(&[("a", "every = \"1h\""), ("b", "every = \"1h\""), ("c", "every = \"1h\"")]);
+    server.delivery.check_schedules(&all).await.unwrap();
+    let error = server.delivery.replace_schedules(all).await.unwrap_err();
+    assert_eq!((error.changed, error.refused.len(), error.untried.len()), (2, 1, 0), "{error}");
+    assert_eq!(
+        (&*error.refused[0].what, error.refused[0].error.code()),
+        ("schedule 'b'", "invalid_schedule")
+    );
+    assert_eq!(names(&server).await, ["a", "c"]);
+    // What was defined is taken out again.
+    assert_eq!(server.delivery.replace_schedules(Vec::new()).await.unwrap(), 2);
+    assert_eq!(names(&server).await, [""; 0]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_schedule_that_is_over_takes_what_stood_under_its_name_along() {
+    let server = start().await;
+    assert_eq!(server.delivery.replace_schedules(schedules(&[("a", "every = \"1h\"")])).await.unwrap(), 1);
+    let over = schedules(&[("a", "cron = \"0 0 0 1 1 ? 2020\"")]);
+    server.delivery.check_schedules(&over).await.unwrap();
+    assert_eq!(server.delivery.replace_schedules(over.clone()).await.unwrap(), 1);
+    assert_eq!(names(&server).await, [""; 0]);
+    assert_eq!(server.delivery.replace_schedules(over).await.unwrap(), 0);
+
+    // One whose last run is still to come stays.
+    let last = schedules(&[("a", "cron = \"0 0 0 1 1 ? 2027\"")]);
+    assert_eq!(server.delivery.replace_schedules(last.clone()).await.unwrap(), 1);
+    server.clock.advance(60 * 86_400_000);
+    assert_eq!(server.delivery.replace_schedules(last).await.unwrap(), 0);
+    assert_eq!(names(&server).await, ["a"]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_jitter_that_is_too_long_by_now_is_no_reason_not_to_start() {
+    let server = start().await;
+    server.clock.advance(60 * 86_400_000);
+    // The day on which clocks are put forward has 23 hours.
+    let noon = |body: &str| {
+        let more = format!(
+            "cron = \"0 12 * * *\"\nzone = \"Europe/Berlin\"\njitter = \"23h30m\"\nbody = \"{body}\""
+        );
+        schedules(&[("noon", &more), ("tick", "every = \"1h\"")])
+    };
+    let refused = server.delivery.check_schedules(&noon("")).await.unwrap_err();
+    assert_eq!((refused.len(), refused[0].error.code()), (1, "invalid_schedule"));
+    server.delivery.start(Vec::new(), noon("")).await.unwrap();
+    assert_eq!(names(&server).await, ["tick"]);
+    server.delivery.stop().await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_schedule_runs_though_the_defaults_are_to_pause() {
+    let mut limits = Limits::default();
+    limits.defaults.pause = Pause::Indefinite;
+    let server = start_with(limits, |_| {}).await;
+    server.delivery.start(Vec::new(), schedules(&[("tick", "every = \"1h\"")])).await.unwrap();
+    until("a runner has found its next instant", || async {
+        server.get("/v1/schedules/tick").await.json().get("next").is_some()
+    })
+    .await;
     server.delivery.stop().await;
     server.stop().await;
 }

@@ -8,7 +8,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use dwell_server::{Control, Delivery, DeliveryError, Loaded, QueueConfig};
+use dwell_server::{Control, Delivery, DeliveryError, Loaded, QueueConfig, SchedulesError};
 use dwell_store::Store;
 use serde::Serialize;
 
@@ -26,6 +26,12 @@ struct Reloaded {
     sinks_changed: usize,
     schedules_changed: usize,
     needs_restart: Vec<String>,
+    /// What was refused, and is as it was: schedules or sinks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<Reason>,
+    /// Schedules that were not tried, and are as they were.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    schedules_untried: Vec<String>,
 }
 
 /// The output when nothing has changed.
@@ -64,8 +70,20 @@ impl Reloader<'_> {
             let _ = match self.reload().await {
                 Ok(reloaded) => self.output.show(&reloaded, |out| {
                     let Reloaded { queues_changed, sinks_changed, schedules_changed, .. } = reloaded;
-                    write!(out, "{STRONG}reloaded{STRONG:#}; {queues_changed} queues changed")?;
+                    match reloaded.errors.is_empty() {
+                        true => write!(out, "{STRONG}reloaded{STRONG:#}")?,
+                        false => {
+                            write!(out, "{BAD}reloaded in part{BAD:#}; tokens and certificates are new")?
+                        }
+                    }
+                    write!(out, "; {queues_changed} queues changed")?;
                     writeln!(out, ", {sinks_changed} sinks, {schedules_changed} schedules")?;
+                    for error in &reloaded.errors {
+                        writeln!(out, "{BAD}{}{BAD:#}: {}", error.code, error.detail)?;
+                    }
+                    for name in &reloaded.schedules_untried {
+                        writeln!(out, "{BAD}not tried{BAD:#}: schedule '{name}'")?;
+                    }
                     let waiting = reloaded.needs_restart.iter();
                     waiting
                         .clone()
@@ -97,28 +115,48 @@ impl Reloader<'_> {
         let http = &new.configuration.server.http;
         let stays_guarded = self.control.check(&http.tokens, http.tls.as_ref());
         stays_guarded.map_err(|exposed| vec![Reason::new(exposed.code(), exposed)])?;
+        let schedules = new.configuration.schedules.clone();
+        let can_be_kept = self.delivery.check_schedules(&schedules).await;
+        can_be_kept.map_err(|refused| refused.iter().map(Reason::of).collect::<Vec<Reason>>())?;
         let queues = &new.configuration.queues;
         let applying = self.control.apply_queues(&*self.store, &self.queues, queues);
         let queues_changed =
             applying.await.map_err(|refused| vec![Reason::new(refused.error.code(), refused)])?;
         self.queues.clone_from(queues);
-        let refused = |refused: DeliveryError| vec![Reason::new(refused.error.code(), refused)];
-        let schedules = new.configuration.schedules.clone();
-        let schedules_changed = self.delivery.replace_schedules(schedules).await.map_err(refused)?;
         self.control.replace(&http.hosts, http.tokens.clone(), http.tls.clone());
-        let sinks_changed =
-            self.delivery.replace_sinks(new.configuration.sinks.clone()).await.map_err(refused)?;
-        Ok(Reloaded {
+        let mut reloaded = Reloaded {
             event: "reloaded",
             queues_changed,
-            sinks_changed,
-            schedules_changed,
+            sinks_changed: 0,
+            schedules_changed: 0,
             needs_restart: new.held_back(&self.started),
-        })
+            errors: Vec::new(),
+            schedules_untried: Vec::new(),
+        };
+        match self.delivery.replace_schedules(schedules).await {
+            Ok(changed) => reloaded.schedules_changed = changed,
+            Err(SchedulesError { changed, refused, untried }) => {
+                reloaded.schedules_changed = changed;
+                reloaded.errors.extend(refused.iter().map(Reason::of));
+                reloaded.schedules_untried = untried;
+            }
+        }
+        match self.delivery.replace_sinks(new.configuration.sinks.clone()).await {
+            Ok(changed) => reloaded.sinks_changed = changed,
+            Err(refused) => reloaded.errors.push(Reason::of(&refused)),
+        }
+        if !reloaded.errors.is_empty() {
+            reloaded.event = "reloaded_in_part";
+        }
+        Ok(reloaded)
     }
 }
 
 impl Reason {
+    fn of(refused: &DeliveryError) -> Reason {
+        Reason::new(refused.error.code(), refused)
+    }
+
     fn new(code: &str, detail: impl Display) -> Reason {
         Reason { code: code.to_owned(), detail: detail.to_string() }
     }
