@@ -32,6 +32,7 @@ use std::time::Duration;
 use dwell_store::Store;
 use dwell_time::{Clock, SystemClock};
 
+use self::run::Terms;
 use crate::job::FromJob;
 use crate::outcome::IntoOutcome;
 use crate::{Error, IntoStore, Result, whole_ms};
@@ -73,8 +74,7 @@ pub struct Worker {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     lanes: Vec<Lane>,
-    drain_ms: u64,
-    is_session: bool,
+    terms: Terms,
 }
 
 impl Worker {
@@ -88,8 +88,7 @@ impl Worker {
             store: store.into_store(),
             clock,
             lanes: Vec::new(),
-            drain_ms: Worker::DRAIN_MS,
-            is_session: false,
+            terms: Terms { drain_ms: Worker::DRAIN_MS, is_session: false, is_lasting: false },
         }
     }
 
@@ -110,14 +109,23 @@ impl Worker {
     }
 
     /// How long running handlers have when the worker is asked to end.
-    pub fn drain(self, drain: Duration) -> Worker {
-        Worker { drain_ms: whole_ms(drain), ..self }
+    pub fn drain(mut self, drain: Duration) -> Worker {
+        self.terms.drain_ms = whole_ms(drain);
+        self
     }
 
     /// Takes session leases: those that end with this process. For a store that is open in this process: if that dies, its messages are
     /// free when the store is opened again, and not only when their leases end.
-    pub fn session_leases(self) -> Worker {
-        Worker { is_session: true, ..self }
+    pub fn session_leases(mut self) -> Worker {
+        self.terms.is_session = true;
+        self
+    }
+
+    /// Goes on where the store refuses for good what a lane asks for: the lane asks again every 30 s. For a worker that nobody starts again,
+    /// as in a server. It still ends when the store has to be opened again.
+    pub fn lasting(mut self) -> Worker {
+        self.terms.is_lasting = true;
+        self
     }
 
     /// Measures time by this clock, in place of the machine's: for tests that move one.
@@ -139,13 +147,14 @@ impl Worker {
     }
 
     /// Runs until `stop` is done, then drains: takes end, running handlers have the time of [`drain`](Worker::drain), what is not done then is
-    /// dropped, and released with no attempt spent. A blocking handler that still runs is left alone: its lease ends by itself.
+    /// dropped, and released with no attempt spent. A blocking handler that still runs is left alone: its lease ends by itself. So do the leases
+    /// of messages that the store has not taken back within eleven seconds after the drain: a store that is down does not hold up the end.
     ///
     /// Dropped in the middle, it leaves its messages to their leases.
     ///
     /// # Errors
     /// [`Error::InvalidLane`], [`Error::DuplicateLane`] before anything is taken; the store's, if it has to be opened again or refuses for
-    /// good what a lane asks for.
+    /// good what a lane asks for, unless the worker is [lasting](Worker::lasting).
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
@@ -162,7 +171,7 @@ impl Worker {
             }
             specs.push(spec);
         }
-        run::run(self.store, self.clock, specs, self.is_session, self.drain_ms, stop).await
+        run::run(self.store, self.clock, specs, self.terms, stop).await
     }
 }
 
@@ -170,7 +179,7 @@ impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Worker")
             .field("lanes", &self.lanes)
-            .field("drain_ms", &self.drain_ms)
+            .field("drain_ms", &self.terms.drain_ms)
             .finish_non_exhaustive()
     }
 }
