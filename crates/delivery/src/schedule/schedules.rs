@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use dwell_model::{Message, StateKind, Timestamp};
+use dwell_model::{Cursor, Message, StateKind, Timestamp};
 use dwell_store::{
     Action, Cancelled, Delivery, Error as StoreError, LeaseTerms, OnConflict, Put, PutAnswer, Settle, Store,
     Target,
@@ -49,6 +49,15 @@ pub struct Listed {
     pub next: Option<Timestamp>,
     /// Whether it is paused.
     pub is_paused: bool,
+}
+
+/// Some of the schedules, and where the next page of them begins.
+#[derive(Clone, Debug)]
+pub struct SchedulePage {
+    /// The schedules, and the errors of those that this version cannot read.
+    pub schedules: Vec<Result<Listed>>,
+    /// Behind which one the next page begins, if there is one.
+    pub next: Option<Cursor>,
 }
 
 /// What becomes of the schedule that stands.
@@ -127,6 +136,24 @@ impl Schedules {
             }
         }
         Ok(found)
+    }
+
+    /// At most `max` of the schedules whose messages are in this state, behind `after`: for those who must not have all of them in memory.
+    /// What holds for [`list`](Schedules::list) holds for the pages of all states together.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn page(&self, state: StateKind, after: Option<Cursor>, max: usize) -> Result<SchedulePage> {
+        match self.store.list(queue(), state, after, max).await {
+            Ok(page) => {
+                let read =
+                    |message: &Message| Stored::read(message).map(|stored| stored.map(listed)).transpose();
+                let schedules = page.messages.iter().filter_map(read).collect();
+                Ok(SchedulePage { schedules, next: page.next })
+            }
+            Err(StoreError::UnknownQueue { .. }) => Ok(SchedulePage { schedules: Vec::new(), next: None }),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Runs a schedule no more until it is [resumed](Schedules::resume). Runs that were put stay.

@@ -36,6 +36,8 @@ use self::sinks::Sinks;
 const TRIES: u32 = 350;
 /// How often a server that knows of no schedule looks whether another one has defined some.
 const LOOK: Duration = Duration::from_secs(60);
+/// How long a turn of the runner has at a shutdown, however short that is to be: as a rule it takes milliseconds.
+const TURN: Duration = Duration::from_secs(1);
 /// How long to wait between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -146,13 +148,24 @@ impl Delivery {
     }
 
     /// Stops all of it: what is in hand is finished or given back. A second call finds nothing.
+    ///
+    /// It ends though the store does not answer: sinks and the runner of schedules have as long as a shutdown may take, and a moment more.
+    /// What they hold then is left to its leases.
     pub async fn stop(&self) {
         let running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         let runner = async {
-            if let Some((stop, task)) = running {
+            if let Some((stop, mut task)) = running {
                 stop.send_replace(true);
+                // A turn that has begun is finished, unless the store is stuck. Whoever runs the schedule next puts no run twice.
+                let patience = self.0.sinks.drain().max(TURN);
                 // A runner that has panicked has said so, and has nothing in hand but its leases.
-                let _ = task.await;
+                if tokio::time::timeout(patience, &mut task).await.is_err() {
+                    tracing::warn!(
+                        "the store does not answer: the schedules in hand are left to their leases"
+                    );
+                    task.abort();
+                    let _ = task.await;
+                }
             }
         };
         tokio::join!(runner, self.0.sinks.stop());
