@@ -442,7 +442,8 @@ async fn a_shutdown_does_not_wait_for_a_store_that_is_stuck() {
     let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
     let memory = MemoryStore::new(Limits::default(), Arc::new(clock.clone()));
     let store = Arc::new(Stuck { memory, is_stuck: AtomicBool::new(false), stuck: Notify::new() });
-    let mut config = ServerConfig { drain_ms: 10, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.drain_ms = 10;
     config.http.listen = "127.0.0.1:0".parse().unwrap();
     let server = Server::bind(Arc::clone(&store) as Arc<dyn Store>, config).await.unwrap();
     let delivery = server.delivery();
