@@ -149,8 +149,8 @@ impl Delivery {
 
     /// Stops all of it: what is in hand is finished or given back. A second call finds nothing.
     ///
-    /// It ends though the store does not answer: sinks and the runner of schedules have as long as a shutdown may take, and a moment more.
-    /// What they hold then is left to its leases.
+    /// It ends though the store does not answer: the runner of schedules has as long as a shutdown may take, sinks have eleven seconds
+    /// more. What they hold then is left to its leases.
     pub async fn stop(&self) {
         let running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         let runner = async {
