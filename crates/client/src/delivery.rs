@@ -45,6 +45,7 @@ impl Client {
     }
 
     /// Returns the schedules of the server's store, by name, and the reasons why others cannot be read.
+    /// Bodies of more than 4 KiB are left out; each schedule by itself has its own.
     ///
     /// # Errors
     /// As every call.

@@ -25,7 +25,12 @@ impl Switch {
         });
     }
 
-    /// Resumes the lanes.
+    /// Pauses, and sets the reason also where there is an earlier one.
+    pub fn pause_anew(&self, reason: &str) {
+        self.0.send_if_modified(|paused| paused.replace(reason.into()).as_deref() != Some(reason));
+    }
+
+    /// Lets the lanes go on.
     pub fn resume(&self) {
         self.0.send_if_modified(|paused| paused.take().is_some());
     }
@@ -85,6 +90,8 @@ mod tests {
         switch.pause("gone");
         switch.pause("again");
         assert_eq!(clone.paused().as_deref(), Some("gone"));
+        switch.pause_anew("by hand");
+        assert_eq!(clone.paused().as_deref(), Some("by hand"));
         clone.resume();
         assert_eq!(switch.paused(), None);
     }

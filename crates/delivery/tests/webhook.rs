@@ -15,9 +15,9 @@ use bytes::Bytes;
 use dwell_delivery::breaker::Report;
 use dwell_delivery::sinks::webhook::{Builder, Network, Secret, Webhook, sign};
 use dwell_delivery::{Error, Outcome, Worker};
-use dwell_model::{Limits, Message, State};
+use dwell_model::{Limits, Message, State, Timestamp};
 use dwell_store::{Delivery, MemoryStore, PutAnswer, Queue, Store, Take};
-use dwell_time::SystemClock;
+use dwell_time::{ManualClock, SystemClock};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::http::request::Parts;
@@ -527,6 +527,42 @@ async fn a_destination_that_is_down_costs_no_attempt_and_leases_nothing() {
     assert_eq!(bodies, ["a", "b", "c"]);
     eventually(async || stats.done() == 3).await;
     running.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_is_dropped_when_the_lease_of_its_message_is_lost() {
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Limits::default(), Arc::new(clock.clone())));
+    let put = queue(&store).put("body").await.unwrap();
+    let (said, mut hears) = mpsc::unbounded_channel();
+    let requests = AtomicUsize::new(0);
+    let address = raw(move |mut stream| {
+        let (said, number) = (said.clone(), requests.fetch_add(1, Ordering::Relaxed));
+        async move {
+            said.send("begun").unwrap();
+            if number == 0 {
+                // Until the other side has closed: it has sent all it had.
+                let _ = stream.read_u8().await;
+                said.send("dropped").unwrap();
+            } else {
+                stream.write_all(b"HTTP/1.1 204 X\r\n\r\n").await.unwrap();
+            }
+        }
+    })
+    .await;
+    let webhook = Webhook::to(&format!("http://{address}/")).timeout(Webhook::MAX_TIMEOUT).build().unwrap();
+    let lane = webhook.lane("q").concurrency(1);
+    let worker = Worker::new(Arc::clone(&store)).on_clock(Arc::new(clock.clone())).lane(lane);
+    let stats = worker.stats().remove(0);
+    let running = start(worker);
+    assert_eq!(within(hears.recv()).await, Some("begun"));
+    clock.advance(30_000);
+    let next = [within(hears.recv()).await.unwrap(), within(hears.recv()).await.unwrap()];
+    assert!(next.contains(&"dropped") && next.contains(&"begun"), "{next:?}");
+    eventually(async || stats.done() == 1).await;
+    assert_eq!(stats.lost(), 1);
+    running.stop().await;
+    assert!(queue(&store).get(put.id).await.is_err(), "the second attempt has done it");
 }
 
 #[tokio::test]

@@ -1134,6 +1134,49 @@ async fn a_lane_that_may_take_no_more_settles_what_it_has_in_hand() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_down_does_not_hold_up_the_end_for_as_long_as_a_lease() {
+    let stage = Stage::manual();
+    stage.put("q", &["x"]).await;
+    stage.store.failures.store(usize::MAX, Ordering::Relaxed);
+    let (said, mut hears) = heard();
+    let handler = move |_: Job| {
+        said.send(()).unwrap();
+        async {}
+    };
+    let lane = Lane::new("q", handler).lease(Duration::from_secs(6 * 3_600));
+    let running = start(stage.worker().lane(lane).drain(Duration::from_secs(1)));
+    hears.next().await;
+    eventually(async || stage.store.failures.load(Ordering::Relaxed) < usize::MAX).await;
+    running.ask_to_stop();
+    eventually(async || stage.waiting("q").await == 0).await;
+    // The drain ends at the first step, and what is left to the store at the second one.
+    within(stepping(&stage.manual, 12_000, running.ended())).await.unwrap();
+    assert_eq!(stage.leased("q").await, 1, "its lease ends by itself");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lasting_worker_goes_on_though_it_is_refused_as_if_for_good() {
+    let stage = Stage::manual();
+    stage.put("q", &["x"]).await;
+    *stage.store.refusal.lock().unwrap() = Some(dwell_store::Error::Refused {
+        code: "forbidden",
+        reason: "a test says so".into(),
+        is_retryable: false,
+    });
+    let (said, mut hears) = heard();
+    let handler = move |_: Job| {
+        said.send(()).unwrap();
+        async {}
+    };
+    let running = start(stage.worker().handle("q", handler).lasting());
+    eventually(async || stage.store.refused.load(Ordering::Relaxed) > 0).await;
+    *stage.store.refusal.lock().unwrap() = None;
+    within(stepping(&stage.manual, 30_000, hears.next())).await;
+    stage.store.inner.close();
+    assert_eq!(running.ended().await.unwrap_err().code(), "closed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proxy_that_answers_for_a_server_ends_no_worker() {
     let stage = Stage::real();
     stage.put("q", &["a"]).await;

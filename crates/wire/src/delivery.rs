@@ -199,7 +199,7 @@ pub struct Schedule<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Schedules<'a> {
-    /// By name.
+    /// By name. Bodies of more than 4 KiB are left out here; each schedule by itself has its own.
     pub schedules: Vec<Schedule<'a>>,
     /// The reasons why other schedules cannot be read by this version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -470,13 +470,13 @@ routes! {
     Schedules "schedules": GET "/v1/schedules", Everywhere(MAY_LOOK_ALL) => {
         tag: "delivery",
         answers: &[(200, Answer::Json("Schedules"))],
-        errors: &[SCOPED, STORE],
+        errors: &[SCOPED, STORE, &["overloaded"]],
     }
     /// A schedule
     Schedule "schedule": GET "/v1/schedules/{name}", Everywhere(MAY_LOOK_ALL) => {
         tag: "delivery",
         answers: &[(200, Answer::Json("Schedule"))],
-        errors: &[SCOPED, STORE, SCHEDULE],
+        errors: &[SCOPED, STORE, SCHEDULE, &["overloaded"]],
     }
     /// Define a schedule; it replaces the one of the same name
     PutSchedule "put_schedule": PUT "/v1/schedules/{name}", Everywhere(MAY_MANAGE) => {
@@ -497,7 +497,7 @@ routes! {
         tag: "delivery",
         query: &[COUNT],
         answers: &[(200, Answer::Json("Instants"))],
-        errors: &[SCOPED, STORE, SCHEDULE],
+        errors: &[SCOPED, STORE, SCHEDULE, &["overloaded"]],
     }
     /// Put a run of a schedule now, in addition to the runs at its instants
     RunSchedule "run_schedule": POST "/v1/schedules/{name}/run", Everywhere(MAY_MANAGE) => {

@@ -22,6 +22,7 @@ mod store;
 mod troubles;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use dwell_model::format_duration_ms;
@@ -41,6 +42,9 @@ use super::{Context, Outcome};
 use crate::exit::{Exit, Failure, Own};
 use crate::human::{BAD, FAINT, GOOD, STRONG, WAITING, pairs};
 use crate::output::Output;
+
+/// How long threads that are still busy have once all is answered.
+const LEFT_OVER: Duration = Duration::from_secs(1);
 
 /// Run a server
 #[derive(Debug, Args)]
@@ -135,8 +139,9 @@ impl Serve {
             opened.leave().await;
             served
         });
-        // The store is closed when only this function can call it any more.
-        drop(runtime);
+        // The store closes when nobody but this function can call it any more: tasks end here. A thread that is in the system's resolver may
+        // stay there for long, and does not call it.
+        runtime.shutdown_timeout(LEFT_OVER);
         opened.close()?;
         served
     }

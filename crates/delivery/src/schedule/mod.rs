@@ -30,7 +30,7 @@ pub use cron::{Cron, Dialect};
 pub use definition::{Every, Missed, Overlap, Schedule, Times};
 pub use plan::{MISSED_AFTER_MS, RUNS_AT_ONCE};
 pub use runner::{Runner, Runs};
-pub use schedules::{Defined, Listed, Schedules};
+pub use schedules::{Defined, Listed, SchedulePage, Schedules};
 
 use dwell_model::QueueName;
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use dwell_model::{
-    LapseBackoff, Message, OwnSettings, Pause, Setting, SettingChange, Settings, StateKind, Timestamp,
+    Cursor, LapseBackoff, Message, OwnSettings, Pause, Setting, SettingChange, Settings, StateKind, Timestamp,
 };
 use dwell_store::{
     Action, Cancelled, Delivery, Error as StoreError, LeaseTerms, OnConflict, Put, PutAnswer, Settle, Store,
@@ -53,7 +53,16 @@ pub struct Listed {
     pub is_paused: bool,
 }
 
-/// Computes the new state of a schedule from the current one.
+/// Some of the schedules, and where the next page of them begins.
+#[derive(Clone, Debug)]
+pub struct SchedulePage {
+    /// The schedules, and the errors of those that this version cannot read.
+    pub schedules: Vec<Result<Listed>>,
+    /// Behind which one the next page begins, if there is one.
+    pub next: Option<Cursor>,
+}
+
+/// What becomes of the schedule that stands.
 type Change<'a> = &'a (dyn Fn(Stored) -> Option<Stored> + Send + Sync);
 
 impl Schedules {
@@ -178,7 +187,25 @@ impl Schedules {
         Ok(found)
     }
 
-    /// Stops running a schedule until it is [resumed](Schedules::resume). Runs that were put stay.
+    /// At most `max` of the schedules whose messages are in this state, behind `after`: for those who must not have all of them in memory.
+    /// What holds for [`list`](Schedules::list) holds for the pages of all states together.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn page(&self, state: StateKind, after: Option<Cursor>, max: usize) -> Result<SchedulePage> {
+        match self.store.list(queue(), state, after, max).await {
+            Ok(page) => {
+                let read =
+                    |message: &Message| Stored::read(message).map(|stored| stored.map(listed)).transpose();
+                let schedules = page.messages.iter().filter_map(read).collect();
+                Ok(SchedulePage { schedules, next: page.next })
+            }
+            Err(StoreError::UnknownQueue { .. }) => Ok(SchedulePage { schedules: Vec::new(), next: None }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Runs a schedule no more until it is [resumed](Schedules::resume). Runs that were put stay.
     ///
     /// # Errors
     /// [`Error::UnknownSchedule`], [`Error::ScheduleBusy`], the store's.

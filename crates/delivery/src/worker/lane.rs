@@ -28,6 +28,8 @@ const WAIT_OF_LEASE: u64 = 6;
 /// The initial and the maximum delay before a take is retried that the store could not execute, in milliseconds.
 const FIRST_PAUSE_MS: u64 = 100;
 const LAST_PAUSE_MS: u64 = 5_000;
+/// When a lane of a lasting worker takes again that was refused as if for good, in milliseconds.
+const REFUSED_PAUSE_MS: u64 = 30_000;
 
 /// The interval at which a strict lane checks the message that it waits for and that may not be taken yet, in
 /// milliseconds.
@@ -180,7 +182,7 @@ impl LaneTask {
             }
             Next::TakeId(id) if self.taking.is_none() => {
                 let (store, queue) = (Arc::clone(&self.shared.store), self.spec.queue.clone());
-                let (lease_ms, is_session) = (self.spec.lease_ms, self.shared.is_session);
+                let (lease_ms, is_session) = (self.spec.lease_ms, self.shared.terms.is_session);
                 let call = Box::pin(async move {
                     let terms = LeaseTerms { bound: is_session, ..LeaseTerms::of_ms(lease_ms) };
                     take_held(&*store, queue, id, terms).await
@@ -217,7 +219,7 @@ impl LaneTask {
                     .max(max.min(most).min(self.shared.store.limits().batch.max(1)))
                     .wait_ms(self.spec.lease_ms / WAIT_OF_LEASE)
                     .lease_ms(self.spec.lease_ms);
-                Next::Take(Take { max_bytes, bound: self.shared.is_session, ..take })
+                Next::Take(Take { max_bytes, bound: self.shared.terms.is_session, ..take })
             }
         }
     }
@@ -296,6 +298,9 @@ impl LaneTask {
                 let parts: [&[u8]; 2] = [&self.seed.to_le_bytes(), &self.failures.to_le_bytes()];
                 let pause_ms = jitter::shortened(longest, 20, &parts);
                 self.paused_until_ms = self.shared.now_ms().saturating_add(pause_ms);
+            }
+            Err(error) if self.shared.terms.is_lasting && !error.needs_reopen() => {
+                self.paused_until_ms = self.shared.now_ms().saturating_add(REFUSED_PAUSE_MS);
             }
             Err(error) => return Err(error.into()),
         }

@@ -32,6 +32,7 @@ use std::time::Duration;
 use dwell_store::Store;
 use dwell_time::{Clock, SystemClock};
 
+use self::run::Terms;
 use crate::job::FromJob;
 use crate::outcome::IntoOutcome;
 use crate::{Error, IntoStore, Result, whole_ms};
@@ -73,8 +74,7 @@ pub struct Worker {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     lanes: Vec<Lane>,
-    drain_ms: u64,
-    is_session: bool,
+    terms: Terms,
 }
 
 impl Worker {
@@ -89,8 +89,7 @@ impl Worker {
             store: store.into_store(),
             clock,
             lanes: Vec::new(),
-            drain_ms: Worker::DRAIN_MS,
-            is_session: false,
+            terms: Terms { drain_ms: Worker::DRAIN_MS, is_session: false, is_lasting: false },
         }
     }
 
@@ -110,15 +109,24 @@ impl Worker {
         self
     }
 
-    /// Sets the time that running handlers have when the worker is asked to end.
-    pub fn drain(self, drain: Duration) -> Worker {
-        Worker { drain_ms: whole_ms(drain), ..self }
+    /// How long running handlers have when the worker is asked to end.
+    pub fn drain(mut self, drain: Duration) -> Worker {
+        self.terms.drain_ms = whole_ms(drain);
+        self
     }
 
-    /// Takes session leases: those that end with this process. For a store that is open in this process: if the process
-    /// dies, its messages are ready when the store is opened again, and not only when their leases end.
-    pub fn session_leases(self) -> Worker {
-        Worker { is_session: true, ..self }
+    /// Takes session leases: those that end with this process. For a store that is open in this process: if that dies, its messages are
+    /// free when the store is opened again, and not only when their leases end.
+    pub fn session_leases(mut self) -> Worker {
+        self.terms.is_session = true;
+        self
+    }
+
+    /// Goes on where the store refuses for good what a lane asks for: the lane asks again every 30 s. For a worker that nobody starts again,
+    /// as in a server. It still ends when the store has to be opened again.
+    pub fn lasting(mut self) -> Worker {
+        self.terms.is_lasting = true;
+        self
     }
 
     /// Uses this clock, in place of the machine's, for tests that control one.
@@ -141,13 +149,14 @@ impl Worker {
 
     /// Runs until `stop` completes, then drains: takes end, running handlers have the time of [`drain`](Worker::drain),
     /// and those that remain are dropped and their messages released with no attempt spent. A blocking handler that
-    /// still runs is abandoned: its lease runs out.
+    /// still runs is abandoned: its lease runs out. So do the leases of messages that the store has not taken back within
+    /// eleven seconds after the drain: a store that is down does not delay the end.
     ///
     /// If it is dropped before it completes, it leaves its messages to their leases.
     ///
     /// # Errors
     /// [`Error::InvalidLane`], [`Error::DuplicateLane`] before anything is taken; the store's, if it has to be opened
-    /// again or refuses a lane's calls for good.
+    /// again, or refuses a lane's calls for good and the worker is not [lasting](Worker::lasting).
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
@@ -164,7 +173,7 @@ impl Worker {
             }
             specs.push(spec);
         }
-        run::run(self.store, self.clock, specs, self.is_session, self.drain_ms, stop).await
+        run::run(self.store, self.clock, specs, self.terms, stop).await
     }
 }
 
@@ -172,7 +181,7 @@ impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Worker")
             .field("lanes", &self.lanes)
-            .field("drain_ms", &self.drain_ms)
+            .field("drain_ms", &self.terms.drain_ms)
             .finish_non_exhaustive()
     }
 }

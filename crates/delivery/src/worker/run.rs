@@ -8,6 +8,7 @@ use dwell_time::Clock;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::handling::GRACE_MS;
 use super::lane::LaneTask;
 use super::shared::{Phase, Shared};
 use super::spec::Spec;
@@ -16,7 +17,11 @@ use crate::timer::Timer;
 use crate::token::Fired;
 use crate::{Error, Result};
 
-/// A task that is aborted with the worker, however that ends.
+/// How long a worker that ends waits for the store to take back what was dropped, in milliseconds. A store that does not answer would
+/// hold it up until the last lease is over, which may be hours.
+const GIVE_BACK_MS: u64 = 10_000;
+
+/// A task that ends with the worker, however that ends.
 struct Aborted(JoinHandle<()>);
 
 impl Drop for Aborted {
@@ -37,18 +42,25 @@ impl Drop for Ended {
     }
 }
 
-/// Runs the lanes until `stop` completes or one of them fails, and drains them.
+/// What is said of a worker as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) drain_ms: u64,
+    pub(super) is_session: bool,
+    pub(super) is_lasting: bool,
+}
+
+/// Runs the lanes until `stop` is done or one of them cannot go on, and drains them.
 pub(super) async fn run(
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     specs: Vec<Spec>,
-    is_session: bool,
-    drain_ms: u64,
+    terms: Terms,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<()> {
     let timer = Timer::start(&clock)?;
     let (sender, requests) = mpsc::unbounded_channel();
-    let shared = Arc::new(Shared::new(store, clock, timer, is_session, sender));
+    let shared = Arc::new(Shared::new(store, clock, timer, terms, sender));
     let _ended = Ended(Arc::clone(&shared));
     let _keeper = Aborted(tokio::spawn(keeper::keep(Arc::clone(&shared))));
     let _settler = Aborted(tokio::spawn(settler::settle(Arc::clone(&shared), requests)));
@@ -66,16 +78,22 @@ pub(super) async fn run(
         () = stop => {}
     }
     shared.drain();
-    let drained_at_ms = shared.now_ms().saturating_add(drain_ms);
+    let mut until_ms = shared.now_ms().saturating_add(terms.drain_ms);
     loop {
+        let is_draining = *shared.phase.borrow() == Phase::Draining;
         tokio::select! {
             biased;
             ended = lanes.join_next() => match ended {
                 Some(ended) => note(&mut first_error, ended),
                 None => break,
             },
-            () = shared.timer.sleep_until(drained_at_ms), if *shared.phase.borrow() == Phase::Draining => {
+            () = shared.timer.sleep_until(until_ms) => {
+                if !is_draining {
+                    // The lanes end here with what the store has not taken back: leases end by themselves.
+                    break;
+                }
                 shared.phase.send_replace(Phase::Stopping);
+                until_ms = shared.now_ms().saturating_add(GRACE_MS).saturating_add(GIVE_BACK_MS);
             }
         }
     }

@@ -7,6 +7,7 @@ use dwell_store::{Delivery, Store};
 use dwell_time::Clock;
 use tokio::sync::{Notify, mpsc, watch};
 
+use super::run::Terms;
 use super::settler;
 use crate::job::Job;
 use crate::lease::{LeaseId, Leases};
@@ -28,7 +29,7 @@ pub(super) struct Shared {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) timer: Timer,
-    pub(super) is_session: bool,
+    pub(super) terms: Terms,
     pub(super) phase: watch::Sender<Phase>,
     /// Outcomes to be settled. Unbounded: each of them holds a slot of its lane.
     pub(super) settler: mpsc::UnboundedSender<settler::Request>,
@@ -75,14 +76,14 @@ impl Shared {
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         timer: Timer,
-        is_session: bool,
+        terms: Terms,
         settler: mpsc::UnboundedSender<settler::Request>,
     ) -> Shared {
         Shared {
             store,
             clock,
             timer,
-            is_session,
+            terms,
             phase: watch::Sender::new(Phase::Running),
             settler,
             granted: Notify::new(),

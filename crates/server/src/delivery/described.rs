@@ -172,9 +172,30 @@ impl LaneConfig {
 /// A URL up to its path.
 pub(crate) fn without_path(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    // A user and a password are refused, and not shown either: a password may have any character in it, also one that would end the host.
+    if rest.contains('@') {
+        return format!("{scheme}://…");
+    }
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // A user and a password are refused, and not shown either.
-    let host = host.rsplit('@').next().unwrap_or_default();
     let more = if host.len() < rest.len() { "/…" } else { "" };
     format!("{scheme}://{host}{more}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_what_may_be_a_password() {
+        for (url, shown) in [
+            ("https://h.example", "https://h.example"),
+            ("https://h.example:8443/services/s3cret", "https://h.example:8443/…"),
+            ("https://h.example?token=s3cret", "https://h.example/…"),
+            ("https://u:s3cret@h.example/", "https://…"),
+            ("https://u:s3/cret@h.example/", "https://…"),
+            ("https://u:s3?cret#s3@h.example", "https://…"),
+        ] {
+            assert_eq!(without_path(url), shown, "{url}");
+        }
+    }
 }

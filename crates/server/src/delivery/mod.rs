@@ -37,7 +37,9 @@ use self::sinks::Sinks;
 const TRIES: u32 = 350;
 /// The interval at which a server without schedules checks whether another one has defined some.
 const LOOK: Duration = Duration::from_secs(60);
-/// The pause between two tries.
+/// How long a turn of the runner has at a shutdown, however short that is to be: as a rule it takes milliseconds.
+const TURN: Duration = Duration::from_secs(1);
+/// How long to wait between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A sink or schedule that cannot be started or defined.
@@ -232,14 +234,25 @@ impl Delivery {
         self.0.sinks.replace(sinks).await
     }
 
-    /// Stops all sinks and the runner: messages in progress are finished or given back. A second call does nothing.
+    /// Stops all of it: what is in hand is finished or given back. A second call finds nothing.
+    ///
+    /// It ends though the store does not answer: the runner of schedules has as long as a shutdown may take, sinks have eleven seconds
+    /// more. What they hold then is left to its leases.
     pub async fn stop(&self) {
         let running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         let runner = async {
-            if let Some((stop, task)) = running {
+            if let Some((stop, mut task)) = running {
                 stop.send_replace(true);
-                // A runner that has panicked has been reported, and holds nothing but its leases.
-                let _ = task.await;
+                // A turn that has begun is finished, unless the store is stuck. Whoever runs the schedule next puts no run twice.
+                let patience = self.0.sinks.drain().max(TURN);
+                // A runner that has panicked has said so, and has nothing in hand but its leases.
+                if tokio::time::timeout(patience, &mut task).await.is_err() {
+                    tracing::warn!(
+                        "the store does not answer: the schedules in hand are left to their leases"
+                    );
+                    task.abort();
+                    let _ = task.await;
+                }
             }
         };
         tokio::join!(runner, self.0.sinks.stop());

@@ -65,6 +65,11 @@ impl Sinks {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How long what is in hand has when all of it stops.
+    pub(super) fn drain(&self) -> Duration {
+        self.drain
+    }
+
     pub(super) fn all(&self) -> Vec<Arc<Sink>> {
         self.running().values().cloned().collect()
     }
@@ -131,7 +136,7 @@ impl Sink {
         let SinkKind::Webhook(webhook) = &config.kind;
         let webhook = webhook.build(&switch)?;
         let lane = |queue: &QueueName| config.lane.bound(webhook.lane(queue.as_str()));
-        let worker = Worker::new(Arc::clone(store)).drain(drain).session_leases();
+        let worker = Worker::new(Arc::clone(store)).drain(drain).session_leases().lasting();
         let worker = config.queues.iter().fold(worker, |worker, queue| worker.lane(lane(queue)));
         let queues = config.queues.iter().cloned().zip(worker.stats()).collect();
         let (stop, mut stopped) = watch::channel(false);
@@ -202,7 +207,8 @@ impl Sink {
 
     /// Pauses it until it is resumed or the server is started again. Messages in progress are finished.
     pub(crate) fn pause(&self) {
-        self.switch.pause(ASKED);
+        // Also where its destination had: from now on it is resumed by hand alone.
+        self.switch.pause_anew(ASKED);
     }
 
     /// Resumes it.

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
-use dwell_delivery::schedule::{Defined, Listed, Times};
+use dwell_delivery::schedule::{Defined, Listed, SchedulePage, Times};
+use dwell_model::StateKind;
 use dwell_store::Error;
 use dwell_wire::{
-    Instants, PutAnswer, Removed, Schedule, ScheduleDefined, ScheduleOutcome, Schedules, shown_body,
+    Instants, PutAnswer, Removed, Schedule, ScheduleDefined, ScheduleOutcome, Schedules, Verb, shown_body,
 };
 
 use super::call::Call;
-use super::managed;
-use super::reply::json;
-use super::{App, Problem, Refusal};
+use super::reply::{holding, json};
+use super::{App, Problem, Refusal, access, managed};
 use crate::delivery::Undefined;
 use crate::json::{self, Answer as _, NoFieldsIn};
 use crate::security::Caller;
@@ -24,7 +24,14 @@ use crate::security::Caller;
 const DEFAULT_COUNT: usize = 10;
 const MOST_INSTANTS: usize = 1_000;
 
-/// The name in the path. An invalid name is not found.
+/// How many schedules are read at a time for the list of all.
+const PAGE: usize = 100;
+/// The longest body that the list has.
+const LONGEST_BODY: usize = 4 * 1024;
+/// About as much as a schedule has in memory beside its body and headers.
+const OF_FIELDS: usize = 512;
+
+/// The name in the path. One that no schedule can have is not found.
 fn name(call: &Call) -> String {
     call.param("name").expect("the route has this parameter").to_owned()
 }
@@ -60,18 +67,73 @@ fn shown(listed: &Listed) -> Schedule<'_> {
 pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     app.check_room()?;
-    let (mut listed, mut unread) = (Vec::new(), Vec::new());
-    for schedule in app.delivery.schedules().list().await? {
-        match schedule {
-            Ok(schedule) => listed.push(schedule),
-            Err(error) => unread.push(Problem::from(error).into()),
+    let (mut listed, mut unread, mut held) = (Vec::new(), Vec::new(), app.memory.add(0));
+    for state in [StateKind::Scheduled, StateKind::Ready, StateKind::Leased] {
+        let mut after = None;
+        loop {
+            let page = app.delivery.schedules().page(state, after, PAGE);
+            let bytes = |page: &dwell_delivery::Result<SchedulePage>| {
+                page.as_ref().map_or(0, |page| page.schedules.iter().map(size).sum())
+            };
+            let (page, mut room) = app.bring(page, bytes).await?;
+            let page = page?;
+            let mut kept = 0;
+            for found in page.schedules {
+                let found = found.map(InList::of);
+                kept += found.as_ref().map_or(OF_FIELDS, |found| size_of(&found.listed));
+                match found {
+                    Ok(found) => listed.push(found),
+                    Err(error) => unread.push(Problem::from(error).into()),
+                }
+            }
+            room.resize(kept as u64);
+            held.absorb(room);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
         }
     }
-    listed.sort_by(|one, other| one.schedule.name().cmp(other.schedule.name()));
-    // A schedule that was run meanwhile may be listed twice, before and after.
-    listed.dedup_by(|one, other| one.schedule.name() == other.schedule.name());
-    let schedules = listed.iter().map(shown).collect();
-    Ok(json(StatusCode::OK, &Schedules { schedules, unread }))
+    listed.sort_by(|one, other| one.name().cmp(other.name()));
+    // One that was run meanwhile may have been met as it was and as it is.
+    listed.dedup_by(|one, other| one.name() == other.name());
+    let schedules = listed.iter().map(InList::shown).collect();
+    Ok(holding(json(StatusCode::OK, &Schedules { schedules, unread }), held))
+}
+
+/// A schedule in the list of all: a long body is left out there.
+struct InList {
+    listed: Listed,
+    has_body: bool,
+}
+
+impl InList {
+    fn of(listed: Listed) -> InList {
+        let has_body = listed.schedule.run_body().len() <= LONGEST_BODY;
+        let Listed { schedule, next, is_paused } = listed;
+        // What is left out is not held either.
+        let schedule = if has_body { schedule } else { schedule.body("") };
+        InList { listed: Listed { schedule, next, is_paused }, has_body }
+    }
+
+    fn name(&self) -> &str {
+        self.listed.schedule.name()
+    }
+
+    fn shown(&self) -> Schedule<'_> {
+        let schedule = shown(&self.listed);
+        if self.has_body { schedule } else { Schedule { body: None, body_base64: None, ..schedule } }
+    }
+}
+
+fn size(found: &dwell_delivery::Result<Listed>) -> usize {
+    found.as_ref().map_or(OF_FIELDS, size_of)
+}
+
+/// About as much as a schedule has in memory.
+fn size_of(listed: &Listed) -> usize {
+    let schedule = &listed.schedule;
+    OF_FIELDS + schedule.run_body().len() + schedule.run_headers().size()
 }
 
 /// `GET /v1/schedules/{name}`
@@ -102,10 +164,15 @@ pub(crate) async fn put(State(app): State<Arc<App>>, call: Call) -> Result<Respo
         Undefined::Conflict(_, what) => Problem::new(Refusal::ConflictingFields, what),
         Undefined::Refused(error) => error.into(),
     })?;
-    let (schedules, now) = (app.delivery.schedules().clone(), app.clock.now().wall);
-    let define = async move { schedules.define(schedule, now).await };
+    // Its runs are puts of what the caller has said.
+    access::require(&caller, &[Verb::Put], schedule.queue())?;
+    let (delivery, now) = (app.delivery.clone(), app.clock.now().wall);
+    let define = async move {
+        let defined = delivery.schedules().define(schedule, now).await?;
+        delivery.look_again();
+        Ok(defined)
+    };
     let defined = finish(&caller, "put_schedule", &name, define).await?;
-    app.delivery.look_again();
     let (status, outcome) = match defined {
         Defined::Created => (StatusCode::CREATED, ScheduleOutcome::Created),
         Defined::Changed => (StatusCode::OK, ScheduleOutcome::Changed),
@@ -128,6 +195,7 @@ pub(crate) async fn run(State(app): State<Arc<App>>, call: Call) -> Result<Respo
     let (name, caller) = (name(&call), call.caller());
     call.fields::<NoFieldsIn>(&app).await?;
     let (schedules, of) = (app.delivery.schedules().clone(), name.clone());
+    access::require(&caller, &[Verb::Put], schedules.get(&name).await?.schedule.queue())?;
     let answer = finish(&caller, "run_schedule", &name, async move { schedules.run(&of).await }).await?;
     let answer = PutAnswer::from(answer);
     Ok(json(answer.status(), &answer))

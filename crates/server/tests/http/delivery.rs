@@ -2,18 +2,21 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use dwell_delivery::schedule::Schedule;
-use dwell_model::{Key, Limits, Pause, QueueName};
-use dwell_server::{Configuration, Layers, Loaded, SinkConfig};
-use dwell_store::{Put, Store as _, Take};
+use dwell_model::{Key, Limits, Pause, QueueName, Timestamp};
+use dwell_server::{Configuration, Layers, Loaded, Server, ServerConfig, SinkConfig};
+use dwell_store::{MemoryStore, Put, PutAnswer, Result as StoreResult, Store, Take, delegate_store};
+use dwell_time::ManualClock;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 
-use crate::support::{Running, start, start_with, until};
+use crate::support::{Running, soon, start, start_with, until};
 
 /// A file with this text.
 fn load(text: &str) -> Configuration {
@@ -197,6 +200,24 @@ async fn a_destination_that_is_down_or_gone_leaves_the_server_ready() {
     server.delivery.stop().await;
     let listed = server.get("/v1/queues/a/messages?state=ready").await.json();
     assert_eq!(listed["messages"][0]["attempt"], 0, "{listed}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_sink_that_an_operator_pauses_after_its_destination_did_stays_paused_over_a_reload() {
+    let server = start().await;
+    let receiver = Receiver::start().await;
+    receiver.status.store(410, Ordering::SeqCst);
+    let text = |more: &str| sinks(&webhook("gone", "b", receiver.address, more));
+    server.delivery.start(text(""), Vec::new()).await.unwrap();
+    put_into(&server, "b").await;
+    until("410 pauses", || async { shown(&server, "gone").await["state"] == "paused" }).await;
+    let paused = server.post("/v1/sinks/gone/pause").await.json();
+    assert_eq!(paused["reason"], "an operator has asked for it");
+    receiver.status.store(204, Ordering::SeqCst);
+    assert_eq!(server.delivery.replace_sinks(text("timeout = \"9s\"")).await.unwrap(), 1);
+    assert_eq!(shown(&server, "gone").await["state"], "paused");
+    server.delivery.stop().await;
     server.stop().await;
 }
 
@@ -452,4 +473,80 @@ async fn a_schedule_runs_once_it_is_defined_and_a_server_without_any_waits_on_no
     assert!(page.text().contains("dwell_schedule_runs_total 1"), "{}", page.text());
     server.delivery.stop().await;
     server.stop().await;
+}
+
+#[tokio::test]
+async fn the_list_of_schedules_leaves_long_bodies_out_and_is_bounded() {
+    let server = start_with(Limits::default(), |config| config.memory_bytes = 256 * 1024).await;
+    let long = "x".repeat(5_000);
+    put_schedule(&server, "long", &json!({"queue": "q", "every": "1h", "body": long})).await;
+    put_schedule(&server, "empty", &json!({"queue": "q", "every": "1h"})).await;
+    let listed = server.get("/v1/schedules").await.json();
+    assert_eq!(listed["schedules"][0]["body"], "", "{listed}");
+    assert_eq!(listed["schedules"][1]["name"], "long");
+    assert_eq!(listed["schedules"][1].get("body"), None);
+    assert_eq!(server.get("/v1/schedules/long").await.json()["body"], long);
+
+    let many: String = (0..150)
+        .map(|n| {
+            let body = "x".repeat(4_000);
+            format!("[[schedules]]\nname = \"s{n}\"\nqueue = \"q\"\nevery = \"1h\"\nbody = \"{body}\"\n")
+        })
+        .collect();
+    server.delivery.replace_schedules(load(&many).schedules).await.unwrap();
+    let refused = server.get("/v1/schedules").await;
+    assert_eq!(refused.problem().1, "overloaded", "they are more than all answers may have");
+    assert_eq!(server.get("/v1/schedules/s149").await.status, 200, "what was held for the list is free");
+    server.stop().await;
+}
+
+/// A store that may be stuck: puts do not return.
+struct Stuck {
+    memory: MemoryStore,
+    is_stuck: AtomicBool,
+    stuck: Notify,
+}
+
+#[async_trait]
+impl Store for Stuck {
+    async fn put(&self, puts: Vec<Put>) -> Vec<StoreResult<PutAnswer>> {
+        if self.is_stuck.load(Ordering::SeqCst) {
+            self.stuck.notify_one();
+            std::future::pending::<()>().await;
+        }
+        self.memory.put(puts).await
+    }
+
+    delegate_store! {
+        self.memory;
+        own: put;
+        forward: take take_id settle expire_lease cancel reschedule get locate list peek stats forecast queues;
+        forward: ready configure revive deaths discard purge delete_queue;
+    }
+}
+
+#[tokio::test]
+async fn a_shutdown_does_not_wait_for_a_store_that_is_stuck() {
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let memory = MemoryStore::new(Limits::default(), Arc::new(clock.clone()));
+    let store = Arc::new(Stuck { memory, is_stuck: AtomicBool::new(false), stuck: Notify::new() });
+    let mut config = ServerConfig::default();
+    config.drain_ms = 10;
+    config.http.listen = "127.0.0.1:0".parse().unwrap();
+    let server = Server::bind(Arc::clone(&store) as Arc<dyn Store>, config).await.unwrap();
+    let delivery = server.delivery();
+    let tick = load("[[schedules]]\nname = \"tick\"\nqueue = \"ticks\"\nevery = \"1h\"\n").schedules;
+    delivery.start(Vec::new(), tick).await.unwrap();
+    let schedules: QueueName = "dwell:schedules".parse().unwrap();
+    until("the runner waits for the next instant", || async {
+        let stats = store.memory.stats(schedules.clone()).await;
+        stats.is_ok_and(|stats| stats.waiting == 1 && stats.counts.scheduled == 1)
+    })
+    .await;
+    store.is_stuck.store(true, Ordering::SeqCst);
+    clock.advance(3_600_000);
+    soon("a run is put", store.stuck.notified()).await;
+    soon("it stops", delivery.stop()).await;
+    let stats = store.memory.stats(schedules).await.unwrap();
+    assert_eq!(stats.counts.leased, 1, "the lease ends by itself");
 }

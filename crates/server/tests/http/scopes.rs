@@ -326,3 +326,33 @@ async fn the_listing_pages_through_all_that_the_token_is_good_for() {
     assert_eq!(from["queues"][0]["queue"], "d");
     server.stop().await;
 }
+
+#[tokio::test]
+async fn who_defines_or_runs_a_schedule_may_put_into_its_queue() {
+    let scopes: &[(&str, &[&str])] = &[
+        ("manager", &["manage:*"]),
+        ("other", &["manage:*", "put:others"]),
+        ("planner", &["manage:*", "put:mine"]),
+    ];
+    let server = start_with(Limits::default(), |config| config.http.tokens = tokens(scopes)).await;
+    let fields = json!({"queue": "mine", "every": "1h", "body": "x"}).to_string();
+    let define = async |token: &str| {
+        let authorization = format!("Bearer {token}");
+        let headers = [("authorization", authorization.as_str()), ("content-type", "application/json")];
+        server.send("PUT", "/v1/schedules/s", &headers, fields.as_bytes()).await
+    };
+    let run = async |token: &str| {
+        let authorization = format!("Bearer {token}");
+        server.send("POST", "/v1/schedules/s/run", &[("authorization", &authorization)], b"").await
+    };
+    for token in ["manager", "other"] {
+        assert_eq!(define(token).await.problem(), (403, "forbidden".to_owned()), "{token}");
+    }
+    assert_eq!(run("planner").await.problem(), (404, "unknown_schedule".to_owned()), "none is there");
+    assert_eq!(define("planner").await.status, 201);
+    for token in ["manager", "other"] {
+        assert_eq!(run(token).await.problem(), (403, "forbidden".to_owned()), "{token}");
+    }
+    assert_eq!(run("planner").await.status, 201);
+    server.stop().await;
+}

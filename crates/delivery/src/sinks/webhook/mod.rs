@@ -47,7 +47,7 @@ use self::target::{HostPattern, Origin, Target};
 use self::transport::{Broken, Reach, Resolver, Transport};
 use crate::breaker::{Blame, FIRST_PROBE_MS, LAST_PROBE_MS, Report};
 use crate::outcome::IntoOutcome as _;
-use crate::{Error, Failure, Job, Lane, Outcome, Result, Switch, jitter};
+use crate::{Error, Failure, Fired, Job, Lane, Outcome, Result, Switch, jitter};
 
 /// Sends messages as webhooks. Cloning is cheap; clones share their connections and their switch.
 ///
@@ -137,7 +137,7 @@ impl Webhook {
         let webhook = self.clone();
         let lane = Lane::new(queue, move |job: Job| {
             let webhook = webhook.clone();
-            async move { webhook.deliver(&job).await }
+            async move { webhook.deliver_while_leased(&job).await }
         });
         let lane = lane.switch(&self.0.switch);
         match &self.0.goal {
@@ -157,7 +157,24 @@ impl Webhook {
         &self.0.switch
     }
 
-    /// Sends one message, and returns its outcome.
+    /// Sends the message of a job, for as long as its lease is held. Once it is lost somebody else may send the message: a request that is
+    /// not answered by then is dropped, and its connection with it.
+    async fn deliver_while_leased(&self, job: &Job) -> Outcome {
+        let lost = async {
+            // A token fires once: at a drain or at its time's end the worker says how long the handler has.
+            if job.token().wait().await != Fired::LeaseLost {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            // Thrown away by the worker, whatever it is.
+            () = lost => Outcome::Release { after: None },
+            outcome = self.deliver(job) => outcome,
+        }
+    }
+
+    /// Sends one message, and says what becomes of it.
     pub async fn deliver(&self, delivery: &Delivery) -> Outcome {
         match &self.0.goal {
             Goal::Fixed(target) => self.deliver_to(target, delivery).await,

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -51,13 +52,41 @@ const MAX_IDLE: usize = 64;
 /// The idle timeout of a connection, in milliseconds: shorter than most servers'.
 const IDLE_MS: u64 = 30_000;
 
-/// Resolves a host: a name, or an address as in a URL.
+/// How many look-ups of names a sink has under way at most.
+const LOOKUPS: usize = 32;
+
+/// Finds the addresses of a host: a name, or an address as it stands in a URL.
 pub(super) type Resolver =
     Arc<dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
-/// The operating system's resolver.
+/// The operating system's resolver, for one sink.
 pub(super) fn system_resolver() -> Resolver {
-    Arc::new(|host, port| Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) }))
+    bounded(
+        Arc::new(|host, port| {
+            Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
+        }),
+        LOOKUPS,
+    )
+}
+
+/// A resolver that does so many look-ups at a time. One that nobody waits for any more goes on, as a thread does that is in the system's
+/// resolver, and counts until it ends. So a name server that is silent has no more threads than this. An address is not looked up.
+fn bounded(resolver: Resolver, at_once: usize) -> Resolver {
+    let places = Arc::new(Semaphore::new(at_once));
+    Arc::new(move |host, port| {
+        let (resolver, places) = (Arc::clone(&resolver), Arc::clone(&places));
+        Box::pin(async move {
+            if let Ok(address) = host.parse::<IpAddr>() {
+                return Ok(vec![SocketAddr::new(address, port)]);
+            }
+            let place = places.acquire_owned().await.map_err(io::Error::other)?;
+            let looking = tokio::spawn(async move {
+                let _place = place;
+                resolver(host, port).await
+            });
+            looking.await.map_err(io::Error::other)?
+        })
+    })
 }
 
 /// The addresses that may be connected to.
@@ -288,4 +317,41 @@ async fn beginning(body: &mut Incoming, kept: &mut Vec<u8>) -> bool {
 fn chain(error: &(dyn StdError + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error: &&(dyn StdError + 'static)| (*error).source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn look_ups_that_nobody_waits_for_count_until_they_end() {
+        let (begun, go_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+        let (count, gate) = (Arc::clone(&begun), Arc::clone(&go_on));
+        let silent: Resolver = Arc::new(move |_, port| {
+            count.fetch_add(1, Ordering::SeqCst);
+            let gate = Arc::clone(&gate);
+            Box::pin(async move {
+                gate.acquire().await.map_err(io::Error::other)?.forget();
+                Ok(vec![SocketAddr::from(([192, 0, 2, 1], port))])
+            })
+        });
+        let resolver = bounded(silent, 2);
+        for _ in 0..5 {
+            let asked = timeout(Duration::from_millis(20), resolver("shop.example".into(), 443)).await;
+            assert!(asked.is_err(), "it is silent");
+        }
+        assert_eq!(begun.load(Ordering::SeqCst), 2);
+        let address = timeout(PATIENCE, resolver("::1".into(), 443)).await.unwrap().unwrap();
+        assert_eq!(address, ["[::1]:443".parse().unwrap()], "an address needs no look-up");
+
+        // The two end, and another one has a place.
+        go_on.add_permits(3);
+        let found = timeout(PATIENCE, resolver("shop.example".into(), 443)).await.unwrap();
+        assert_eq!(found.unwrap(), ["192.0.2.1:443".parse().unwrap()]);
+        assert_eq!(begun.load(Ordering::SeqCst), 3);
+    }
 }
