@@ -234,7 +234,7 @@ function answer(state, request, response, url, body) {
         return response.writeHead(200, { "content-type": TYPES[name.split(".").pop()], "cache-control": "public, max-age=31536000, immutable" }).end(readFileSync(ASSETS + name));
     }
     if (path.startsWith("/errors/")) return response.writeHead(200, { "content-type": "text/plain; charset=utf-8" }).end(`# ${path.slice(8)}\n`);
-    if (state.broken) throw new Problem(503, "unavailable", "the store can not serve");
+    if (state.broken) throw new Problem(503, "unavailable", "the store cannot serve");
 
     const bearer = request.headers.authorization?.replace(/^Bearer /i, "");
     if (tokens !== undefined) {

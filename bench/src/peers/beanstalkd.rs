@@ -34,7 +34,7 @@ impl Beanstalkd {
             command.arg("-f0").arg("-b").arg(folder);
         }
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(|error| {
-            format!("beanstalkd can not be started ({error}); it is Debian's package beanstalkd")
+            format!("beanstalkd cannot be started ({error}); it is Debian's package beanstalkd")
         })?;
         let server = Beanstalkd { process, address: address.to_string() };
         let patience = Stopwatch::start();

@@ -22,7 +22,7 @@ Examples:
 
 Exit codes:
   0 done             1 refused            2 usage            3 nothing there
-  4 no server answers                     5 outcome unknown  6 can not start
+  4 no server answers                     5 outcome unknown  6 cannot start
 
 `dwell COMMAND --help` has examples for each command. Durations need units
 (ms s m h d): 1h30m. Instants are RFC 3339: 2026-11-21T18:00:00Z.";

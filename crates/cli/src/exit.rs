@@ -25,7 +25,7 @@ pub(crate) enum Exit {
     /// It may or may not have happened.
     Unknown = 5,
     /// The server cannot start.
-    CanNotStart = 6,
+    CannotStart = 6,
 }
 
 impl From<Exit> for ExitCode {
@@ -158,6 +158,6 @@ impl From<Invalid> for Failure {
 impl From<io::Error> for Failure {
     /// Standard output could not be written.
     fn from(error: io::Error) -> Failure {
-        Failure::new(Exit::Refused, Own::Output.code(), format!("the output can not be written: {error}"))
+        Failure::new(Exit::Refused, Own::Output.code(), format!("the output cannot be written: {error}"))
     }
 }

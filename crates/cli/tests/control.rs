@@ -40,7 +40,7 @@ fn cpu_ms(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_caller_that_can_not_be_let_in_costs_next_to_nothing_and_is_answered_later() {
+fn a_caller_that_cannot_be_let_in_costs_next_to_nothing_and_is_answered_later() {
     let home = tempfile::tempdir().unwrap();
     let data = home.path().join("data");
     let server = serve(&data);

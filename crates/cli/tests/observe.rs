@@ -1,6 +1,6 @@
 //! A server's log and its metrics.
 
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails by panicking")]
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! A server with ten thousand idle connections and two thousand waiting takes: its memory and the latency of others
 //! stay within the limits below.
 
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails by panicking")]
 
 mod common;
 

@@ -275,7 +275,7 @@ fn a_page_of_metrics_scans_nothing() {
 }
 
 #[test]
-fn a_redis_that_can_not_be_used_is_said_and_a_password_never_is() {
+fn a_redis_that_cannot_be_used_is_said_and_a_password_never_is() {
     let locked = Redis::with_password("se-cret");
     let nobody = format!("redis://:se-cret@127.0.0.1:{}", free_port());
     let wrong = locked.url().replace("se-cret", "se-cretly");

@@ -22,7 +22,7 @@ fn refused(dir: &Path, args: &[&str]) -> Ran {
     run(command)
 }
 
-fn assert_can_not_start(ran: &Ran, code: &str) {
+fn assert_cannot_start(ran: &Ran, code: &str) {
     assert_eq!((ran.code, ran.failure().as_str()), (6, code), "{ran:?}");
     assert_eq!(ran.stdout, "");
 }
@@ -33,7 +33,7 @@ fn beanstalkds_port_that_is_taken_is_named_with_the_way_out() {
     let address = taken.local_addr().unwrap().to_string();
     let dir = tempfile::tempdir().unwrap();
     let ran = refused(dir.path(), &["--beanstalkd", &address]);
-    assert_can_not_start(&ran, "address_in_use");
+    assert_cannot_start(&ran, "address_in_use");
     assert!(ran.stderr.contains(&address) && ran.stderr.contains("--beanstalkd off"), "{ran:?}");
 }
 
@@ -134,7 +134,7 @@ fn a_port_that_is_taken() {
     let mut command = dwell();
     command.args(["serve", "--listen", server.address(), "--data"]).arg(dir.path());
     let ran = run(command);
-    assert_can_not_start(&ran, "address_in_use");
+    assert_cannot_start(&ran, "address_in_use");
     assert!(ran.stderr.contains(server.address()), "{}", ran.stderr);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the directory is left as it is");
     server.dwell(&["queues"]).ok();
@@ -146,7 +146,7 @@ fn a_second_process_on_the_same_directory() {
     let server = serve(dir.path());
     server.dwell(&["put", "q", "x"]).ok();
     let ran = refused(dir.path(), &[]);
-    assert_can_not_start(&ran, "locked");
+    assert_cannot_start(&ran, "locked");
     assert_eq!(server.dwell(&["take", "q", "--ack"]).ok().json()["body"], "x", "the first one serves on");
     server.stop_by("TERM");
     serve(dir.path());
@@ -156,20 +156,20 @@ fn a_second_process_on_the_same_directory() {
 fn a_directory_of_something_else() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("letter.txt"), "dear").unwrap();
-    assert_can_not_start(&refused(dir.path(), &[]), "foreign_directory");
+    assert_cannot_start(&refused(dir.path(), &[]), "foreign_directory");
     let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["letter.txt"], "nothing was added");
 
     let file = dir.path().join("letter.txt");
-    assert_can_not_start(&refused(&file, &[]), "not_a_directory");
+    assert_cannot_start(&refused(&file, &[]), "not_a_directory");
     assert_eq!(fs::read(&file).unwrap(), b"dear");
 }
 
 #[test]
-fn a_directory_that_can_not_be_written() {
+fn a_directory_that_cannot_be_written() {
     // Root may write anywhere except in a kernel's file system; others not there either.
     let ran = refused(Path::new("/sys/dwell"), &[]);
-    assert_can_not_start(&ran, "unwritable");
+    assert_cannot_start(&ran, "unwritable");
     assert!(ran.stderr.contains("/sys/dwell"), "{}", ran.stderr);
 }
 
@@ -184,7 +184,7 @@ fn a_directory_of_a_later_version() {
     let checksum = crc32fast::hash(&bytes[..60]);
     bytes[60..64].copy_from_slice(&checksum.to_le_bytes());
     fs::write(&manifest, &bytes).unwrap();
-    assert_can_not_start(&refused(dir.path(), &[]), "newer_format");
+    assert_cannot_start(&refused(dir.path(), &[]), "newer_format");
     assert_eq!(fs::read(&manifest).unwrap(), bytes, "it is left as it is");
 }
 
@@ -204,7 +204,7 @@ fn a_journal_that_is_damaged_below_what_was_synced() {
     fs::write(&journal, &bytes).unwrap();
 
     let ran = refused(dir.path(), &[]);
-    assert_can_not_start(&ran, "damaged");
+    assert_cannot_start(&ran, "damaged");
     assert!(ran.stderr.contains(journal.to_str().unwrap()), "{}", ran.stderr);
     assert_eq!(fs::read(&journal).unwrap(), bytes, "it is left as it is");
 }
@@ -213,9 +213,9 @@ fn a_journal_that_is_damaged_below_what_was_synced() {
 fn options_that_make_no_sense() {
     let dir = tempfile::tempdir().unwrap();
     let elsewhere = ["--listen", "192.0.2.1:0"];
-    assert_can_not_start(&refused(dir.path(), &elsewhere), "listener_exposed");
+    assert_cannot_start(&refused(dir.path(), &elsewhere), "listener_exposed");
     let elsewhere = ["--listen", "192.0.2.1:0", "--insecure-http"];
-    assert_can_not_start(&refused(dir.path(), &elsewhere), "address_not_ours");
+    assert_cannot_start(&refused(dir.path(), &elsewhere), "address_not_ours");
 }
 
 #[test]

@@ -374,7 +374,7 @@ fn read_deliveries(Handed { deliveries, bodies, ahead }: Handed) -> (Result<Vec<
 
 /// Why a body cannot be read, short enough to be stored with its message.
 fn reason(error: &std::io::Error) -> String {
-    let mut reason = format!("a body can not be read: {error}");
+    let mut reason = format!("a body cannot be read: {error}");
     reason.truncate(reason.floor_char_boundary(Limits::MAX_ERROR_TEXT_LEN));
     reason
 }

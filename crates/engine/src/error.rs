@@ -29,7 +29,7 @@ pub enum OpenError {
         known: u16,
     },
     /// A later version of dwell wrote something that must not be skipped.
-    #[error("{} can not be read by this version at byte {offset}: {reason}; use the version that wrote it", file.display())]
+    #[error("{} cannot be read by this version at byte {offset}: {reason}; use the version that wrote it", file.display())]
     NewerRecord {
         /// The file.
         file: PathBuf,
@@ -61,7 +61,7 @@ pub enum OpenError {
         dir: PathBuf,
     },
     /// The directory cannot be created or written.
-    #[error("{} can not be written: {source}; look at its owner and mode", dir.display())]
+    #[error("{} cannot be written: {source}; look at its owner and mode", dir.display())]
     Unwritable {
         /// The directory.
         dir: PathBuf,
@@ -91,7 +91,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The directory was opened as often as possible.
-    #[error("{} was opened {times} times, and can not be opened again; move its messages to a new one", dir.display())]
+    #[error("{} was opened {times} times, and cannot be opened again; move its messages to a new one", dir.display())]
     Exhausted {
         /// The directory.
         dir: PathBuf,

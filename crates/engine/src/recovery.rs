@@ -507,7 +507,7 @@ impl<R: Replay> Scan<'_, R> {
     /// that begins.
     fn forget_rest(&mut self, segment: &Segment, at: u64, next_first: Option<u64>) -> Result<u64, OpenError> {
         let size = segment.file.size().map_err(|error| OpenError::io(&segment.path, error))?;
-        self.forget(segment, at, size.saturating_sub(at), "it can not be read");
+        self.forget(segment, at, size.saturating_sub(at), "it cannot be read");
         self.sequence = next_first.unwrap_or(u64::MAX) - 1;
         Ok(at)
     }

@@ -5,7 +5,7 @@
 //! that a thread has freed in an arena of that thread, and gives it to no other. So it is measured twice, once with a
 //! single arena.
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::mpsc;
 use std::thread;

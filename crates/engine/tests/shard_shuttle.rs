@@ -10,7 +10,7 @@
 //! schedule; `shuttle::replay` replays it. Time is moved by hand, and wakes no thread unless it is moved.
 
 #![cfg(shuttle)]
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

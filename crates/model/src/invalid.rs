@@ -34,7 +34,7 @@ pub enum Invalid {
         text: Box<str>,
     },
     /// A delay below zero.
-    #[error("the delay '{text}' is negative; a message can not be due before it is put")]
+    #[error("the delay '{text}' is negative; a message cannot be due before it is put")]
     NegativeDelay {
         /// The text as given.
         text: Box<str>,
@@ -81,7 +81,7 @@ pub enum Invalid {
     },
     /// The name is not a valid queue name.
     #[error(
-        "'{name}' can not name a queue: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @, \
+        "'{name}' cannot name a queue: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @, \
          not starting with '-', and neither '.' nor '..'"
     )]
     InvalidQueueName {

@@ -149,7 +149,7 @@ impl FromStr for Address {
             let torn = text.split_once('?').is_some_and(|(_, query)| query.contains('@'));
             let hint = "; in user and password, / ? # @ and % are written as %2F %3F %23 %40 and %25";
             let hint = if text.contains('@') { hint } else { "" };
-            let reason = if torn { "it can not be read".to_owned() } else { reason };
+            let reason = if torn { "it cannot be read".to_owned() } else { reason };
             OpenError::Url { url, reason: reason + hint }
         })
     }

@@ -17,7 +17,7 @@ pub enum OpenError {
         reason: String,
     },
     /// No server answers there, or it refuses the login.
-    #[error("Redis at {at} can not be reached: {reason}")]
+    #[error("Redis at {at} cannot be reached: {reason}")]
     Unreachable {
         /// The address without its password.
         at: String,

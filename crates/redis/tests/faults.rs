@@ -269,7 +269,7 @@ async fn what_is_handed_out_is_not_refused_for_want_of_a_replica() {
 }
 
 #[tokio::test]
-async fn waiting_that_can_not_be_is_refused_at_open() {
+async fn waiting_that_cannot_be_is_refused_at_open() {
     let server = Server::start();
     let address = (server.url() + "?wait=1&wait_ms=5000").parse().unwrap();
     let refused = RedisStore::open(address, Limits::default()).await.err().unwrap();

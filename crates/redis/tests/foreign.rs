@@ -680,7 +680,7 @@ async fn a_record_with_a_field_of_another_type_is_refused_and_nothing_is_changed
 
 /// Damage that no script sees, such as invalid UTF-8: the message is not handed out, and the others of its batch are.
 #[tokio::test]
-async fn a_message_that_can_not_be_read_dies_of_it_and_keeps_nobody_from_the_others() {
+async fn a_message_that_cannot_be_read_dies_of_it_and_keeps_nobody_from_the_others() {
     let mut redis = Redis::start();
     let clock = ManualClock::new(Timestamp::from_ms(START_MS).unwrap());
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
@@ -712,7 +712,7 @@ async fn a_message_that_can_not_be_read_dies_of_it_and_keeps_nobody_from_the_oth
 /// One of five messages has an overwritten record, or headers that are not text: a list names it and shows the
 /// others.
 #[tokio::test]
-async fn a_message_that_can_not_be_read_is_named_in_lists_and_the_others_are_shown() {
+async fn a_message_that_cannot_be_read_is_named_in_lists_and_the_others_are_shown() {
     let mut redis = Redis::start();
     let clock = ManualClock::new(Timestamp::from_ms(START_MS).unwrap());
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
@@ -769,7 +769,7 @@ async fn a_message_that_can_not_be_read_is_named_in_lists_and_the_others_are_sho
 
 /// The same where the others lie in another queue.
 #[tokio::test]
-async fn a_message_that_can_not_be_read_costs_no_other_queue_an_attempt() {
+async fn a_message_that_cannot_be_read_costs_no_other_queue_an_attempt() {
     let mut redis = Redis::start();
     let clock = ManualClock::new(Timestamp::from_ms(START_MS).unwrap());
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());

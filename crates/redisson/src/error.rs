@@ -25,7 +25,7 @@ const FOR_NOW: [&str; 11] = [
 #[non_exhaustive]
 pub enum Error {
     /// The name cannot be shared with Redisson.
-    #[error("'{name}' can not name a delayed queue: {reason}")]
+    #[error("'{name}' cannot name a delayed queue: {reason}")]
     Name {
         /// The name, with the prefix of a name mapper.
         name: String,

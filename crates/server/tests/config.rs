@@ -106,7 +106,7 @@ fn every_mistake_has_its_code_its_line_and_a_way_out() {
         ("[http]\nwrite_timeout = \"9999d\"", "config_invalid_value", 2, "at most 365d"),
         ("[beanstalkd]\nlisten = \"on\"", "config_invalid_value", 2, "\"off\""),
         ("[shutdown]\ndrain = \"-1s\"", "config_invalid_value", 2, "negative"),
-        ("[queues.\"a b\"]\nlease = \"1s\"", "config_invalid_value", 1, "can not name a queue"),
+        ("[queues.\"a b\"]\nlease = \"1s\"", "config_invalid_value", 1, "cannot name a queue"),
         ("[queues.a]\nlease = 5", "config_invalid_value", 2, "expected a string"),
         ("[queues.a]\npause = \"10000-01-01T00:00:00Z\"", "config_invalid_value", 2, "1970"),
         ("[queues.a]\npause = \"tomorrow\"", "config_invalid_value", 2, "instant"),
@@ -226,7 +226,7 @@ fn what_keys_say_together_is_told_with_what_each_says_and_no_mistake_twice() {
 }
 
 #[test]
-fn a_file_that_can_not_be_read_is_named() {
+fn a_file_that_cannot_be_read_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let at = |file: &Path| {
         let layers = Layers { file: Some(file.to_owned()), ..Layers::default() };

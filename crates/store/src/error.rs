@@ -100,7 +100,7 @@ pub enum Error {
         limit: usize,
     },
     /// The setting cannot be changed while the queue has messages.
-    #[error("setting {} of queue '{queue}' can not change while it has messages", setting.as_str())]
+    #[error("setting {} of queue '{queue}' cannot change while it has messages", setting.as_str())]
     SettingFixed {
         /// The queue.
         queue: QueueName,
@@ -129,7 +129,7 @@ pub enum Error {
     },
     /// The store cannot flush messages as fast as they come, and has no memory for more; takes, acks and
     /// cancels still work.
-    #[error("the store can not keep up: {reason}; try again later")]
+    #[error("the store cannot keep up: {reason}; try again later")]
     Overloaded {
         /// What it waits for.
         reason: Box<str>,
@@ -145,7 +145,7 @@ pub enum Error {
     },
     /// The store's location contains data that it has not written, or that a later version has written.
     /// Nothing was done, and a retry does not help.
-    #[error("the store can not read its data: {reason}")]
+    #[error("the store cannot read its data: {reason}")]
     ForeignData {
         /// What was found, and what to do.
         reason: Box<str>,

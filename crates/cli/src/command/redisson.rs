@@ -101,7 +101,7 @@ impl Java {
 
 fn runtime() -> Result<Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.map_err(|error| Failure::new(Exit::CanNotStart, "threads", error))
+    runtime.map_err(|error| Failure::new(Exit::CannotStart, "threads", error))
 }
 
 impl From<Error> for Failure {

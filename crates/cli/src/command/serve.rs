@@ -71,7 +71,7 @@ SIGINT (Ctrl-C) ends it: it accepts nothing new, answers what is under way, lets
 sinks finish what they have in hand, gives waiting takes an empty answer, and
 closes the store. A second one ends it at once, which loses nothing that was
 answered.
-A server that can not start ends with exit code 6 and says why.")]
+A server that cannot start ends with exit code 6 and says why.")]
 pub(crate) struct Serve {
     #[command(flatten)]
     options: ServerOptions,
@@ -118,22 +118,22 @@ impl Serve {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
-            .map_err(|error| can_not_start(Own::Threads.code(), error))?;
+            .map_err(|error| cannot_start(Own::Threads.code(), error))?;
         let config = &loaded.configuration;
         // Before the store: an address that cannot be listened on leaves the data directory untouched.
         let mut listeners = runtime.block_on(Listeners::bind(&config.server)).map_err(|error| {
             let hint = hint(&error, &config.server);
-            Failure::new(Exit::CanNotStart, error.code(), format_args!("{error}{hint}"))
+            Failure::new(Exit::CannotStart, error.code(), format_args!("{error}{hint}"))
         })?;
         // SIGHUP would end the process while the store opens; so it reloads after that.
         let hangups = runtime
             .block_on(async { Hangups::listen() })
-            .map_err(|error| can_not_start(Own::Signals.code(), error))?;
+            .map_err(|error| cannot_start(Own::Signals.code(), error))?;
         let (store, limits) = (config.store.clone(), config.limits.clone());
         let handle = runtime.handle().clone();
         let opening = runtime.spawn_blocking(move || store::open(&store, limits, &handle));
         let opened = runtime.block_on(listeners.answer_while(&config.server, opening));
-        let opened = opened.map_err(|error| can_not_start("internal", error))??;
+        let opened = opened.map_err(|error| cannot_start("internal", error))??;
         let served = runtime.block_on(async {
             let served = Box::pin(self.serve(context, &opened, listeners, hangups, loaded)).await;
             opened.leave().await;
@@ -154,11 +154,11 @@ impl Serve {
         hangups: Hangups,
         mut loaded: Loaded,
     ) -> Outcome {
-        let signals = Signals::listen().map_err(|error| can_not_start(Own::Signals.code(), error))?;
+        let signals = Signals::listen().map_err(|error| cannot_start(Own::Signals.code(), error))?;
         let queues = std::mem::take(&mut loaded.configuration.queues);
         apply_queues(&*opened.store, &[], &queues)
             .await
-            .map_err(|refused| can_not_start(refused.error.code(), refused))?;
+            .map_err(|refused| cannot_start(refused.error.code(), refused))?;
         let server = Server::new(Arc::clone(&opened.store), listeners, loaded.configuration.server.clone());
         server.control().keep_queues(&queues);
         let redisson = loaded.configuration.redisson.as_ref();
@@ -174,7 +174,7 @@ impl Serve {
         delivery
             .start(sinks, schedules)
             .await
-            .map_err(|refused| can_not_start(refused.error.code(), refused))?;
+            .map_err(|refused| cannot_start(refused.error.code(), refused))?;
         announce(&context.output, &server, opened, &loaded);
         let reloader = Reloader {
             options: self.options,
@@ -311,6 +311,6 @@ fn hint(error: &BindError, config: &ServerConfig) -> &'static str {
 }
 
 /// The failure of a server that cannot start.
-fn can_not_start(code: &str, reason: impl std::fmt::Display) -> Failure {
-    Failure::new(Exit::CanNotStart, code, reason)
+fn cannot_start(code: &str, reason: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::CannotStart, code, reason)
 }

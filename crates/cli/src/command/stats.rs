@@ -64,7 +64,7 @@ impl Stats {
             writeln!(out, "{STRONG}{}{STRONG:#}", client.store().server())?;
             let mut rows = vec![("version", stats.version.to_string()), ("queues", stats.queues.to_string())];
             if stats.unread > 0 {
-                rows.push(("queues that can not be read", stats.unread.to_string()));
+                rows.push(("queues that cannot be read", stats.unread.to_string()));
             }
             rows.extend(counts(&stats.counts, stats.waiting));
             pairs(out, &rows)

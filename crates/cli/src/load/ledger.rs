@@ -169,7 +169,7 @@ impl<'a> Ledger<'a> {
         }
         if let Err(error) = state.write_down(self.progress) {
             state.is_broken = true;
-            let detail = format!("the answers or rejects can not be written: {error}; run again to go on");
+            let detail = format!("the answers or rejects cannot be written: {error}; run again to go on");
             state.failure.get_or_insert(Failure::new(Exit::Refused, Own::Answers.code(), detail));
         }
         self.moved.notify_all();

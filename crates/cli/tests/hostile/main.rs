@@ -1,7 +1,7 @@
 //! Hostile clients over both protocols at once, with ten thousand idle ones and two thousand that wait in a reserve:
 //! the server's memory, and the lateness of messages meanwhile, stay within the limits below.
 
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails by panicking")]
 
 mod attack;
 #[path = "../common/mod.rs"]

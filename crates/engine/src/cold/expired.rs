@@ -485,7 +485,7 @@ impl ColdSet {
         let Some(file) = self.files.values().find(|file| file.has_aside(queue, now)) else { return Ok(()) };
         let reason = file.aside.as_ref().map_or("", |aside| &*aside.reason);
         Err(Error::Unavailable {
-            reason: format!("messages of queue '{queue}' have expired that can not be read: {reason}").into(),
+            reason: format!("messages of queue '{queue}' have expired that cannot be read: {reason}").into(),
         })
     }
 

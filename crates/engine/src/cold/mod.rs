@@ -32,7 +32,7 @@ mod stream;
 mod tests;
 mod walk;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
@@ -468,7 +468,7 @@ impl ColdSet {
 
     fn tell<T>(&mut self, read: sealed::Result<T>) -> Result<T> {
         read.map_err(|error| {
-            let reason = format!("a message can not be read: {error}").into();
+            let reason = format!("a message cannot be read: {error}").into();
             self.failed = Some(error);
             Error::Unavailable { reason }
         })

@@ -48,7 +48,7 @@ fn reopened(disk: &MemoryDisk) -> Option<Driven> {
     match Driven::open(disk) {
         Ok(store) => Some(store),
         Err(OpenError::Exhausted { .. }) => None,
-        Err(error) => panic!("what was opened can not be opened again: {error}"),
+        Err(error) => panic!("what was opened cannot be opened again: {error}"),
     }
 }
 

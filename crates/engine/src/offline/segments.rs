@@ -41,7 +41,7 @@ pub(super) enum Piece<'a> {
 }
 
 /// The reason for data that the disk cannot read.
-pub(super) const UNREADABLE: &str = "it can not be read";
+pub(super) const UNREADABLE: &str = "it cannot be read";
 
 /// The segments in `dir`, oldest first, including those that are not needed according to the newest one.
 pub(super) fn segments(disk: &dyn Disk, dir: &Path, directory: u64) -> Result<Vec<SegmentFile>, OpenError> {
@@ -56,7 +56,7 @@ pub(super) fn segments(disk: &dyn Disk, dir: &Path, directory: u64) -> Result<Ve
         let header = if shard != 0 {
             Err("the manifest knows of no such shard")
         } else if file.read_at(&mut bytes, 0).is_err() {
-            Err("the segment's header can not be read")
+            Err("the segment's header cannot be read")
         } else {
             match SegmentHeader::decode(&bytes, name) {
                 Ok(header) => Ok(header),

@@ -97,7 +97,7 @@ impl<V: Kept> Chore<V> {
                 None => self.failed(error.to_string(), desk, now),
                 Some(damage) if heals => {
                     self.healing_rest.failed(self.begun_ms, now.mono_ms);
-                    let reason = format!("{damage}; it can not be made anew: {error}; {REPAIR}");
+                    let reason = format!("{damage}; it cannot be made anew: {error}; {REPAIR}");
                     desk.troubles.note(self.work, reason, now.wall);
                 }
                 Some(damage) => {

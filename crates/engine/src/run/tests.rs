@@ -252,7 +252,7 @@ fn what_is_read_past_damage_says_what_it_left_out() {
 }
 
 #[test]
-fn a_place_that_can_not_be_read_just_now_is_not_taken_for_a_bad_one() {
+fn a_place_that_cannot_be_read_just_now_is_not_taken_for_a_bad_one() {
     let disk = disk();
     write(&disk, NUMBERS, 0, &homes(100));
     let run: Arc<Run<Home>> = Arc::new(Run::open(&disk, dir(), NUMBERS).unwrap());
@@ -267,7 +267,7 @@ fn a_place_that_can_not_be_read_just_now_is_not_taken_for_a_bad_one() {
 }
 
 #[test]
-fn a_bad_place_that_can_not_be_read_by_itself_just_now_is_not_passed_over() {
+fn a_bad_place_that_cannot_be_read_by_itself_just_now_is_not_passed_over() {
     let disk = disk();
     write(&disk, NUMBERS, 0, &homes(20_000));
     let run: Arc<Run<Home>> = Arc::new(Run::open(&disk, dir(), NUMBERS).unwrap());
@@ -282,7 +282,7 @@ fn a_bad_place_that_can_not_be_read_by_itself_just_now_is_not_passed_over() {
 }
 
 #[test]
-fn a_filter_that_can_not_be_read_just_now_is_read_the_next_time() {
+fn a_filter_that_cannot_be_read_just_now_is_read_the_next_time() {
     let memory = disk();
     let disk = CountedDisk::new(Arc::new(memory.clone()));
     write(&disk, NUMBERS, 20_000, &homes(20_000));

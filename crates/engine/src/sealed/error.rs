@@ -19,7 +19,7 @@ pub(crate) enum ReadError {
     #[error("{} has format {found}, and this version reads formats up to {FORMAT_VERSION}", file.display())]
     Newer { file: PathBuf, found: u16 },
     /// A later version wrote something that must not be skipped.
-    #[error("{} can not be read by this version at byte {offset}: {reason}", file.display())]
+    #[error("{} cannot be read by this version at byte {offset}: {reason}", file.display())]
     NewerRecord { file: PathBuf, offset: u64, reason: &'static str },
     /// The disk failed.
     #[error("{}: {source}", file.display())]

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_can_not_be_read_is_left_to_who_wants_it() {
+    fn a_body_that_cannot_be_read_is_left_to_who_wants_it() {
         let (executor, mut ahead) = ahead();
         let (mut core, mut bodies) = filled(200);
         take(&mut core, &mut bodies, "a", 100);

@@ -57,7 +57,7 @@ fn a_backup_that_is_asked_for_before_a_close_hears_that_the_store_is_closed() {
 /// fails to read just then. 2. The marker of a backup could not be read, and so it counted as none: its ids and numbers
 /// were those of the original.
 #[test]
-fn a_backup_whose_marker_can_not_be_read_is_not_opened_as_if_it_were_none() {
+fn a_backup_whose_marker_cannot_be_read_is_not_opened_as_if_it_were_none() {
     let mut store = small();
     store.put(Put::new(queue("q"), "x")).unwrap();
     backup(&mut store, Path::new("/backup")).unwrap();

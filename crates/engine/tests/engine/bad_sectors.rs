@@ -84,7 +84,7 @@ fn a_last_batch_that_cannot_be_read_is_said_to_be_lost_and_not_to_be_torn() {
     let (report, saved) = repaired(&disk, &clock);
     assert!(saved.len() >= PUTS - 1 && !saved.contains(&PUTS), "{saved:?}");
     assert!(report.cuts.is_empty(), "{:?}", report.cuts);
-    assert!(report.lost.iter().any(|lost| lost.reason == "it can not be read"), "{:?}", report.lost);
+    assert!(report.lost.iter().any(|lost| lost.reason == "it cannot be read"), "{:?}", report.lost);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn files(disk: &MemoryDisk) -> BTreeSet<String> {
 /// Crash story: 1. The files with the least in use cannot be read. 2. Each flush chooses them to be given up, moves
 /// nothing out of them, and reaches no others: the space of settled messages is never freed.
 #[test]
-fn files_that_can_not_be_read_keep_no_others_from_being_given_up() {
+fn files_that_cannot_be_read_keep_no_others_from_being_given_up() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let options = Options { memory_limit: 256 * 1024, ..options(&disk, &clock) };
     let mut store = Driven::open(disk, clock, options).unwrap();
@@ -48,13 +48,13 @@ fn files_that_can_not_be_read_keep_no_others_from_being_given_up() {
         store.advance(1_000);
     }
     let left = files(&store.disk);
-    assert!(bad.is_subset(&left), "what can not be read stays");
+    assert!(bad.is_subset(&left), "what cannot be read stays");
     let stay = sparse.intersection(&left).count();
     assert!(stay * 3 <= sparse.len(), "{stay} of {} sparse files stay", sparse.len());
 }
 
 #[test]
-fn a_queue_that_can_not_be_counted_is_nothing_to_the_listing_of_the_others() {
+fn a_queue_that_cannot_be_counted_is_nothing_to_the_listing_of_the_others() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let options = Options { memory_limit: 64 * 1024, ..options(&disk, &clock) };
     let mut store = Driven::open(disk, clock, options).unwrap();

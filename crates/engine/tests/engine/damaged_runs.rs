@@ -89,7 +89,7 @@ fn a_run_with_a_bad_block_is_made_anew_from_due_files_and_puts_go_on() {
 /// Crash story: a block of a run of keys cannot be read, nor a block of a due file with messages whose keys it has. 1.
 /// The run is merged without the block. 2. A caller puts a message with one of these keys, and now two have it.
 #[test]
-fn a_run_that_can_not_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on() {
+fn a_run_that_cannot_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on() {
     for kind in ["numbers-", "keys-"] {
         let mut store = tiny();
         put_all(&mut store, 0..400);
@@ -115,7 +115,7 @@ fn a_run_that_can_not_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on
         let troubles = store.engine.troubles();
         let work = if kind == "keys-" { Work::MergeKeys } else { Work::MergeNumbers };
         let told = troubles.iter().find(|trouble| trouble.work == work).unwrap();
-        for part in [&*file, "byte 32", "due-000-", "can not be made anew", "dwell engine repair"] {
+        for part in [&*file, "byte 32", "due-000-", "cannot be made anew", "dwell engine repair"] {
             assert!(told.reason.contains(part), "{kind}: {part} is not in {told:?}");
         }
         assert!((2..12).contains(&told.times), "it rests longer and longer: {told:?}");

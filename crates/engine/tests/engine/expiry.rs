@@ -568,7 +568,7 @@ fn a_queue_is_swept_again_as_soon_as_all_of_it_can_be_read() {
     assert_eq!(sweeps(&mut store), ["unavailable"; 5]);
     assert_eq!(counts(&mut store, "q"), before);
     let refused = store.run(engine.purge(queue("q"))).unwrap_err();
-    assert!(refused.to_string().contains("have expired that can not be read"), "{refused}");
+    assert!(refused.to_string().contains("have expired that cannot be read"), "{refused}");
     assert!(refused.to_string().contains("checksum"), "{refused}");
     assert_eq!(store.run(engine.purge(queue("far"))), Ok(600), "what does not expire lies in other files");
     assert_eq!(store.run(engine.purge(queue("other"))), Ok(0));
@@ -590,7 +590,7 @@ fn what_can_be_read_again_expires_though_nobody_asks_for_it() {
 }
 
 #[test]
-fn a_queue_that_can_not_be_swept_can_be_deleted() {
+fn a_queue_that_cannot_be_swept_can_be_deleted() {
     let mut store = filled();
     let engine = store.engine.clone();
     let (path, at) = chunk(&store.disk);

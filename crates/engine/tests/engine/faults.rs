@@ -385,7 +385,7 @@ fn on_a_full_disk_the_room_behind_a_torn_tail_is_enough_to_open() {
 }
 
 #[test]
-fn a_half_made_segment_that_can_not_be_removed_yet_is_removed_before_anything_is_written() {
+fn a_half_made_segment_that_cannot_be_removed_yet_is_removed_before_anything_is_written() {
     for (removes, syncs) in [(3, 0), (0, 2), (2, 2)] {
         let mut store = Driven::new();
         let mut stored = Vec::new();

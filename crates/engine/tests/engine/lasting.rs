@@ -160,7 +160,7 @@ fn a_backup_of_a_store_that_does_without_an_old_segment_can_be_opened() {
 /// Crash story: 1. A checkpoint is written while a backup, or a server's clients, have as many files open as are
 /// allowed. 2. The directory cannot be opened to be synced, once. 3. The store accepts nothing any more.
 #[test]
-fn no_file_that_can_not_be_opened_ends_the_store() {
+fn no_file_that_cannot_be_opened_ends_the_store() {
     let small = |disk: &MemoryDisk, clock: &ManualClock| Options {
         memory_limit: 16 * 1024,
         segment_bytes: 8 * 1024,
@@ -205,7 +205,7 @@ fn no_file_that_can_not_be_opened_ends_the_store() {
 /// The first of the two syncs of the directory at a checkpoint may find no room, as on a copy-on-write file system:
 /// nothing names the new files yet. After the second the disk may hold either manifest.
 #[test]
-fn a_directory_that_can_not_be_synced_for_want_of_room_ends_the_store_only_where_a_manifest_was_renamed() {
+fn a_directory_that_cannot_be_synced_for_want_of_room_ends_the_store_only_where_a_manifest_was_renamed() {
     let mut ended = Vec::new();
     for after in 0..12 {
         let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));

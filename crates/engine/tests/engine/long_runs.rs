@@ -110,7 +110,7 @@ fn the_dead_are_found_by_their_keys_after_runs_of_keys_were_merged() {
 }
 
 #[test]
-fn a_bound_that_a_run_can_not_have_is_refused() {
+fn a_bound_that_a_run_cannot_have_is_refused() {
     for run_bytes in [0, Options::MIN_RUN_BYTES - 1, (3 << 30) + 1] {
         let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
         let options = Options { run_bytes, ..options(&disk, &clock) };

@@ -1,6 +1,6 @@
 //! The engine from outside: one file per kind of failure or load that it must survive.
 
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod backup;
 mod bad_sectors;

@@ -32,7 +32,7 @@ fn rot(disk: &MemoryDisk, bytes: &[u8]) {
 }
 
 #[test]
-fn a_body_that_can_not_be_read_is_an_attempt_and_holds_nobody_up() {
+fn a_body_that_cannot_be_read_is_an_attempt_and_holds_nobody_up() {
     let mut store = Driven::new();
     let engine = store.engine.clone();
     let damaged = store.put(Put::new(queue("q"), "the first body")).unwrap();
@@ -53,7 +53,7 @@ fn a_body_that_can_not_be_read_is_an_attempt_and_holds_nobody_up() {
     store.disk.heal_rot(|_| true);
     let message = store.run(get()).pop().unwrap().unwrap();
     assert_eq!(message.standing.attempts, 2);
-    assert!(message.standing.last_error.unwrap().contains("can not be read"));
+    assert!(message.standing.last_error.unwrap().contains("cannot be read"));
     store.advance(BACKOFF_MS);
     let taken = store.take(Take::from(queue("q")).max(10)).unwrap();
     assert!(taken.iter().any(|taken| taken.message.body == "the first body"));
@@ -76,7 +76,7 @@ fn a_message_that_can_never_be_read_is_dead_when_its_attempts_are_spent() {
     assert_eq!(store.run(engine.stats(queue("q"))).unwrap().counts.dead, 1);
     store.disk.heal_rot(|_| true);
     let dead = store.run(engine.list(queue("q"), StateKind::Dead, None, 10)).unwrap().messages.remove(0);
-    assert!(dead.standing.last_error.unwrap().contains("can not be read"));
+    assert!(dead.standing.last_error.unwrap().contains("cannot be read"));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn body_of(i: usize) -> String {
 }
 
 #[test]
-fn a_place_that_can_not_be_read_fails_the_body_that_lies_there_and_none_beside_it() {
+fn a_place_that_cannot_be_read_fails_the_body_that_lies_there_and_none_beside_it() {
     let mut store = Driven::new();
     let engine = store.engine.clone();
     let once = AttemptLimit::At(NonZeroU32::new(1).unwrap());
@@ -210,7 +210,7 @@ fn a_damaged_body_is_taken_along_and_keeps_no_other_message_in_memory() {
 }
 
 #[test]
-fn a_queue_that_can_not_be_read_holds_up_no_other() {
+fn a_queue_that_cannot_be_read_holds_up_no_other() {
     let mut store = tiny();
     for i in 0..300 {
         store.put(Put::new(queue("bad"), format!("body {i}")).after_ms(1_000)).unwrap();
@@ -243,7 +243,7 @@ fn put_again(store: &mut Driven, put: &Put) -> u64 {
 }
 
 #[test]
-fn a_sector_that_can_not_be_read_is_taken_along_and_keeps_no_other_message_in_memory() {
+fn a_sector_that_cannot_be_read_is_taken_along_and_keeps_no_other_message_in_memory() {
     let mut store = tiny();
     let engine = store.engine.clone();
     let far = |body: &str| Put::new(queue("far"), body.to_owned()).after_ms(86_400_000);
@@ -277,7 +277,7 @@ fn a_sector_that_can_be_read_again_in_time_has_lost_nothing() {
     let slow = store.put(far("a body like no other")).unwrap();
     unreadable(&store.disk, b"a body like no other");
     let refused = (0..60).any(|i| store.put(far(&format!("body {i}"))).is_err());
-    assert!(refused, "a flush has found that it can not be read");
+    assert!(refused, "a flush has found that it cannot be read");
     store.disk.heal_rot(|_| true);
     for i in 0..200 {
         put_again(&mut store, &far(&format!("body {i}")));

@@ -242,11 +242,11 @@ impl Wire {
         match sent {
             Ok(Value::BulkString(bytes)) => {
                 let reply = Reply::decode(&Bytes::from(bytes));
-                reply.ok_or_else(|| refused("a script's answer can not be read".to_owned()))
+                reply.ok_or_else(|| refused("a script's answer cannot be read".to_owned()))
             }
             Ok(Value::Array(parts)) => {
                 let reply = with_items(parts);
-                reply.ok_or_else(|| refused("a script's answer can not be read".to_owned()))
+                reply.ok_or_else(|| refused("a script's answer cannot be read".to_owned()))
             }
             Ok(other) => Err(refused(format!("a script answered {other:?}"))),
             Err(error) => Err(match failure(&error) {

@@ -183,7 +183,7 @@ async fn a_lost_reply_of_a_cluster_is_unknown_or_fetched_again_and_nothing_happe
     let unknown = within("a put", sent).await.unwrap();
     assert!(is_unknown(&unknown), "{unknown:?}");
     let read = within("stats", once.stats(queue())).await;
-    assert!(is_unavailable(&read), "what changes nothing can not have happened: {read:?}");
+    assert!(is_unavailable(&read), "what changes nothing cannot have happened: {read:?}");
     proxy.set(Link::Whole);
     within("a put", async { while put(&once, message("m")).await.is_err() {} }).await;
 }

@@ -365,7 +365,7 @@ async fn a_take_that_is_held_up_by_one_of_its_queues_keeps_nobody_from_another()
 
 /// A node does not answer while leases are counted: that is waited for once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn takes_do_not_wait_again_and_again_for_queues_that_can_not_be_counted() {
+async fn takes_do_not_wait_again_and_again_for_queues_that_cannot_be_counted() {
     let mut cluster = cluster();
     let plain = open(&cluster.url()).await;
     let (node, _, there) = two_queues(&mut cluster, &plain).await;

@@ -439,7 +439,7 @@ async fn spread_queue(store: &RedisStore) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_put_that_is_there_is_answered_though_its_token_can_not_be_told() {
+async fn a_put_that_is_there_is_answered_though_its_token_cannot_be_told() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let store = Arc::new(open(&proxy.url(ONCE)).await);

@@ -145,11 +145,11 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for JavaList<T> {
 }
 
 fn unwritable(error: serde_json::Error) -> Error {
-    refused(format!("can not write this: {error}"))
+    refused(format!("cannot write this: {error}"))
 }
 
 fn unreadable(error: serde_json::Error) -> Error {
-    refused(format!("can not read this: {error}"))
+    refused(format!("cannot read this: {error}"))
 }
 
 fn refused(reason: String) -> Error {

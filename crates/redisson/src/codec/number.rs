@@ -58,7 +58,7 @@ impl Codec for Double {
 fn parse<T: FromStr<Err: ToString>>(codec: &'static str, bytes: &[u8]) -> Result<T, Error> {
     let refuse = |reason: String| Error::Value { codec, reason };
     let text = std::str::from_utf8(bytes).map_err(|error| refuse(error.to_string()))?;
-    text.parse().map_err(|error: T::Err| refuse(format!("can not read '{text}': {}", error.to_string())))
+    text.parse().map_err(|error: T::Err| refuse(format!("cannot read '{text}': {}", error.to_string())))
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ impl Kind {
             Kind::ScheduledOnly => "delivered when due, but hidden from Java's size, contains and remove",
             Kind::ListedTwice => "listed more than once: counted twice",
             Kind::FractionalScore => {
-                "due at a fraction of a millisecond: Java can not read that as the first instant"
+                "due at a fraction of a millisecond: Java cannot read that as the first instant"
             }
             Kind::EndlessScore => "due past what Java reads as a number: never delivered",
             Kind::NobodyListens => "elements are pending, and no mover listens: run `dwell redisson move`",

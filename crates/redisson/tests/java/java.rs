@@ -66,7 +66,7 @@ impl Java {
             .stderr(Stdio::null())
             .spawn()
             .unwrap_or_else(|error| {
-                panic!("java can not be started ({error}): apt-get install default-jdk-headless")
+                panic!("java cannot be started ({error}): apt-get install default-jdk-headless")
             });
         let line = process.stdin.take().expect("it is piped");
         let answers = BufReader::new(process.stdout.take().expect("it is piped"));

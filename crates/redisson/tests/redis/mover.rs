@@ -215,7 +215,7 @@ fn a_channel_that_is_refused_keeps_nobody_from_the_others() {
 
 /// A mover without permission for the channel sweeps, so offers are moved all the same.
 #[test]
-fn a_mover_that_can_not_listen_moves() {
+fn a_mover_that_cannot_listen_moves() {
     run(async {
         let bed = Bed::new().await;
         bed.offer("one", 1).await;

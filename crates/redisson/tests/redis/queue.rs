@@ -72,7 +72,7 @@ fn a_debounce_leaves_one() {
 }
 
 #[test]
-fn a_value_that_the_codec_can_not_read_stays() {
+fn a_value_that_the_codec_cannot_read_stays() {
     run(async {
         let bed = Bed::new().await;
         bed.offer("no number", HOUR_MS).await;

@@ -18,7 +18,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// A queue that could not be configured.
 #[derive(Debug, ThisError)]
-#[error("queue {queue} can not be configured: {error}{}", told(.left))]
+#[error("queue {queue} cannot be configured: {error}{}", told(.left))]
 pub struct ApplyError {
     /// The queue.
     pub queue: QueueName,

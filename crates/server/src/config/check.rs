@@ -172,7 +172,7 @@ fn listeners(draft: &Draft, errors: &mut Vec<ConfigError>) {
     let is_same = http.listen == beanstalkd.listen && http.listen.port() != 0;
     if is_right(&["http.listen"]) && is_same {
         let detail = format!(
-            "HTTP and beanstalkd's protocol can not both be spoken on {}; choose another port for one of them",
+            "HTTP and beanstalkd's protocol cannot both be spoken on {}; choose another port for one of them",
             http.listen
         );
         errors.push(ConfigError::new(ConfigErrorKind::Conflict, &draft.origin("beanstalkd.listen"), detail));

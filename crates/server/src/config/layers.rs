@@ -529,7 +529,7 @@ fn load(document: Option<Document<'_>>, layers: &Layers, files: &Files) -> Resul
 fn read_file(file: &Path) -> Result<String, ConfigError> {
     let origin = Origin::File { file: file.to_owned(), line: 1, column: 1 };
     let unreadable = |reason: &dyn std::fmt::Display| {
-        let detail = format!("the configuration can not be read: {reason}");
+        let detail = format!("the configuration cannot be read: {reason}");
         ConfigError::new(ConfigErrorKind::Unreadable, &origin, detail)
     };
     let length = std::fs::metadata(file).map_err(|error| unreadable(&error))?.len();

@@ -40,7 +40,7 @@ pub enum BindError {
         address: SocketAddr,
     },
     /// Any other error.
-    #[error("can not listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {source}")]
     Io {
         /// The address.
         address: SocketAddr,

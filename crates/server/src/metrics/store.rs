@@ -122,7 +122,7 @@ impl Metered {
             | Error::Overloaded { .. }
                 if !self.is_ill.swap(true, Ordering::Relaxed) =>
             {
-                tracing::warn!(code = error.code(), %error, "the store can not serve");
+                tracing::warn!(code = error.code(), %error, "the store cannot serve");
             }
             _ => {}
         }

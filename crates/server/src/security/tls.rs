@@ -150,7 +150,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 fn unlike_pem(error: &pem::Error, expected: &str) -> String {
     let found = match error {
         pem::Error::NoItemsFound => "there is none",
-        _ => "what is there can not be read",
+        _ => "what is there cannot be read",
     };
     format!("{expected} in PEM (-----BEGIN …) must be here, and {found}")
 }

@@ -34,7 +34,7 @@ async fn a_pause_of_0_ends_a_pause() {
 }
 
 #[tokio::test]
-async fn a_tube_that_is_not_there_can_not_be_paused() {
+async fn a_tube_that_is_not_there_cannot_be_paused() {
     let server = start().await;
     let mut client = server.connect().await;
     client.expect("pause-tube nowhere 5", "NOT_FOUND").await;

@@ -1,6 +1,6 @@
 //! The HTTP interface over real sockets, with the memory store behind it.
 
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails by panicking")]
 
 mod bad_input;
 mod batch;

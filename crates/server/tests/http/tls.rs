@@ -268,7 +268,7 @@ fn files_that_do_not_fit_are_named() {
     let nowhere = dir.path().join("nowhere.pem");
     let broken = dir.path().join("broken.pem");
     std::fs::write(&broken, framed("hush!")).unwrap();
-    let (none, unread) = ("there is none", "what is there can not be read");
+    let (none, unread) = ("there is none", "what is there cannot be read");
     for (files, code, file, words) in [
         (
             TlsFiles { certificate: nowhere.clone(), ..good.clone() },

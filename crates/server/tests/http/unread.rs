@@ -90,7 +90,7 @@ async fn a_look_up_by_number_that_fails_names_no_queue() {
 
 /// In pages of each length, for a caller that may know all queues, and for one that may know some.
 #[tokio::test]
-async fn queues_that_can_not_be_read_are_named_with_why_and_no_page_ends_early() {
+async fn queues_that_cannot_be_read_are_named_with_why_and_no_page_ends_early() {
     let all = ["away-1", "away-2", "b", "away-x.y", "c", "d"];
     let (address, stop, running) = start(&all).await;
     let mut connection = Connection::open(address).await;

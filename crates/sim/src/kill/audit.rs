@@ -61,5 +61,5 @@ fn list(client: &Client, queue: u32, state: StateKind) -> io::Result<Vec<Message
 }
 
 fn failed(error: &Error) -> io::Error {
-    io::Error::other(format!("the server can not be audited: {error}"))
+    io::Error::other(format!("the server cannot be audited: {error}"))
 }

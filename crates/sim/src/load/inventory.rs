@@ -74,5 +74,5 @@ fn read_state(
 }
 
 fn failed(error: &Error) -> io::Error {
-    io::Error::other(format!("the server can not be read back: {error}"))
+    io::Error::other(format!("the server cannot be read back: {error}"))
 }

@@ -55,7 +55,7 @@ pub(crate) fn is_unread(error: &Error) -> bool {
 
 /// Whether the error means that a body could not be read, whose message was leased by then.
 fn is_body_unread(error: &Error) -> bool {
-    matches!(error, Error::Unavailable { reason } if reason.starts_with("a body can not be read"))
+    matches!(error, Error::Unavailable { reason } if reason.starts_with("a body cannot be read"))
 }
 
 fn is_nowhere(error: &Error) -> bool {

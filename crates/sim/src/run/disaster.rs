@@ -282,7 +282,7 @@ impl World {
             let part = *self.rng.pick(&["journal-", "journal-", "due-", "numbers-", "keys-"]);
             let seed = self.rng.next();
             let spot = self.disk.unreadable(seed, |name| name.starts_with(part));
-            self.trace.add(format_args!("  can not be read: {spot:?}"));
+            self.trace.add(format_args!("  cannot be read: {spot:?}"));
             if spot.is_some() {
                 self.weather.rotten = self.weather.rotten.max(self.rng.between(1, 20));
             }
@@ -294,7 +294,7 @@ impl World {
         let part = *self.rng.pick(&["journal-", "journal-", "numbers-", "keys-"]);
         let seed = self.rng.next();
         let spot = self.disk.unreadable(seed, |name| name.starts_with(part));
-        self.trace.add(format_args!("  can not be read: {spot:?}"));
+        self.trace.add(format_args!("  cannot be read: {spot:?}"));
         if spot.is_some() {
             self.sectors_lost += 1;
             self.is_scarred = true;
@@ -509,7 +509,7 @@ impl World {
                 // It reports the damage, changes nothing, and opens once the medium is readable again.
                 Err(OpenError::Damaged { .. }) if self.disk.is_rotten() => self.disk.heal_rot(|_| true),
                 Err(error) => {
-                    self.oracle.accuse(Kind::Lost, format!("the store can not be opened: {error}"));
+                    self.oracle.accuse(Kind::Lost, format!("the store cannot be opened: {error}"));
                     return;
                 }
             }

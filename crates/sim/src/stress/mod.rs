@@ -245,7 +245,7 @@ impl Round {
                 Some(engine)
             }
             Err(error) => {
-                self.shared.accuse(Kind::Lost, format!("the store can not be opened: {error}"));
+                self.shared.accuse(Kind::Lost, format!("the store cannot be opened: {error}"));
                 None
             }
         }

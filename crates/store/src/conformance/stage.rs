@@ -107,7 +107,7 @@ impl Stage {
     pub(super) fn step_wall(&mut self, by_ms: i64) -> bool {
         let stepped = self.harness.step_wall(by_ms);
         if !stepped {
-            not_applicable("the clock of this store can not be stepped");
+            not_applicable("the clock of this store cannot be stepped");
         }
         stepped
     }

@@ -515,7 +515,7 @@ impl<B: StoredBody> Core<B> {
     /// # Panics
     /// If a capture is in progress.
     pub fn uncapture(&mut self) {
-        assert!(self.capturing.is_none(), "what is being captured can not be given up");
+        assert!(self.capturing.is_none(), "what is being captured cannot be given up");
         let slots: Vec<u32> = self
             .entries
             .iter()

@@ -325,7 +325,7 @@ impl<B: StoredBody> Core<B> {
 }
 
 fn unreadable(number: Option<Number>) -> ReplayError {
-    ReplayError { number: number.unwrap_or(Number::MAX), reason: "is cold, and can not be read" }
+    ReplayError { number: number.unwrap_or(Number::MAX), reason: "is cold, and cannot be read" }
 }
 
 /// A log that records nothing, since everything has been recorded.

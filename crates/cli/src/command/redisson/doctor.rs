@@ -19,7 +19,7 @@ use crate::human::{BAD, FAINT, GOOD, STRONG, WAITING, instant, pairs};
   dwell redisson doctor --queue orders --fix --yes    shows the plan, and does it
 
 It ends with 0 where nothing is wrong, and with 1 where something is, or is left after --fix. Nothing is
-deleted: what can not stay in the queue is set aside, in a hash beside it.")]
+deleted: what cannot stay in the queue is set aside, in a hash beside it.")]
 pub(crate) struct Examine {
     #[command(flatten)]
     queues: QueuesArgs,

@@ -101,7 +101,7 @@ impl Move {
 
     /// Runs a mover per queue until a signal arrives.
     async fn stand(&self, context: &Context, link: &Link, queues: Vec<Keys>) -> Outcome {
-        let signals = Signals::listen().map_err(|error| Failure::new(Exit::CanNotStart, "signals", error))?;
+        let signals = Signals::listen().map_err(|error| Failure::new(Exit::CannotStart, "signals", error))?;
         let (tell, mut events) = mpsc::channel(1_000);
         // If the output is not read, moving goes on: a line is lost rather than a message late.
         let movers = Movers::start(link, queues, &self.options(), move |queue, event| {

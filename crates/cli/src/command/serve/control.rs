@@ -140,7 +140,7 @@ pub(crate) fn ask(data: &Path, request: &Request) -> Result<BackupReport, Failur
     let path = data.join(NAME);
     let unreachable = |error: io::Error| {
         let detail = format!(
-            "{} is in use, and its server can not be asked at {}: {error}; be the server's user, or stop it",
+            "{} is in use, and its server cannot be asked at {}: {error}; be the server's user, or stop it",
             data.display(),
             path.display()
         );

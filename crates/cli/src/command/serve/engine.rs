@@ -140,5 +140,5 @@ pub(super) fn open(config: &StoreConfig, limits: Limits) -> Result<(Engine, Reco
 }
 
 fn refused(error: &OpenError) -> Failure {
-    Failure { retryable: error.is_retryable(), ..Failure::new(Exit::CanNotStart, error.code(), error) }
+    Failure { retryable: error.is_retryable(), ..Failure::new(Exit::CannotStart, error.code(), error) }
 }

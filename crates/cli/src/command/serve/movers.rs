@@ -22,7 +22,7 @@ pub(super) async fn start(
         max_attempts: config.max_attempts,
         ..MoverOptions::default()
     };
-    let link = link(&config.redis).await.map_err(|refused| Failure { exit: Exit::CanNotStart, ..refused })?;
+    let link = link(&config.redis).await.map_err(|refused| Failure { exit: Exit::CannotStart, ..refused })?;
     Ok(Some(Movers::start(&link, config.queues.clone(), &options, move |queue, event| {
         if let Event::Trouble(error) = event {
             let failure = Failure::from(error);

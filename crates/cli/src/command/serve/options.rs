@@ -124,7 +124,7 @@ impl ServerOptions {
         self.load().map_err(|errors| {
             let mut failures: Vec<Failure> = errors
                 .iter()
-                .map(|error| Failure::new(Exit::CanNotStart, error.kind.code(), error))
+                .map(|error| Failure::new(Exit::CannotStart, error.kind.code(), error))
                 .collect();
             let last = failures.pop().expect("a configuration is refused for a reason");
             failures.iter().for_each(|failure| output.failure(failure));

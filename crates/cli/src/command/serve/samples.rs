@@ -52,7 +52,7 @@ pub(super) fn of(engine: &Engine) -> Vec<Sample> {
         ),
         gauge(
             "dwell_engine_runs_damaged",
-            "Runs that can not be read at some place, and could not be made anew yet",
+            "Runs that cannot be read at some place, and could not be made anew yet",
             counters.runs_damaged,
         ),
         counter(

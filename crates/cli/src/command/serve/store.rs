@@ -60,7 +60,7 @@ pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Re
 }
 
 fn refused(code: &'static str, retryable: bool, error: impl Display) -> Failure {
-    Failure { retryable, ..Failure::new(Exit::CanNotStart, code, error) }
+    Failure { retryable, ..Failure::new(Exit::CannotStart, code, error) }
 }
 
 impl Opened {

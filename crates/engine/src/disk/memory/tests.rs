@@ -162,7 +162,7 @@ fn a_lost_sync_may_have_written_some_sectors() {
 }
 
 #[test]
-fn a_place_that_can_not_be_read_fails_until_it_is_written_anew() {
+fn a_place_that_cannot_be_read_fails_until_it_is_written_anew() {
     let (disk, path) = disk_with(&[1; 2048]);
     let file = disk.open(&path).unwrap();
     disk.unreadable_at(&path, 512, 512);

@@ -239,7 +239,7 @@ impl<'a> Saving<'a> {
                     && last.file == path
                     && last.messages == Some(0)
                 {
-                    last.reason = "what finds its messages can not be read".to_owned();
+                    last.reason = "what finds its messages cannot be read".to_owned();
                 }
             }
             Err(error) => report.lose(&path, None, old.wanted(0, u32::MAX), error.to_string()),

@@ -216,7 +216,7 @@ local catch_up
 -- The message with an id; or nil, and whether time has removed it.
 local function load(id)
   if #id ~= 16 then
-    foreign('something under ' .. P .. ' names a message that can not be')
+    foreign('something under ' .. P .. ' names a message that cannot be')
   end
   local field = string.sub(id, 9)
   local packed = call('HGET', P .. 'S', field)

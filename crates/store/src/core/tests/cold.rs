@@ -703,7 +703,7 @@ fn a_take_that_waits_on_several_queues_gets_what_goes_out_first_of_all_of_them()
 }
 
 #[test]
-fn what_can_not_be_read_when_it_expires_keeps_nothing_else_from_expiring() {
+fn what_cannot_be_read_when_it_expires_keeps_nothing_else_from_expiring() {
     let (mut rig, first) = with_one_unreadable();
     assert_eq!((count(&mut rig, "q", 60), count(&mut rig, "other", 60)), ((2, 1), (0, 1)));
     rig.log.1.as_mut().unwrap().unreadable.remove(&first);
@@ -752,7 +752,7 @@ fn what_could_not_be_read_when_it_expired_stays_dead_though_the_clock_steps_back
 }
 
 #[test]
-fn a_queue_is_deleted_with_what_can_not_be_read() {
+fn a_queue_is_deleted_with_what_cannot_be_read() {
     let (mut rig, _) = with_one_unreadable();
     assert_eq!(rig.call(|core, log| core.delete_queue(&queue("q"), now(60), log)), 3);
     assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(61), log)), Ok(0));
