@@ -1,7 +1,5 @@
 //! A store with its own thread, for callers without a runtime.
 
-#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
-
 use dwell_model::{Limits, QueueName};
 use dwell_postgres::{Address, PostgresStore};
 use dwell_store::{Error, Put, Store as _, Take};

@@ -410,9 +410,8 @@ async fn a_schedule_that_is_over_takes_what_stood_under_its_name_along() {
     assert_eq!(server.delivery.replace_schedules(over).await.unwrap(), 0);
 
     // One whose last run is still to come stays.
-    let last = schedules(&[("a", "cron = \"0 0 0 1 1 ? 2027\"")]);
+    let last = schedules(&[("a", "cron = \"0 0 0 1 1 ? 2097\"")]);
     assert_eq!(server.delivery.replace_schedules(last.clone()).await.unwrap(), 1);
-    server.clock.advance(60 * 86_400_000);
     assert_eq!(server.delivery.replace_schedules(last).await.unwrap(), 0);
     assert_eq!(names(&server).await, ["a"]);
     server.stop().await;
