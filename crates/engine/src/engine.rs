@@ -123,7 +123,8 @@ impl Engine {
     }
 
     /// Closes the engine. Answers all waiting takes with nothing, frees leases bound to this process without spending
-    /// an attempt, syncs everything and releases the directory. Other calls under way are finished first, but for gets of the dead by a key that many had, which are refused.
+    /// an attempt, syncs everything and releases the directory. Other calls under way are finished first, except gets of
+    /// dead messages by a key that many had, which are refused.
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`] or [`Error::Stopped`] if the disk failed, now or before; [`Error::Closed`] if it was

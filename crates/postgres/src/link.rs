@@ -21,6 +21,9 @@ use crate::fault::Fault;
 /// The most retries of a statement after a deadlock or serialization failure.
 const REPEATS: u32 = 5;
 
+/// The function of PostgreSQL that warns when a commit no longer waits for a standby.
+const WAIT_FOR_STANDBY: &str = "SyncRepWaitForLSN";
+
 /// An argument of a statement, with its type.
 pub(crate) type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
 
@@ -150,7 +153,11 @@ impl Link {
                 self.keep(connected);
                 return Ok(rows);
             }
-            Err(error) => Some(failure_of(&error)),
+            Err(error) => Some(match failure_of(&error) {
+                // PgBouncer has lost its server, perhaps after the commit.
+                Failure::Fault { reason, .. } if is_of_the_connection(&error) => Failure::Unknown { reason },
+                failure => failure,
+            }),
         };
         let is_over = connected.client.is_closed()
             || matches!(&failure, Some(Failure::Fault { fault: Fault::ReadOnly | Fault::Unavailable, .. }));
@@ -196,8 +203,9 @@ impl Link {
         let heard = Arc::clone(&warned);
         tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+                // Other warnings, such as one about a collation's version, say nothing of a commit.
                 if let AsyncMessage::Notice(notice) = message
-                    && notice.parsed_severity() == Some(tokio_postgres::error::Severity::Warning)
+                    && notice.routine() == Some(WAIT_FOR_STANDBY)
                 {
                     heard.store(true, Ordering::Relaxed);
                 }
@@ -216,6 +224,11 @@ impl Link {
         self.permits.close();
         locked(&self.idle).clear();
     }
+}
+
+/// Whether an error of the server is of class 08: the connection has failed, whatever became of the statement.
+fn is_of_the_connection(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| code.code().starts_with("08"))
 }
 
 /// Classifies an error by its SQLSTATE.

@@ -1167,7 +1167,7 @@ fn what_is_known_to_have_died_later_is_not_read_for_retention() {
     beside.cold.blocks.forget(2);
     beside.disk.unreadable_at(file.path(), 0, file.size());
     assert_eq!(ask(&mut beside, 49, 3).unwrap(), (0, HandedOver::To(Some((at(49), last)))));
-    assert!(!beside.cold.passed_over(&queue()).is_some(), "it was not read");
+    assert!(beside.cold.passed_over(&queue()).is_none(), "it was not read");
     assert_eq!(ask(&mut beside, 50, 3).unwrap(), (0, HandedOver::All));
     assert!(beside.cold.passed_over(&queue()).is_some(), "it was read, and cannot be");
 }
@@ -1304,7 +1304,7 @@ fn what_cannot_be_read_keeps_none_of_the_others_from_their_end() {
         400 - some,
         "and the rest when it can be read again"
     );
-    assert!(!beside.cold.passed_over(&queue()).is_some());
+    assert!(beside.cold.passed_over(&queue()).is_none());
 }
 
 /// All that retention is handed until it comes to the end, and how often a read has failed.

@@ -350,11 +350,7 @@ mod tests {
         let mut failing: Vec<_> = std::iter::repeat_with(falls).take(8).collect();
         let (mut next, _) = spawn(&executor, Class::Flush, Countdown::from(1));
         assert_eq!(result(&mut next, &told), Ok(2));
-        let end = std::time::Instant::now() + PATIENCE;
-        while failing.iter().any(|one| !one.is_over()) {
-            assert!(std::time::Instant::now() < end, "the others are over too");
-            std::thread::yield_now();
-        }
+        dwell_testkit::until("the others are over too", || failing.iter().all(Handle::is_over));
         assert!(failing.iter_mut().all(|one| one.try_take().is_err()));
     }
 

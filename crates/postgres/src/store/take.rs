@@ -196,7 +196,7 @@ impl Inner {
         let next =
             rows.iter().rev().find_map(|row| row.try_get::<_, Option<Vec<i64>>>("next_floors").ok()?);
         if let Some(next) = next {
-            self.floors.end(&queues, begun, &next, self.link.lost());
+            self.floors.end(&queues, begun, &next, lost);
         }
         Ok(rows)
     }

@@ -133,7 +133,7 @@ impl RedisStore {
         tokio::join!(
             inner.free_gone(gone),
             inner.look_at_policy(),
-            inner.clear_trash(),
+            Box::pin(inner.clear_trash()),
             Box::pin(inner.tidy()),
             Box::pin(inner.count_again())
         );
@@ -390,7 +390,7 @@ async fn beat(store: Weak<Inner>) {
         let (freed, looked, counted) = (Arc::clone(&inner), Arc::clone(&inner), Arc::clone(&inner));
         let cleared = Arc::clone(&inner);
         // A large purge takes long.
-        clearing.enter(async move { cleared.clear_trash().await });
+        clearing.enter(async move { Box::pin(cleared.clear_trash()).await });
         counting.enter(async move { Box::pin(counted.count_again()).await });
         freeing.enter(async move { freed.free_gone(gone).await });
         looking.enter(async move { looked.look_at_policy().await });
