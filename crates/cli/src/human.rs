@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use dwell_model::{StateKind, Timestamp, format_duration_ms};
 use dwell_time::{Clock as _, SystemClock};
-use dwell_wire::{Message, QueueStats};
+use dwell_wire::Message;
 
 pub(crate) const STRONG: Style = Style::new().bold();
 pub(crate) const FAINT: Style = Style::new().dimmed();
@@ -98,8 +98,8 @@ pub(crate) fn body(out: &mut dyn Write, message: &Message<'_>) -> io::Result<()>
 }
 
 /// A queue's pause in words.
-pub(crate) fn pause(queue: &QueueStats) -> String {
-    match queue.settings.pause.as_str() {
+pub(crate) fn pause(pause: &str) -> String {
+    match pause {
         "running" => String::new(),
         "paused" => "paused".to_owned(),
         until => format!("paused until {until}"),

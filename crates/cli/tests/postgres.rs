@@ -4,17 +4,16 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 
-use common::{PATIENCE, Running, Server, dwell, run, until};
-use dwell_model::Timestamp;
+use common::shared::{get, instant, waiting_take};
+use common::{PATIENCE, Server, dwell, run, until};
 use dwell_testkit::free_port;
 use dwell_testkit::postgres::Server as Postgres;
-use serde_json::Value;
 
 /// Puts of other processes are found every 250 ms; later on a busy machine.
-const BEFORE_THE_NEXT_MINUTE_MS: u64 = 10_000;
+const NO_LATER_MS: u64 = 10_000;
 
 fn serve(postgres: &str, args: &[&str]) -> Server {
     let mut command = dwell();
@@ -25,30 +24,6 @@ fn serve(postgres: &str, args: &[&str]) -> Server {
 /// A PostgreSQL for the tests of this file, each of which has a schema.
 fn url(postgres: &Postgres, schema: &str) -> String {
     format!("{}?schema={schema}&unsynced=allow", postgres.url("postgres"))
-}
-
-fn get(server: &Server, path: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(server.address()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address());
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
-}
-
-/// Starts a take that waits on a server, and returns when the server counts it.
-fn waiting_take(server: &Server, queue: &str) -> Running {
-    let mut command = dwell();
-    command.env("DWELL_SERVER", server.url()).args(["take", queue, "--wait", "60s"]);
-    let take = Running::start(command, b"");
-    let line = format!("dwell_waiting_takes{{queue=\"{queue}\"}} 1");
-    until("the take waits", || get(server, "/metrics").1.contains(&line));
-    take
-}
-
-fn instant(message: &Value, field: &str) -> Timestamp {
-    message[field].as_str().unwrap_or_else(|| panic!("{field}: {message}")).parse().unwrap()
 }
 
 #[test]
@@ -66,7 +41,7 @@ fn servers_share_queues_and_one_outlives_the_other() {
     let taken = take.finish().ok().json();
     assert_eq!((&taken["id"], &taken["body"]), (&put["id"], &"close order 7".into()));
     assert!(instant(&taken, "taken_at") >= instant(&put, "due"), "{taken}");
-    assert!(taken["lateness_ms"].as_u64().unwrap() < BEFORE_THE_NEXT_MINUTE_MS, "{taken}");
+    assert!(taken["lateness_ms"].as_u64().unwrap() < NO_LATER_MS, "{taken}");
     second.dwell(&["ack", taken["receipt"].as_str().unwrap()]).ok();
 
     // A lease of a server that was killed runs out, and the other hands the message out again.

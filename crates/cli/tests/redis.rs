@@ -8,11 +8,11 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
 
-use common::{PATIENCE, Running, Server, dwell, run, until};
-use dwell_model::Timestamp;
+use common::shared::{get, instant, waiting_take};
+use common::{PATIENCE, Server, dwell, run, until};
 use dwell_testkit::free_port;
 use dwell_testkit::redis::{Server as Redis, number, text};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// A waiting take checks again every ten seconds in any case. What arrives earlier was notified.
 const BEFORE_THE_SWEEP_MS: u64 = 5_000;
@@ -25,30 +25,6 @@ fn serve(redis: &str, args: &[&str]) -> Server {
     let mut command = dwell();
     command.args(["serve", "--listen", "127.0.0.1:0"]).args(args).env("DWELL_STORE", redis);
     Server::spawn(command)
-}
-
-fn get(server: &Server, path: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(server.address()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address());
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
-}
-
-/// Starts a take that waits on a server, and returns when the server counts it.
-fn waiting_take(server: &Server, queue: &str) -> Running {
-    let mut command = dwell();
-    command.env("DWELL_SERVER", server.url()).args(["take", queue, "--wait", "60s"]);
-    let take = Running::start(command, b"");
-    let line = format!("dwell_waiting_takes{{queue=\"{queue}\"}} 1");
-    until("the take waits", || get(server, "/metrics").1.contains(&line));
-    take
-}
-
-fn instant(message: &Value, field: &str) -> Timestamp {
-    message[field].as_str().unwrap_or_else(|| panic!("{field}: {message}")).parse().unwrap()
 }
 
 #[test]

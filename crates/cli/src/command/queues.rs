@@ -1,8 +1,9 @@
 //! `dwell queues`
 
 use clap::Args;
+use dwell_model::{QueueName, Timestamp};
 use dwell_store::QueueStats;
-use dwell_wire::UnreadQueue;
+use dwell_wire::{StateCounts, UnreadQueue};
 
 use super::{Context, Outcome};
 use crate::access::Server;
@@ -27,7 +28,9 @@ impl Queues {
         let is_human = context.output.is_human();
         each_queue(&client, |queue| match &queue.unread {
             None if is_human => {
-                rows.push(row(&dwell_wire::QueueStats::from(queue)));
+                let queue = dwell_wire::QueueStats::from(queue);
+                let (next_due, paused) = (queue.next_due, &queue.settings.pause);
+                rows.push(row(&queue.queue, &queue.counts, queue.waiting, next_due, paused));
                 Ok(())
             }
             None => context.output.show(&dwell_wire::QueueStats::from(queue), |_| Ok(())),
@@ -41,8 +44,7 @@ impl Queues {
             }
         })?;
         if !rows.is_empty() {
-            let heading = ["queue", "scheduled", "ready", "leased", "dead", "waiting", "next due", ""];
-            context.output.print(|out| table::write(out, &heading, &rows))?;
+            context.output.print(|out| table::write(out, &HEADING, &rows))?;
         }
         Ok(Exit::Ok)
     }
@@ -65,16 +67,26 @@ pub(super) fn each_queue(
     }
 }
 
-fn row(queue: &dwell_wire::QueueStats) -> Vec<Cell> {
-    let counts = &queue.counts;
+/// The columns of [`row`].
+pub(super) const HEADING: [&str; 8] =
+    ["queue", "scheduled", "ready", "leased", "dead", "waiting", "next due", ""];
+
+/// A queue as a row of a table.
+pub(super) fn row(
+    queue: &QueueName,
+    counts: &StateCounts,
+    waiting: u64,
+    next_due: Option<Timestamp>,
+    paused: &str,
+) -> Vec<Cell> {
     vec![
-        Cell::text(&queue.queue, STRONG),
+        Cell::text(queue, STRONG),
         Cell::count(counts.scheduled, NAME),
         Cell::count(counts.ready, GOOD),
         Cell::count(counts.leased, WAITING),
         Cell::count(counts.dead, BAD),
-        Cell::count(queue.waiting, PLAIN),
-        Cell::text(queue.next_due.map(instant).unwrap_or_default(), PLAIN),
-        Cell::text(pause(queue), FAINT),
+        Cell::count(waiting, PLAIN),
+        Cell::text(next_due.map(instant).unwrap_or_default(), PLAIN),
+        Cell::text(pause(paused), FAINT),
     ]
 }

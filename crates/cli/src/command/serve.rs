@@ -139,8 +139,8 @@ impl Serve {
             opened.leave().await;
             served
         });
-        // The store closes when nobody but this function can call it any more: tasks end here. A thread that is in the system's resolver may
-        // stay there for long, and does not call it.
+        // The tasks end here, so that only this function can still call the store when it closes. A thread blocked in
+        // the system's resolver may outlive them, and does not call it.
         runtime.shutdown_timeout(LEFT_OVER);
         opened.close()?;
         served

@@ -85,7 +85,7 @@ fn counts(counts: &StateCounts, waiting: u64) -> [(&'static str, String); 5] {
 
 /// A queue's counts.
 pub(super) fn detail(out: &mut dyn Write, queue: &QueueStats) -> io::Result<()> {
-    writeln!(out, "{STRONG}{}{STRONG:#}  {WAITING}{}{WAITING:#}", queue.queue, pause(queue))?;
+    writeln!(out, "{STRONG}{}{STRONG:#}  {WAITING}{}{WAITING:#}", queue.queue, pause(&queue.settings.pause))?;
     let mut rows = Vec::from(counts(&queue.counts, queue.waiting));
     rows.extend(queue.next_due.map(|at| ("next due", instant(at))));
     pairs(out, &rows)

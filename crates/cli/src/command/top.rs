@@ -10,9 +10,10 @@ use dwell_time::{Clock as _, SystemClock};
 use dwell_wire::{Census, Overview, Series, TopQueue};
 use pollster::block_on;
 
+use super::queues::{HEADING, row};
 use super::{Context, Outcome};
 use crate::exit::{Exit, Failure};
-use crate::human::{BAD, FAINT, GOOD, NAME, PLAIN, STRONG, WAITING, instant};
+use crate::human::{BAD, FAINT, GOOD, NAME, PLAIN, STRONG, WAITING};
 use crate::table::{self, Cell};
 
 /// The interval between refreshes.
@@ -115,14 +116,13 @@ impl Top {
             return Ok(());
         }
         writeln!(out)?;
-        let heading = ["queue", "scheduled", "ready", "leased", "dead", "waiting", "next due", ""];
-        table::write(out, &heading, &rows)
+        table::write(out, &HEADING, &rows)
     }
 
     fn rows(&self, top: &[TopQueue]) -> Vec<Vec<Cell>> {
         let mut queues: Vec<&TopQueue> = top.iter().collect();
         queues.sort_by_key(|queue| Reverse(self.by.of(queue)));
-        queues.into_iter().take(self.rows.into()).map(row).collect()
+        queues.into_iter().take(self.rows.into()).map(row_of).collect()
     }
 }
 
@@ -178,21 +178,6 @@ fn due(out: &mut dyn Write, census: &Census) -> io::Result<()> {
     writeln!(out)
 }
 
-fn row(queue: &TopQueue) -> Vec<Cell> {
-    let counts = &queue.counts;
-    let pause = match &*queue.pause {
-        "running" => String::new(),
-        "paused" => "paused".to_owned(),
-        until => format!("paused until {until}"),
-    };
-    vec![
-        Cell::text(&queue.queue, STRONG),
-        Cell::count(counts.scheduled, NAME),
-        Cell::count(counts.ready, GOOD),
-        Cell::count(counts.leased, WAITING),
-        Cell::count(counts.dead, BAD),
-        Cell::count(queue.waiting, PLAIN),
-        Cell::text(queue.next_due.map(instant).unwrap_or_default(), PLAIN),
-        Cell::text(pause, FAINT),
-    ]
+fn row_of(queue: &TopQueue) -> Vec<Cell> {
+    row(&queue.queue, &queue.counts, queue.waiting, queue.next_due, &queue.pause)
 }

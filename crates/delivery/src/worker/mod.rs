@@ -122,8 +122,8 @@ impl Worker {
         self
     }
 
-    /// Goes on where the store refuses for good what a lane asks for: the lane asks again every 30 s. For a worker that nobody starts again,
-    /// as in a server. It still ends when the store has to be opened again.
+    /// Keeps the worker running if the store answers a lane with an error that is not retryable: the lane retries every 30 s.
+    /// For a worker that is not restarted, as in a server. It still ends when the store has to be opened again.
     pub fn lasting(mut self) -> Worker {
         self.terms.is_lasting = true;
         self

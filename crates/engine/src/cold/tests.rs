@@ -1284,7 +1284,7 @@ fn what_cannot_be_read_keeps_none_of_the_others_from_their_end() {
     };
     assert!(
         matches!(ask(&mut beside, Reader::Sweep), Err(Error::Unavailable { .. })),
-        "who asks for all is told"
+        "a sweep gets the error"
     );
     assert!(beside.cold.take_failure().is_some());
     let some = ask(&mut beside, Reader::Retention).unwrap();

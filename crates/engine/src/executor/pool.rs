@@ -206,9 +206,9 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[derive(Debug)]
-    struct Told(Sender<()>);
+    struct Wakes(Sender<()>);
 
-    impl Notifier for Told {
+    impl Notifier for Wakes {
         fn notify(&self) {
             // The test may have ended.
             let _ = self.0.send(());
@@ -234,7 +234,7 @@ mod tests {
 
     fn pool(spawner: Arc<dyn Spawner>) -> (Arc<Executor>, Receiver<()>) {
         let (tell, told) = channel();
-        (Executor::threads(&spawner, Arc::new(Told(tell))), told)
+        (Executor::threads(&spawner, Arc::new(Wakes(tell))), told)
     }
 
     fn result<T>(handle: &mut Handle<T>, told: &Receiver<()>) -> T {

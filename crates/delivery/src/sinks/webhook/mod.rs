@@ -157,8 +157,8 @@ impl Webhook {
         &self.0.switch
     }
 
-    /// Sends the message of a job, for as long as its lease is held. Once it is lost somebody else may send the message: a request that is
-    /// not answered by then is dropped, and its connection with it.
+    /// Sends the message of a job while its lease is held. Once the lease is lost, another consumer may send the message, so
+    /// an unanswered request is dropped with its connection.
     async fn deliver_while_leased(&self, job: &Job) -> Outcome {
         let lost = async {
             // A token fires once: at a drain or at its time's end the worker says how long the handler has.

@@ -69,8 +69,8 @@ pub(super) fn system_resolver() -> Resolver {
     )
 }
 
-/// A resolver that does so many look-ups at a time. One that nobody waits for any more goes on, as a thread does that is in the system's
-/// resolver, and counts until it ends. So a name server that is silent has no more threads than this. An address is not looked up.
+/// Limits a resolver to `at_once` concurrent look-ups. An abandoned look-up counts until it ends, since its thread stays
+/// blocked in the system's resolver: a silent name server cannot occupy more threads than this. Addresses are not looked up.
 fn bounded(resolver: Resolver, at_once: usize) -> Resolver {
     let places = Arc::new(Semaphore::new(at_once));
     Arc::new(move |host, port| {
