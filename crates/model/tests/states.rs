@@ -11,8 +11,8 @@ use std::num::NonZeroU32;
 
 use dwell_model::{
     AttemptLimit, Command, Counts, Death, DeathReason, Grant, LapseBackoff, Lease, LeaseToken, MessageId,
-    Now, OnExpiry, Refusal, Rules, Settings, Standing, State, Timestamp, Transition, apply, as_of, is_acked,
-    taken,
+    Now, OnExpiry, Refusal, Rules, Settings, Standing, State, Timestamp, Transition, apply, apply_take,
+    as_of, is_acked,
 };
 
 const DOCUMENT: &str = include_str!("../../../docs/states.md");
@@ -442,7 +442,8 @@ fn a_holder_is_known_while_it_holds_and_no_longer() {
     let rules = rules(ATTEMPTS_LEFT, &settings);
     let holder = Some("worker 7".parse().unwrap());
     let grant = Grant { token: WRONG, lease_ms: 3_000, bound: true, holder: holder.clone() };
-    let held = taken(standing(State::Ready), &grant, now(), rules).unwrap();
+    let mut held = standing(State::Ready);
+    apply_take(&mut held, &grant, now(), rules).unwrap();
     assert_eq!(held.holder, holder);
     let mut ended = 0;
     for (row, command, _) in commands(WRONG) {
@@ -535,7 +536,9 @@ fn a_message_that_is_taken_without_looking_back_stands_as_apply_says() {
                 let rules = rules(limit, settings);
                 let applied = apply(&standing, &Command::Take(grant.clone()), later, rules);
                 let expected = applied.map(|transition| transition.next.unwrap());
-                assert_eq!(taken(standing.clone(), &grant, later, rules), expected, "{standing:?} {later:?}");
+                let mut next = standing.clone();
+                let taken = apply_take(&mut next, &grant, later, rules).map(|()| next);
+                assert_eq!(taken, expected, "{standing:?} {later:?}");
             }
         }
     }

@@ -60,6 +60,8 @@ struct State {
     gone: Vec<u32>,
     /// Whether a task is scheduled or running that reads.
     is_under_way: bool,
+    /// Whether the caller waits for what is being read.
+    is_awaited: bool,
     /// Whether nothing more will be read.
     is_over: bool,
 }
@@ -75,7 +77,8 @@ impl Flow {
         most: usize,
     ) -> Flow {
         let (stream, ready, gone) = (Some(stream), VecDeque::new(), Vec::new());
-        let state = State { stream, ready, bytes: 0, gone, is_under_way: false, is_over: false };
+        let state =
+            State { stream, ready, bytes: 0, gone, is_under_way: false, is_awaited: false, is_over: false };
         let shared = Shared { most, state: Mutex::new(state), read: Condvar::new() };
         Flow { queue, ripe, has_one_rank, cursors, most, got: VecDeque::new(), shared: Arc::new(shared) }
     }
@@ -146,7 +149,9 @@ impl Flow {
                 self.shared.read_some(self.most.min(AT_A_TIME));
                 state = self.shared.state();
             } else {
+                state.is_awaited = true;
                 state = self.shared.read.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.is_awaited = false;
             }
         }
     }
@@ -215,8 +220,12 @@ impl Drop for Lent<'_> {
         state.bytes +=
             self.some.iter().filter_map(|one| one.body.as_ref()).map(|body| body.len()).sum::<usize>();
         state.ready.extend(self.some.drain(..));
+        let is_awaited = state.is_awaited;
         drop(state);
-        self.shared.read.notify_all();
+        // A notification is a system call even if there is nothing to wake.
+        if is_awaited {
+            self.shared.read.notify_all();
+        }
     }
 }
 
@@ -226,15 +235,17 @@ struct ReadAhead(Arc<Shared>);
 impl Task for ReadAhead {
     type Output = ();
 
-    fn slice(&mut self, _: usize) -> Option<()> {
-        let mut state = self.0.state();
-        let has_enough = state.ready.len() >= self.0.most || state.bytes >= MOST_BYTES;
-        if state.is_over || state.stream.is_none() || has_enough {
-            state.is_under_way = false;
-            return Some(());
+    fn slice(&mut self, most: usize) -> Option<()> {
+        for _ in 0..most.div_ceil(AT_A_TIME) {
+            let mut state = self.0.state();
+            let has_enough = state.ready.len() >= self.0.most || state.bytes >= MOST_BYTES;
+            if state.is_over || state.stream.is_none() || has_enough {
+                state.is_under_way = false;
+                return Some(());
+            }
+            drop(state);
+            self.0.read_some(AT_A_TIME);
         }
-        drop(state);
-        self.0.read_some(AT_A_TIME);
         None
     }
 

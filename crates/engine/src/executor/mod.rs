@@ -54,20 +54,23 @@ impl Class {
     pub const ALL: [Class; 4] = [Class::Prefetch, Class::Flush, Class::Deletion, Class::Compaction];
 }
 
-const PREFETCH: &[Role] = &[Role { name: "dwell-prefetch", gives_way: false, classes: &[Class::Prefetch] }];
-/// Either thread runs every class of background work, so that one is enough. The first prefers flushes, since puts
-/// may wait for them: a flush waits for at most one slice of a compaction. The other prefers deletions, which free
-/// room.
+const PREFETCH: &[Role] =
+    &[Role { name: "dwell-prefetch", gives_way: false, classes: &[Class::Prefetch], if_alone: &[] }];
+/// Either thread can run every class of background work, so that one is enough. Where there are both, the first runs
+/// flushes alone, since puts may wait for them: the slice that ends a merge syncs a whole file, and a flush does not
+/// wait for that. The other prefers deletions, which free room.
 const BACKGROUND: &[Role] = &[
     Role {
         name: "dwell-flush",
         gives_way: true,
-        classes: &[Class::Flush, Class::Deletion, Class::Compaction],
+        classes: &[Class::Flush],
+        if_alone: &[Class::Deletion, Class::Compaction],
     },
     Role {
         name: "dwell-compact",
         gives_way: true,
-        classes: &[Class::Deletion, Class::Compaction, Class::Flush],
+        classes: &[Class::Deletion, Class::Flush, Class::Compaction],
+        if_alone: &[],
     },
 ];
 

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use super::threads::{Spawner, give_way};
+use super::threads::{Spawner, background_nice, give_way};
 use super::{Class, Work};
 
 /// The number of items in a slice: some tens of milliseconds of a merge, which is what a flush may wait.
@@ -21,8 +21,11 @@ pub(super) struct Role {
     pub(super) name: &'static str,
     /// Whether it has a lower priority than threads that serve.
     pub(super) gives_way: bool,
-    /// The classes that it runs, the preferred ones first. All roles of a pool run the same classes.
+    /// The classes that it runs, the preferred ones first,
     pub(super) classes: &'static [Class],
+    /// and behind these while it is the only thread. Every class of the pool is among those of the first role,
+    /// and among the `classes` of the last one.
+    pub(super) if_alone: &'static [Class],
 }
 
 /// A pool; see the [module](self).
@@ -30,6 +33,8 @@ pub(super) struct Role {
 pub(super) struct Pool {
     roles: &'static [Role],
     spawner: Arc<dyn Spawner>,
+    /// The nice value of the threads that give way.
+    nice: i32,
     shared: Arc<Shared>,
 }
 
@@ -44,8 +49,10 @@ struct Shared {
 struct State {
     /// Work that no thread is running, the oldest first.
     works: VecDeque<Arc<Work>>,
-    /// The number of threads that are running a slice.
+    /// The number of threads that are running a slice,
     running: usize,
+    /// and of those that wait for work.
+    idle: usize,
     threads: Vec<JoinHandle<()>>,
     is_closed: bool,
 }
@@ -53,7 +60,7 @@ struct State {
 impl Pool {
     /// A pool of at most one thread for each of `roles`, started in their order by `spawner`.
     pub(super) fn new(roles: &'static [Role], spawner: Arc<dyn Spawner>) -> Pool {
-        Pool { roles, spawner, shared: Arc::default() }
+        Pool { roles, spawner, nice: background_nice(), shared: Arc::default() }
     }
 
     /// Whether there are threads, or may be.
@@ -71,9 +78,12 @@ impl Pool {
         }
         state.works.push_back(work);
         let started = self.start_missing(&mut state);
+        let has_idle = state.idle > 0;
         drop(state);
-        // Every thread of the pool can run it.
-        self.shared.changed.notify_one();
+        // Not every thread may run it. A notification is a system call even if there is nothing to wake.
+        if has_idle {
+            self.shared.changed.notify_all();
+        }
         started
     }
 
@@ -90,8 +100,8 @@ impl Pool {
         let wanted = (state.running + state.works.len()).min(self.roles.len());
         while state.threads.len() < wanted {
             let role = self.roles[state.threads.len()];
-            let shared = Arc::clone(&self.shared);
-            match self.spawner.spawn(role.name, Box::new(move || shared.run(role))) {
+            let (shared, nice) = (Arc::clone(&self.shared), self.nice);
+            match self.spawner.spawn(role.name, Box::new(move || shared.run(role, nice))) {
                 Ok(thread) => state.threads.push(thread),
                 Err(error) if state.threads.is_empty() => return Err(error),
                 // The existing threads do the work.
@@ -146,7 +156,8 @@ impl State {
     /// The first work of the most preferred class.
     fn next(&mut self, role: Role) -> Option<Arc<Work>> {
         let first = |class: &Class| self.works.iter().position(|work| work.class() == *class);
-        let at = role.classes.iter().find_map(first)?;
+        let if_alone = if self.threads.len() > 1 { &[] } else { role.if_alone };
+        let at = role.classes.iter().chain(if_alone).find_map(first)?;
         let work = self.works.remove(at)?;
         self.running += 1;
         Some(work)
@@ -159,9 +170,9 @@ impl Shared {
     }
 
     /// The body of a thread: runs slices until the pool is closed.
-    fn run(&self, role: Role) {
+    fn run(&self, role: Role, nice: i32) {
         if role.gives_way {
-            give_way();
+            give_way(nice);
         }
         let mut state = self.state();
         loop {
@@ -169,7 +180,9 @@ impl Shared {
                 if state.is_closed {
                     return;
                 }
+                state.idle += 1;
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
                 continue;
             };
             drop(state);

@@ -28,18 +28,30 @@ impl Spawner for SystemThreads {
     }
 }
 
-/// Lowers the priority of the calling thread below those that serve: where every core is busy, a due message, or a
-/// put that waits for its answer, comes before background work.
-///
-/// On Linux each thread has its own nice value, and 0 names the calling one (setpriority(2)).
+/// The nice value of background work, where the calling thread serves.
 #[cfg(target_os = "linux")]
-pub(super) fn give_way() {
-    // If the system refuses, only the priority is lost.
-    let _ = rustix::process::nice(NICE);
+pub(super) fn background_nice() -> i32 {
+    rustix::process::getpriority_process(None).unwrap_or(0) + NICE
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn give_way() {}
+pub(super) fn background_nice() -> i32 {
+    0
+}
+
+/// Lowers the priority of the calling thread to `nice`, below those that serve: where every core is busy, a due
+/// message, or a put that waits for its answer, comes before background work.
+///
+/// A thread inherits the nice value of the one that starts it, which may be doing background work itself; so the value
+/// is absolute. On Linux each thread has its own, and 0 names the calling one (setpriority(2)).
+#[cfg(target_os = "linux")]
+pub(super) fn give_way(nice: i32) {
+    // If the system refuses, only the priority is lost.
+    let _ = rustix::process::setpriority_process(None, nice);
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn give_way(_: i32) {}
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
@@ -48,15 +60,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gives_way_alone() {
+    fn a_thread_of_a_niced_thread_has_the_same_nice_value() {
         let own = rustix::process::getpriority_process(None).unwrap();
+        let nice = background_nice();
         let (tell, told) = mpsc::channel();
         let work = move || {
-            give_way();
+            give_way(nice);
+            let inner = tell.clone();
+            let work = move || {
+                give_way(nice);
+                inner.send(rustix::process::getpriority_process(None).unwrap()).unwrap();
+            };
+            SystemThreads.spawn("gives-way-too", Box::new(work)).unwrap().join().unwrap();
             tell.send(rustix::process::getpriority_process(None).unwrap()).unwrap();
         };
         SystemThreads.spawn("gives-way", Box::new(work)).unwrap().join().unwrap();
-        assert_eq!(told.recv().unwrap(), (own + NICE).min(19), "19 is as far as it goes");
+        let expected = (own + NICE).min(19);
+        assert_eq!(told.iter().collect::<Vec<_>>(), [expected; 2], "19 is as far as it goes");
         assert_eq!(rustix::process::getpriority_process(None).unwrap(), own);
     }
 }

@@ -104,8 +104,10 @@ struct ReadBodies(Arc<Reading>);
 impl Task for ReadBodies {
     type Output = ();
 
-    fn slice(&mut self, _: usize) -> Option<()> {
-        (!self.0.read_some()).then_some(())
+    fn slice(&mut self, most: usize) -> Option<()> {
+        let mut pieces = 0..most.div_ceil(AT_A_TIME);
+        let has_more = pieces.all(|_| self.0.read_some());
+        (!has_more).then_some(())
     }
 
     fn panicked(self) {}

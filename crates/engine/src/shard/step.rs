@@ -129,6 +129,11 @@ impl Step {
         }
         let core = &mut self.core;
         let log = &mut Told { batch, cold: &mut self.cold };
+        if let Command::Configure(_, changes, _) = command
+            && changes.iter().any(is_of_expiry)
+        {
+            return core.lapse_some_everywhere(now, log);
+        }
         command.names_any(|queue| core.has_lapsed(queue, now) && core.lapse_some(queue, now, log))
     }
 

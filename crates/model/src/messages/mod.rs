@@ -25,4 +25,6 @@ pub use settings::{
     Settings,
 };
 pub use standing::{Counts, Death, DeathReason, Lease, Standing, State, StateKind};
-pub use transition::{Command, Effects, Grant, Refusal, Rules, Transition, apply, as_of, is_acked, taken};
+pub use transition::{
+    Command, Effects, Grant, Refusal, Rules, Transition, apply, apply_take, as_of, is_acked,
+};

@@ -28,6 +28,9 @@ pub struct Standing {
     pub holder: Option<Holder>,
 }
 
+/// Every take and settle moves some of them. Beyond 128 bytes a move is a call of `memcpy`.
+const _: () = assert!(size_of::<Standing>() <= 128);
+
 /// The four states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {

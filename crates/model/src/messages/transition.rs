@@ -61,7 +61,8 @@ pub enum Command {
         /// A new priority.
         priority: Option<u32>,
     },
-    /// Undo a take whose caller is gone: as if the message had not been taken, but the token is spent.
+    /// Undo a take whose caller is gone. The take still counts, so that [`Command::ExpireLease`] of its lease cannot
+    /// end that of the next take.
     GiveBack(LeaseToken),
     /// Settle: set it aside.
     Bury {
@@ -162,18 +163,19 @@ pub enum Refusal {
 
 /// The standing as of `now`: due reached, lease lapsed, expired. `None` if the message is gone by then.
 pub fn as_of(standing: &Standing, now: Now, rules: Rules<'_>) -> Option<Standing> {
-    passed(standing.clone(), now, rules)
+    let mut next = standing.clone();
+    pass_time(&mut next, now, rules).then_some(next)
 }
 
-/// The same, for a standing that is no longer needed as it was.
-fn passed(mut next: Standing, now: Now, rules: Rules<'_>) -> Option<Standing> {
+/// The same in place; false if the message is gone by then.
+fn pass_time(next: &mut Standing, now: Now, rules: Rules<'_>) -> bool {
     if let State::Leased(lease) = next.state
         && lease.has_lapsed(now)
     {
         // The deadline, not the time of the reading: a death has one instant, whenever it is first observed.
-        lapse(&mut next, lease.deadline, rules);
+        lapse(next, lease.deadline, rules);
     }
-    settled_by_time(next, now, rules)
+    settle_time(next, now, rules)
 }
 
 /// Applies `command` to a message at `now`.
@@ -188,7 +190,11 @@ pub fn apply(
 ) -> Result<Transition, Refusal> {
     let before = as_of(standing, now, rules).ok_or(Refusal::Gone)?;
     let next = match command {
-        Command::Take(grant) => Some(taken(before, grant, now, rules)?),
+        Command::Take(grant) => {
+            let mut next = before;
+            grant_ready(&mut next, grant, now)?;
+            Some(next)
+        }
         Command::TakeById(grant) => take_by_id(before, grant, now)?,
         Command::Ack(token) => {
             held(&before, *token)?;
@@ -222,7 +228,6 @@ pub fn apply(
             held(&before, *token)?;
             let mut next = before;
             next.state = State::Ready;
-            next.counts.takes = next.counts.takes.saturating_sub(1);
             Some(next)
         }
         Command::Bury { token, priority, reason } => {
@@ -295,17 +300,26 @@ pub fn is_acked(lease: &Lease, token: LeaseToken, now: Now) -> bool {
     lease.token == token && !lease.has_lapsed(now)
 }
 
-/// The standing of a message that is handed out at `now`.
+/// Makes `standing` that of a message that is handed out at `now`.
 ///
 /// It agrees with [`apply`] of [`Command::Take`], for stores that hand out many messages and need no copy of the
 /// previous standing.
 ///
 /// # Errors
-/// A [`Refusal`], as from [`apply`].
-pub fn taken(standing: Standing, grant: &Grant, now: Now, rules: Rules<'_>) -> Result<Standing, Refusal> {
-    let before = passed(standing, now, rules).ok_or(Refusal::Gone)?;
-    match before.state {
-        State::Ready => Ok(granted(before, grant, now)),
+/// A [`Refusal`], as from [`apply`]. Only time has acted on `standing` then.
+pub fn apply_take(standing: &mut Standing, grant: &Grant, now: Now, rules: Rules<'_>) -> Result<(), Refusal> {
+    if !pass_time(standing, now, rules) {
+        return Err(Refusal::Gone);
+    }
+    grant_ready(standing, grant, now)
+}
+
+fn grant_ready(standing: &mut Standing, grant: &Grant, now: Now) -> Result<(), Refusal> {
+    match standing.state {
+        State::Ready => {
+            grant_lease(standing, grant, now);
+            Ok(())
+        }
         State::Scheduled => Err(Refusal::NotReady),
         State::Leased(_) => Err(Refusal::Leased),
         State::Dead(_) => Err(Refusal::Dead),
@@ -321,14 +335,16 @@ fn held(standing: &Standing, token: LeaseToken) -> Result<Lease, Refusal> {
 }
 
 fn take_by_id(before: Standing, grant: &Grant, now: Now) -> Result<Option<Standing>, Refusal> {
-    match before.state {
-        State::Scheduled | State::Ready => Ok(Some(granted(brought_forward(before, now), grant, now))),
+    let mut next = match before.state {
+        State::Scheduled | State::Ready => brought_forward(before, now),
         State::Dead(_) => {
             let due = before.due.min(now.wall);
-            Ok(Some(granted(revived(before, due, now), grant, now)))
+            revived(before, due, now)
         }
-        State::Leased(_) => Err(Refusal::Leased),
-    }
+        State::Leased(_) => return Err(Refusal::Leased),
+    };
+    grant_lease(&mut next, grant, now);
+    Ok(Some(next))
 }
 
 /// A take by id makes the message due now.
@@ -339,11 +355,10 @@ fn brought_forward(mut standing: Standing, now: Now) -> Standing {
     standing
 }
 
-fn granted(mut standing: Standing, grant: &Grant, now: Now) -> Standing {
+fn grant_lease(standing: &mut Standing, grant: &Grant, now: Now) {
     standing.state = State::Leased(Lease::granted(grant.token, grant.lease_ms, grant.bound, now));
     standing.counts.takes = standing.counts.takes.saturating_add(1);
-    standing.holder = grant.holder.clone();
-    standing
+    standing.holder.clone_from(&grant.holder);
 }
 
 fn moved(mut standing: Standing, due: Timestamp) -> Result<Standing, Refusal> {
@@ -391,9 +406,9 @@ fn spend_attempt(standing: &mut Standing, at: Timestamp, max_attempts: AttemptLi
     };
 }
 
-/// Applies the wall clock to a message that is not leased; `None` if it has expired and its queue drops expired
+/// Applies the wall clock to a message that is not leased; false if it has expired and its queue drops expired
 /// messages.
-fn settled_by_time(mut standing: Standing, now: Now, rules: Rules<'_>) -> Option<Standing> {
+fn settle_time(standing: &mut Standing, now: Now, rules: Rules<'_>) -> bool {
     if standing.state == State::Scheduled && standing.due <= now.wall {
         standing.state = State::Ready;
     }
@@ -406,19 +421,19 @@ fn settled_by_time(mut standing: Standing, now: Now, rules: Rules<'_>) -> Option
             OnExpiry::Dead => {
                 standing.state = State::Dead(Death { reason: DeathReason::Expired, at: expires });
             }
-            OnExpiry::Drop => return None,
+            OnExpiry::Drop => return false,
         }
     }
     if !matches!(standing.state, State::Leased(_)) {
         standing.holder = None;
     }
-    Some(standing)
+    true
 }
 
 /// Applies time to the result, and compares it with what is stored to find what else the store has to do.
 fn transition(stored: &Standing, next: Option<Standing>, now: Now, rules: Rules<'_>) -> Transition {
     let was_there = next.is_some();
-    let next = next.and_then(|next| settled_by_time(next, now, rules));
+    let next = next.and_then(|mut next| settle_time(&mut next, now, rules).then_some(next));
     let live = |standing: &Standing| !matches!(standing.state, State::Dead(_)) && !standing.keyless;
     let was_live = live(stored);
     let is_live = next.as_ref().is_some_and(live);

@@ -113,7 +113,7 @@ impl Inner {
         self.rows("settle_1($1, $2, $3, $4, $5, $6, $7, $8, $9)", &arguments, false).await
     }
 
-    /// Gives back messages that were handed out but not received, as if they had not been taken. If that fails now, they
+    /// Gives back messages that were handed out but not received, without spending an attempt. If that fails now, they
     /// are ready again when their leases run out.
     pub(super) async fn give_back(&self, receipts: &[Receipt]) {
         if receipts.is_empty() {

@@ -76,7 +76,7 @@ impl Inner {
         answers
     }
 
-    /// Puts messages back as if they had not been taken. Stale receipts are skipped; no caller waits for an answer.
+    /// Puts messages back without spending an attempt. Stale receipts are skipped; no caller waits for an answer.
     pub(super) async fn give_back(&self, receipts: Vec<Receipt>) {
         let mut groups: BTreeMap<(QueueName, u16), Vec<Pack>> = BTreeMap::new();
         for receipt in receipts {

@@ -678,7 +678,7 @@ impl<B: StoredBody> Core<B> {
             state => state,
         };
         let holder = standing.holder.clone();
-        entry.set_standing(standing);
+        entry.set_standing(&standing);
         self.insert_as(entry, state, holder)
     }
 

@@ -78,7 +78,12 @@ impl<B: StoredBody> Core<B> {
             self.expire_all(now, log);
             let Some(cold) = log.cold() else { return Ok(()) };
             cold.ripen(now.wall);
-            self.ripen_all(now.wall);
+            let queues: Vec<u32> = self.queues.all().collect();
+            for queue in queues {
+                // What is due stays in its place. Should the clock step back, that call moves it.
+                self.promote(queue, now.wall);
+                self.queues.get_mut(queue).cold.look_again();
+            }
             log.record(&Record::Ripe { wall: now.wall }, Durability::Synced);
         }
         Ok(())

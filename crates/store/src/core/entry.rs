@@ -175,9 +175,9 @@ impl<B> Entry<B> {
     }
 
     /// Takes over everything of `standing` except the state and the holder.
-    pub(super) fn set_standing(&mut self, standing: Standing) {
-        let Standing { state, due, priority, attempts, expires, keyless, counts, last_error, holder: _ } =
-            standing;
+    pub(super) fn set_standing(&mut self, standing: &Standing) {
+        let Standing { state, due, priority, attempts, expires, keyless, counts, ref last_error, holder: _ } =
+            *standing;
         (self.due, self.priority, self.attempts, self.takes) = (due, priority, attempts, counts.takes);
         let death = match state {
             State::Dead(death) => Some(death),
@@ -189,7 +189,8 @@ impl<B> Entry<B> {
             return;
         }
         let rare = self.rare.get_or_insert_default();
-        (rare.expires, rare.keyless, rare.last_error, rare.death) = (expires, keyless, last_error, death);
+        (rare.expires, rare.keyless, rare.death) = (expires, keyless, death);
+        rare.last_error.clone_from(last_error);
         (rare.lapses, rare.releases, rare.buries, rare.revives) = (lapses, releases, buries, revives);
     }
 

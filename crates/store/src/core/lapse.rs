@@ -148,6 +148,15 @@ impl<B: StoredBody> Core<B> {
         self.has_lapsed_in(queue, now)
     }
 
+    /// The same for all queues, before a call that lets time act on all of them.
+    pub fn lapse_some_everywhere(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
+        if !self.slice.is_used_up() {
+            self.begin(now, log);
+        }
+        let queues: Vec<u32> = self.queues.all().collect();
+        self.lapse_slice_of(&queues, now, log)
+    }
+
     /// The same for each of these queues in turn.
     pub(super) fn lapse_slice_of(&mut self, queues: &[u32], now: Now, log: &mut impl Log<B>) -> bool {
         queues.iter().any(|queue| self.lapse_slice(*queue, now, log))

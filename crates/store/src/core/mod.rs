@@ -13,7 +13,8 @@
 //! - **Leases that run out and messages that expire** all at once are processed in slices, of which there is
 //!   one between two calls of [`serve`](Core::serve) and one in each. Where [`has_lapsed`](Core::has_lapsed)
 //!   is true for a queue that a call names, call [`lapse_some`](Core::lapse_some), and make the call later if
-//!   there are more. A take without wait, or a call of [`queues`](Core::queues), may have [given
+//!   there are more. Before a call that changes `on_expiry`, which lets time act on all queues, do so with
+//!   [`lapse_some_everywhere`](Core::lapse_some_everywhere). A take without wait, or a call of [`queues`](Core::queues), may have [given
 //!   up](Core::gave_up) for the same reason: repeat it after the next serve.
 //! - **Retention.** Between two serves, calls discard a slice of the dead messages whose retention is over.
 //!   Where calls are rare, call [`retain_some`](Core::retain_some) within a minute after
@@ -395,7 +396,9 @@ impl<B: StoredBody> Core<B> {
     /// The queue, after time has acted on it; `None` if it is unknown.
     fn touched(&mut self, name: &QueueName, now: Now, log: &mut impl Log<B>) -> Option<u32> {
         let queue = self.queues.find(name)?;
-        self.touch(queue, now, log);
+        if !self.touch(queue, now, log) {
+            return Some(queue);
+        }
         // Messages that have expired may have been all that kept it.
         self.queues.remove_if_bare(queue);
         self.queues.find(name)

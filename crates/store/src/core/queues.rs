@@ -48,6 +48,7 @@ impl Queues {
         self.by_name.len()
     }
 
+    #[inline]
     pub(super) fn find(&self, name: &QueueName) -> Option<u32> {
         let last = self.last.get();
         if self.slots.find(last).is_some_and(|queue| queue.name == *name) {
@@ -69,11 +70,18 @@ impl Queues {
     }
 
     /// Removes a queue that nothing keeps.
+    #[inline]
     pub(super) fn remove_if_bare(&mut self, queue: u32) {
-        let found = self.slots.get_mut(queue);
-        if !found.is_bare() || self.gone.contains(&queue) {
+        if self.slots.get(queue).is_bare() {
+            self.remove_bare(queue);
+        }
+    }
+
+    fn remove_bare(&mut self, queue: u32) {
+        if self.gone.contains(&queue) {
             return;
         }
+        let found = self.slots.get_mut(queue);
         if let Some((_, alarm)) = found.lapse.take() {
             self.lapses.cancel(alarm);
         }
@@ -105,10 +113,12 @@ impl Queues {
         self.slots.iter()
     }
 
+    #[inline]
     pub(super) fn get(&self, queue: u32) -> &Queue {
         self.slots.get(queue)
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, queue: u32) -> &mut Queue {
         self.slots.get_mut(queue)
     }

@@ -76,7 +76,7 @@ impl<B: StoredBody> Core<B> {
                 if owner.is_some_and(|owner| owner != slot) {
                     return Err(ReplayError { number, reason: "has the key of another live message" });
                 }
-                self.restand(slot, standing);
+                self.restand(slot, &standing);
                 self.note_ready(slot, self.seen);
                 if dead {
                     // A default may keep fewer messages than when that was recorded.
@@ -309,7 +309,7 @@ impl<B: StoredBody> Core<B> {
                 }
                 let revived = self.apply(slot, &Command::Revive(due), now);
                 let next = revived.expect("a dead message can be revived").next;
-                self.restand(slot, next.expect("a revived message is there"));
+                self.restand(slot, &next.expect("a revived message is there"));
                 self.note_ready(slot, now.wall);
             }
             if is_last {

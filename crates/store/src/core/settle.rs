@@ -91,8 +91,8 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Gives messages back as if they had not been taken, since their caller has disconnected. Stale receipts
-    /// are skipped. No caller waits for an answer.
+    /// Gives messages back without spending an attempt, since their caller has disconnected. Stale receipts are
+    /// skipped. No caller waits for an answer.
     pub fn give_back(&mut self, receipts: &[Receipt], now: Now, log: &mut impl Log<B>) {
         self.begin(now, log);
         for receipt in receipts {

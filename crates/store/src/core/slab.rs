@@ -74,6 +74,7 @@ impl<T> Slab<T> {
         value
     }
 
+    #[inline]
     pub(super) fn get(&self, slot: u32) -> &T {
         match &self.chunks[slot as usize / CHUNK][slot as usize % CHUNK] {
             Place::Taken(value) => value,
@@ -81,6 +82,7 @@ impl<T> Slab<T> {
         }
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, slot: u32) -> &mut T {
         match self.place_mut(slot) {
             Place::Taken(value) => value,

@@ -229,14 +229,14 @@ impl<B: StoredBody> Core<B> {
         Ok(Some(state))
     }
 
-    /// Records and stores a new standing of a message.
+    /// Records and stores a new standing of a message, and returns it.
     pub(super) fn record_standing(
         &mut self,
         slot: u32,
         next: Standing,
         durability: Durability,
         log: &mut impl Log<B>,
-    ) {
+    ) -> Standing {
         let entry = self.entries.get(slot);
         if let (State::Dead(death), false) = (next.state, entry.place == Place::Dead) {
             let lapses = entry.rare.as_deref().map_or(0, |rare| rare.lapses);
@@ -246,7 +246,8 @@ impl<B: StoredBody> Core<B> {
         let record = Record::Stands { number: entry.number, standing: next };
         log.record(&record, durability);
         let Record::Stands { standing, .. } = record else { unreachable!("made two lines above") };
-        self.restand(slot, standing);
+        self.restand(slot, &standing);
+        standing
     }
 
     /// Records that a message is removed, and removes it.
@@ -300,8 +301,8 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Sets the standing of a message to `next`.
-    pub(super) fn restand(&mut self, slot: u32, mut next: Standing) {
-        let (state, holder) = (next.state, next.holder.take());
+    pub(super) fn restand(&mut self, slot: u32, next: &Standing) {
+        let state = next.state;
         self.mark_changed(slot);
         self.release_key(slot);
         self.note_went(slot);
@@ -314,7 +315,7 @@ impl<B: StoredBody> Core<B> {
         }
         self.weight += entry.weight();
         let queue = entry.queue;
-        self.place(slot, state, holder);
+        self.place(slot, state, next.holder.clone());
         if self.entries.get(slot).rare.is_some() {
             self.claim_key(slot);
             self.time_expiry(slot);

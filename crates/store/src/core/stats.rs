@@ -37,7 +37,9 @@ impl<B: StoredBody> Core<B> {
                 self.gave_up = true;
                 return Vec::new();
             }
-            page.iter().for_each(|queue| self.touch(*queue, now, log));
+            for queue in &page {
+                self.touch(*queue, now, log);
+            }
             // Expired messages may have been all that kept one of them. Then the page has room for another.
             if !self.remove_bare() {
                 break page;

@@ -5,7 +5,8 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
 use dwell_model::{
-    Command, Grant, Holder, LeaseToken, MessageId, Now, Number, QueueName, Receipt, Standing, State, taken,
+    Command, Grant, Holder, LeaseToken, MessageId, Now, Number, QueueName, Receipt, Standing, State,
+    apply_take,
 };
 
 use super::entry::Place;
@@ -117,8 +118,8 @@ impl<B: StoredBody> Core<B> {
                 break;
             }
             let grant = self.grant(lease_ms, take.bound, take.holder.clone());
-            let next = taken(self.standing(slot), &grant, now, self.rules(slot));
-            let next = next.expect("a ready message can be handed out");
+            let mut next = self.standing(slot);
+            apply_take(&mut next, &grant, now, self.rules(slot)).expect("a ready message can be handed out");
             deliveries.push(self.deliver(slot, next, now, log));
             if self.check_leased_of(queue).is_err() {
                 heads.replace_first(None);
@@ -189,8 +190,9 @@ impl<B: StoredBody> Core<B> {
     /// Whether a queue on which time has acted has as many leases as its own setting allows: it behaves as if
     /// paused.
     pub(super) fn is_at_max_leased(&self, queue: u32) -> bool {
-        let leased = self.queues.get(queue).leased.len() as u64;
-        self.settings(queue).max_leased.is_some_and(|most| leased >= most)
+        let found = self.queues.get(queue);
+        let most = found.settings(&self.config.limits.defaults).max_leased;
+        most.is_some_and(|most| found.leased.len() as u64 >= most)
     }
 
     /// The message that a queue hands out next, if there is one.
@@ -322,8 +324,7 @@ impl<B: StoredBody> Core<B> {
     /// Delivers a message that is leased from now on, as `next` says.
     fn deliver(&mut self, slot: u32, next: Standing, now: Now, log: &mut impl Log<B>) -> Delivery<B> {
         let State::Leased(lease) = next.state else { unreachable!("what is handed out is leased") };
-        let standing = next.clone();
-        self.record_standing(slot, next, Durability::Written, log);
+        let standing = self.record_standing(slot, next, Durability::Written, log);
         let message = self.message_that(slot, standing);
         Delivery {
             receipt: Receipt { queue: message.queue.clone(), id: message.id, token: lease.token },

@@ -55,13 +55,18 @@ impl<B: StoredBody> Core<B> {
         were_some
     }
 
-    /// Lets time act on a queue, once a call.
-    pub(super) fn touch(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
-        let found = self.queues.get_mut(queue);
-        if found.touched == self.call {
-            return;
+    /// Lets time act on a queue, once a call. Returns whether this was the first time in it.
+    #[inline]
+    pub(super) fn touch(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> bool {
+        let is_first = self.queues.get(queue).touched != self.call;
+        if is_first {
+            self.touch_first(queue, now, log);
         }
-        found.touched = self.call;
+        is_first
+    }
+
+    fn touch_first(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
+        self.queues.get_mut(queue).touched = self.call;
         self.promote(queue, now.wall);
         self.lapse(queue, now, log);
         self.expire(queue, now, log);

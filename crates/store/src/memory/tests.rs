@@ -120,7 +120,7 @@ fn an_answer_that_nobody_read_goes_back_and_to_the_next_who_waits() {
     }
     let taken = block_on(second).unwrap();
     let standing = &taken[0].message.standing;
-    assert_eq!((standing.counts.takes, standing.attempts), (1, 0), "no attempt was spent");
+    assert_eq!((standing.counts.takes, standing.attempts), (2, 0), "no attempt was spent");
 }
 
 #[test]

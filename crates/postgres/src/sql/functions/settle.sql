@@ -86,8 +86,6 @@ BEGIN
     PERFORM file_dead(s, settings, 2, 3, now);
     a.what := 'dead'; a.value := 2;
     RETURN a;
-  ELSE
-    s.takes := greatest(s.takes - 1, 0);
   END IF;
   -- A message that is given back keeps its lateness. If it was taken untouched, it has been there since its put.
   s.since := CASE p_action WHEN 5 THEN coalesce(s.since,

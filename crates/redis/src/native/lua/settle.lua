@@ -100,7 +100,6 @@ local function settle(item)
     r.b = (r.b or 0) + 1
     die(r, 2, now, 4)
   else
-    r.t = r.t > 1 and r.t - 1 or nil
     pend(r)
   end
   if action ~= 5 then

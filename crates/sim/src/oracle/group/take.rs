@@ -114,10 +114,9 @@ impl Standing {
         self.takes += 1;
     }
 
-    /// Restores the state before the take.
+    /// Restores the state before the take, except the count of takes.
     fn give_back(&mut self) {
         self.phase = Phase::Pending;
-        self.takes = self.takes.saturating_sub(1);
     }
 }
 

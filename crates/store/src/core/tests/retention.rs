@@ -287,6 +287,33 @@ fn what_other_queues_drop_is_gone_before_a_change_ripens_all_files() {
 }
 
 #[test]
+fn what_has_expired_elsewhere_goes_in_slices_before_a_change_of_expiry() {
+    let mut rig = Rig::configured(CoreConfig { lapsed_a_call: 3, ..CoreConfig::new(Limits::default(), 7) });
+    rig.put(put_to("q").after_ms(10_000), now(0)).unwrap();
+    for name in ["a", "b"] {
+        for _ in 0..10 {
+            rig.put(Put { expires: Some(at(50)), ..put_to(name) }, now(0)).unwrap();
+        }
+    }
+    let (mut slices, mut most) = (0, 0);
+    loop {
+        let before = rig.log.0.len();
+        let has_more = rig.call(|core, log| core.lapse_some_everywhere(now(60), log));
+        most = most.max(rig.log.0.len() - before);
+        slices += 1;
+        if !has_more {
+            break;
+        }
+        assert!(slices < 20, "it comes to an end");
+        rig.call(|core, log| core.serve(now(60), log));
+    }
+    assert!(slices == 7 && most <= 4, "three of twenty in each: {slices} slices, {most} records");
+    let before = rig.log.0.len();
+    set(&mut rig, Setting::OnExpiry(OnExpiry::Drop), 60);
+    assert!(rig.log.0.len() - before <= 2, "nothing is left for the call itself");
+}
+
+#[test]
 fn a_default_that_keeps_fewer_than_before_is_heeded_after_an_opening() {
     let mut rig = with_slices_of(3);
     let ids = dead(&mut rig, 8, 0);

@@ -174,7 +174,7 @@ fn what_a_forgotten_take_was_about_to_get_goes_back_at_once() {
     assert_eq!(rig.take(Take::from(queue("q")), now(1)).unwrap(), []);
     assert!(rig.call(|core, log| core.forget(WaiterId(1), now(2), log)));
     let taken = rig.take(Take::from(queue("q")), now(3)).unwrap();
-    assert_eq!((taken[0].message.standing.counts.takes, taken[0].message.standing.attempts), (1, 0));
+    assert_eq!((taken[0].message.standing.counts.takes, taken[0].message.standing.attempts), (2, 0));
     assert_eq!(rig.serve(now(3)), []);
 }
 
@@ -187,6 +187,21 @@ fn what_goes_back_wakes_the_next() {
     assert_eq!(rig.serve(now(0)), []);
     rig.call(|core, log| core.give_back(&[taken[0].receipt.clone()], now(1), log));
     assert_eq!(ids(&rig.serve(now(1))), [(1, 1)]);
+}
+
+/// Crash story: 1. An operator lists a lease, and its holder disconnects before the answer is written. 2. Another
+/// consumer takes the message. 3. The operator ends the lease that was listed.
+#[test]
+fn a_lease_that_is_ended_late_is_not_that_of_the_next_holder() {
+    let mut rig = Rig::new();
+    let id = rig.put(put_to("q"), now(0)).unwrap().id;
+    let gone = rig.take(Take::from(queue("q")), now(0)).unwrap().remove(0);
+    let listed = crate::LeaseRef { id, takes: gone.message.standing.counts.takes };
+    rig.call(|core, log| core.give_back(&[gone.receipt], now(1), log));
+    let held = rig.take(Take::from(queue("q")), now(2)).unwrap().remove(0);
+    let ended = rig.call(|core, log| core.expire_lease(&queue("q"), vec![listed], now(3), log)).remove(0);
+    assert_eq!(ended.unwrap_err().code(), "lease_changed");
+    rig.settle(&held.receipt, Action::Ack, now(4)).unwrap();
 }
 
 #[test]
