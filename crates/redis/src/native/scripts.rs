@@ -172,10 +172,19 @@ impl Script {
         )
     }
 
+    /// The files, each of which but the first is a function in the one before.
+    ///
+    /// Lua 5.1 makes all functions of a script anew in each call. For each local of the same function that one of them
+    /// uses, it walks the list of all that are in use so far (`luaF_findupval`), which took a quarter of a short call's
+    /// time. A local of a function outside is found at once. A function may use 60 of these.
     fn text(self, prelude: &str) -> String {
         let mut text = prelude.to_owned();
-        self.needs().iter().for_each(|part| text.push_str(part));
+        for part in self.needs() {
+            text.push_str(part);
+            text.push_str("return (function()\n");
+        }
         text.push_str(self.body());
+        self.needs().iter().for_each(|_| text.push_str("\nend)()"));
         text
     }
 }

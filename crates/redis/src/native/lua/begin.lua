@@ -48,17 +48,15 @@ local function know_zset(name)
 end
 
 -- Checks all keys of the partition, except for `m`, which is read here, and `l` and `x`, which `touch` reads.
-local HASHES = { 'S', 'B', 'H', 'k', 't', 'a', 'w', 'N', 'Z' }
-local ZSETS = { 'f', 'n', 's', 'u', 'o', 'r', 'd', 'y', 'g', 'h', 'K', 'T' }
 local knows_all
 local function know_all()
   if knows_all then
     return
   end
-  for _, name in ipairs(HASHES) do
+  for _, name in ipairs({ 'S', 'B', 'H', 'k', 't', 'a', 'w', 'N', 'Z' }) do
     know_hash(name)
   end
-  for _, name in ipairs(ZSETS) do
+  for _, name in ipairs({ 'f', 'n', 's', 'u', 'o', 'r', 'd', 'y', 'g', 'h', 'K', 'T' }) do
     know_zset(name)
   end
   knows_all = true
@@ -101,9 +99,11 @@ end
 -- A call that was answered, and whose answer was lost, gets it again. A lane has one call at a time, so only its last
 -- answer can be asked for. A call with a lower number was delayed on its way, and its caller has given it up or
 -- repeated it: if it were done now, it would be done twice.
-local repeated, last
+local repeated, last, counted_before
+local counter = A.c and 'c' .. A.c
 if A.l then
-  last = call('HGET', P .. 'a', A.l)
+  local known = call('HMGET', P .. 'a', A.l, counter or '')
+  last, counted_before = known[1], known[2]
   if last then
     local high, low = struct.unpack('>I4I4', last)
     local own_high, own_low = struct.unpack('>I4I4', A.q)
@@ -156,7 +156,10 @@ end
 local function keep_answer(packed)
   if A.l then
     call('HSET', P .. 'a', A.l, A.q .. struct.pack('>I6', now), A.l .. 'r', #packed <= 65536 and packed or '')
-    call('PEXPIRE', P .. 'a', KEPT_MS)
+    -- Once a second is enough for a lane.
+    if not last or #last < 14 or struct.unpack('>I6', last, 9) + 1000 < now then
+      call('PEXPIRE', P .. 'a', KEPT_MS + 1000)
+    end
     if not last or string.byte(A.q, 8) % 32 == 0 then
       forget_lanes()
     end
@@ -197,8 +200,9 @@ end
 -- Deaths and discards are counted, and the client adds them up. The indexes are those of the reply. A call that is
 -- repeated, since its answer was lost, returns its first counts as well: they are kept for a minute.
 local LAPSED, TTL, MAX, ON_EXPIRY, ASKED = 2, 1, 2, 3, 4
-local counter = A.c and 'c' .. A.c
-local counted_before = counter and call('HGET', P .. 'a', counter)
+if counter and not A.l then
+  counted_before = call('HGET', P .. 'a', counter)
+end
 if counted_before then
   local both = read(string.sub(counted_before, 7), 'a field of ' .. P .. 'a')
   out.deaths, out.discards = both[1] or nil, both[2] or nil

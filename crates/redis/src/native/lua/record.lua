@@ -62,17 +62,24 @@ local function hex(bytes)
 end
 
 -- The maximum of a number in a record, the maximum length of a text, and the fields that are true or false.
+-- Most calls read no such record, so the tables are made for the first one.
 local MOST = 9007199254740992
-local NUMBERS = {
-  d = MAX_MS, c = MAX_MS, x = MAX_MS, y = MAX_MS, A = MAX_MS, D = MAX_MS, w = MOST, L = MOST, p = 4294967295, M = 4294967295,
-  a = MOST, t = MOST, l = MOST, r = MOST, b = MOST, v = MOST, E = MOST, s = 3, R = 3,
-}
-local TEXTS = { i = 16, T = 16, B = 8, k = 512, e = MOST, o = 128 }
-local SIGNS = { K = true, h = true }
+local NUMBERS, TEXTS, SIGNS
+local function make_limits()
+  NUMBERS = {
+    d = MAX_MS, c = MAX_MS, x = MAX_MS, y = MAX_MS, A = MAX_MS, D = MAX_MS, w = MOST, L = MOST, p = 4294967295, M = 4294967295,
+    a = MOST, t = MOST, l = MOST, r = MOST, b = MOST, v = MOST, E = MOST, s = 3, R = 3,
+  }
+  TEXTS = { i = 16, T = 16, B = 8, k = 512, e = MOST, o = 128 }
+  SIGNS = { K = true, h = true }
+end
 
 -- Whether fields are those of a message's record: of the types on which the code that hands it out and reads it
 -- relies.
 local function is_record(r, field)
+  if not NUMBERS then
+    make_limits()
+  end
   for name, value in pairs(r) do
     local most, longest = NUMBERS[name], TEXTS[name]
     if most then
