@@ -18,17 +18,17 @@ use dwell_store::{
 
 use crate::disk::{CountedDisk, PooledDisk, Sizes, failure};
 use crate::executor::Executor;
-use crate::journal::segment::Place;
-use crate::open::{Opened, open};
+use crate::journal::segment::BodyRef;
+use crate::open::{OpenedDirectory, open};
 use crate::report::{Counters, OpenReport};
-use crate::shard::Tally;
-use crate::shard::ahead::next_body;
-use crate::shard::command::{Command, Handed, Reply};
-use crate::shard::inbox::Inbox;
-use crate::shard::seat::{Patience, Seat};
-use crate::shard::thread::Driver;
+use crate::shard::ShardCounters;
+use crate::shard::body_prefetch::next_body;
+use crate::shard::command::{Command, HandedOut, Reply};
+use crate::shard::command_queue::CommandQueue;
+use crate::shard::event_loop::{InlineCall, EventLoop};
+use crate::shard::driver::Driver;
 use crate::sync::{self, JoinHandle, Mutex, MutexGuard, oneshot};
-use crate::troubles::{Trouble, Troubles};
+use crate::background_failures::{BackgroundFailure, BackgroundFailures};
 use crate::{BackupError, BackupReport, FileBytes, OpenError, Options};
 
 /// The maximum number of queues per call for which due messages are counted in one turn.
@@ -43,21 +43,21 @@ const QUEUES_A_CALL: usize = 64;
 pub struct Engine {
     inner: Arc<Inner>,
     /// Whether callers may run turns inline, and for how long.
-    takes_turns: Option<Patience>,
+    takes_turns: Option<InlineCall>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    inbox: Arc<Inbox>,
+    inbox: Arc<CommandQueue>,
     /// The seat where callers run turns, if the engine has a thread.
-    seat: OnceLock<Arc<Seat>>,
+    seat: OnceLock<Arc<EventLoop>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     limits: Limits,
     report: OpenReport,
     disk: CountedDisk,
     dir: PathBuf,
-    tally: Arc<Tally>,
-    troubles: Arc<Troubles>,
+    tally: Arc<ShardCounters>,
+    troubles: Arc<BackgroundFailures>,
     next_waiter: AtomicU64,
 }
 
@@ -96,7 +96,7 @@ impl Engine {
         let dir = &std::path::absolute(dir).map_err(|error| OpenError::io(dir, error))?;
         let pooled = PooledDisk::new(Arc::clone(&options.disk), options.open_files).at_home_in(dir);
         let disk = CountedDisk::new(Arc::new(pooled));
-        let tally = Arc::new(Tally::default());
+        let tally = Arc::new(ShardCounters::default());
         let sleeper = options.clock.sleeper();
         // A model checker does not see threads other than the shard's.
         let executor = if with_threads && !cfg!(shuttle) {
@@ -104,7 +104,7 @@ impl Engine {
         } else {
             Executor::without_threads()
         };
-        let Opened { shard, lock, report } = open(dir, &options, &disk, &tally, &executor)?;
+        let OpenedDirectory { shard, lock, report } = open(dir, &options, &disk, &tally, &executor)?;
         let troubles = Arc::clone(shard.troubles());
         let (driver, inbox) = Driver::new(shard, options.clock, sleeper, Arc::clone(&tally), executor, lock);
         let inner = Inner {
@@ -156,7 +156,7 @@ impl Engine {
 
     /// A blocking interface. Its calls [run turns inline](Engine::taking_turns), however long those take.
     pub fn blocking(&self) -> Blocking<Engine> {
-        Blocking::new(Arc::new(self.with_patience(Patience::Waits)))
+        Blocking::new(Arc::new(self.with_patience(InlineCall::Always)))
     }
 
     /// The same engine for callers whose threads may block for the time of a sync.
@@ -168,10 +168,10 @@ impl Engine {
     /// runtime that must not block even for that long uses the engine as it was opened.
     #[must_use]
     pub fn taking_turns(&self) -> Engine {
-        self.with_patience(Patience::IsBusy)
+        self.with_patience(InlineCall::WhileShort)
     }
 
-    fn with_patience(&self, patience: Patience) -> Engine {
+    fn with_patience(&self, patience: InlineCall) -> Engine {
         Engine { inner: Arc::clone(&self.inner), takes_turns: Some(patience) }
     }
 
@@ -212,7 +212,7 @@ impl Engine {
 
     /// Background work that currently fails and is retried: due files that cannot be written, runs that cannot be
     /// merged. It is reported nowhere else until there is no room for puts.
-    pub fn troubles(&self) -> Vec<Trouble> {
+    pub fn troubles(&self) -> Vec<BackgroundFailure> {
         self.inner.troubles.now()
     }
 
@@ -271,7 +271,7 @@ impl Engine {
     /// A take that may be dropped at any time: messages that it was handed are given back then.
     async fn ask_taken(
         &self,
-        command: impl FnOnce(WaiterId, Reply<Result<Handed>>) -> Command,
+        command: impl FnOnce(WaiterId, Reply<Result<HandedOut>>) -> Command,
     ) -> Result<Vec<Delivery>> {
         let id = WaiterId(self.inner.next_waiter.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
@@ -306,7 +306,7 @@ fn gone() -> Error {
 struct Asked<'a> {
     inner: &'a Inner,
     id: WaiterId,
-    answer: Option<oneshot::Receiver<Result<Handed>>>,
+    answer: Option<oneshot::Receiver<Result<HandedOut>>>,
 }
 
 impl Drop for Asked<'_> {
@@ -334,7 +334,7 @@ struct Unread {
 /// failed attempt, so it is retried after its queue's backoff, and dead when its attempts are spent. If it were given
 /// back at once, it would be the next to be taken, again and again, and block everything behind it. Where the process
 /// is short of files or memory, the message is not at fault and is given back.
-fn read_deliveries(Handed { deliveries, bodies, ahead }: Handed) -> (Result<Vec<Delivery>>, Unread) {
+fn read_deliveries(HandedOut { deliveries, bodies, ahead }: HandedOut) -> (Result<Vec<Delivery>>, Unread) {
     let mut bodies = bodies.into_iter();
     let mut ahead = ahead.map(|reading| reading.take()).unwrap_or_default();
     let mut ready = |number| next_body(&mut bodies, number).or_else(|| next_body(&mut ahead, number));
@@ -342,7 +342,7 @@ fn read_deliveries(Handed { deliveries, bodies, ahead }: Handed) -> (Result<Vec<
         deliveries.iter().map(|delivery| ready(delivery.message.number)).collect();
     let missing = deliveries.iter().zip(&ready).filter(|(_, ready)| ready.is_none());
     let places: Vec<_> = missing.map(|(delivery, _)| place(&delivery.message)).collect();
-    let mut bodies = Place::read_all(&places).into_iter();
+    let mut bodies = BodyRef::read_all(&places).into_iter();
     let (mut read, mut unread) = (Vec::with_capacity(deliveries.len()), Unread::default());
     let mut refusal = None;
     for (delivery, ready) in deliveries.into_iter().zip(ready) {
@@ -380,7 +380,7 @@ fn reason(error: &std::io::Error) -> String {
     reason
 }
 
-fn place(message: &Message<Place>) -> (Number, &Place) {
+fn place(message: &Message<BodyRef>) -> (Number, &BodyRef) {
     (message.number, &message.body)
 }
 
@@ -388,10 +388,10 @@ fn unreadable(error: &std::io::Error) -> Error {
     Error::Unavailable { reason: reason(error).into() }
 }
 
-fn read_messages(messages: Vec<Message<Place>>) -> impl Iterator<Item = Result<Message>> {
+fn read_messages(messages: Vec<Message<BodyRef>>) -> impl Iterator<Item = Result<Message>> {
     let places: Vec<_> = messages.iter().map(place).collect();
-    let bodies = Place::read_all(&places);
-    let with_body = |(message, body): (Message<Place>, std::io::Result<Bytes>)| match body {
+    let bodies = BodyRef::read_all(&places);
+    let with_body = |(message, body): (Message<BodyRef>, std::io::Result<Bytes>)| match body {
         Ok(body) => Ok(message.with_body(body)),
         Err(error) => Err(unreadable(&error)),
     };
@@ -474,8 +474,8 @@ impl Store for Engine {
         let items = targets.len();
         let found = self.ask_each(items, |reply| Command::Get { queue, targets, dead, reply }).await;
         let places = found.iter().flatten().map(place).collect::<Vec<_>>();
-        let mut bodies = Place::read_all(&places).into_iter();
-        let mut with_body = |message: Message<Place>| match bodies.next().expect("each message has a body") {
+        let mut bodies = BodyRef::read_all(&places).into_iter();
+        let mut with_body = |message: Message<BodyRef>| match bodies.next().expect("each message has a body") {
             Ok(body) => Ok(message.with_body(body)),
             Err(error) => Err(unreadable(&error)),
         };

@@ -20,10 +20,10 @@
 //! - `shard`: commands, turns, and the thread and callers that run them; `sync`: the primitives they share
 //! - `journal`: the write-ahead log, byte by byte; `manifest`: which files are the state
 //! - `open`, `recovery`, `replay`: opening a directory, reading it back, distinguishing a torn tail from damage, and
-//!   applying records; `unproven`: the end of the journal that may not be on the disk
-//! - `sealed`: immutable files; `due`: tables of messages; `run`: the index runs that locate messages
-//! - `cold`: the messages that are in due files alone; `retire`: flushes and compaction; `checkpoint`: the state in
-//!   the manifest; `troubles`: background work that fails
+//!   applying records; `unsynced_tail`: the end of the journal that may not be on the disk
+//! - `sealed`: immutable files; `table`: tables of messages; `index_run`: the index runs that locate messages
+//! - `cold`: the messages that are in due files alone; `flush`: flushes and compaction; `checkpoint`: the state in
+//!   the manifest; `background_failures`: background work that fails
 //! - `executor`: runs flush, merges, prefetch and deletion; `file_deleter`: removes files that are no longer needed
 //! - `check`: cross-checks of sealed files; [`offline`]: tools for a directory that is not open
 //! - `backup`: a copy that can be opened, taken while the directory is in use
@@ -38,7 +38,7 @@ pub mod disk;
     not(feature = "fuzzing"),
     allow(dead_code, reason = "fuzzers and tests read files in more ways than calls do")
 )]
-mod due;
+mod table;
 mod engine;
 mod error;
 mod executor;
@@ -54,14 +54,14 @@ mod options;
 mod recovery;
 mod replay;
 mod report;
-mod retire;
-mod run;
+mod flush;
+mod index_run;
 mod sealed;
 mod shard;
 mod sync;
-mod troubles;
-mod unproven;
-mod usage;
+mod background_failures;
+mod unsynced_tail;
+mod file_bytes;
 
 pub use backup::{BackupError, BackupReport};
 pub use engine::Engine;
@@ -71,6 +71,6 @@ pub use executor::{Class, Spawner, SystemThreads};
 pub use journal::FORMAT_VERSION;
 pub use options::{Durability, Options};
 pub use report::{Counters, Cut, MemoryUse, OpenReport};
-pub use shard::thread::Driver;
-pub use troubles::{Trouble, Work};
-pub use usage::FileBytes;
+pub use shard::driver::Driver;
+pub use background_failures::{BackgroundFailure, BackgroundWork};
+pub use file_bytes::FileBytes;

@@ -29,22 +29,22 @@ use dwell_store::core::{PutRecord, Record};
 
 use crate::OpenError;
 use crate::disk::{Disk, DiskFile, failure};
-use crate::journal::batch::Carry;
+use crate::journal::batch::SegmentPreamble;
 use crate::journal::format::SEGMENT_VERSION;
 use crate::journal::format::{BadHeader, BatchHeader, SegmentHeader, SegmentName};
-use crate::journal::reader::{Found, Rest, SegmentReader};
-use crate::journal::record::{Context, Decoder, Fact};
-use crate::journal::segment::{Place, Segment};
-use crate::journal::wire::Unreadable;
-use crate::journal::writer::Kept;
+use crate::journal::reader::{ReadBatch, SegmentTail, SegmentReader};
+use crate::journal::record::{BatchContext, Decoder, Fact};
+use crate::journal::segment::{BodyRef, Segment};
+use crate::journal::encoding::Unreadable;
+use crate::journal::writer::ClosedSegment;
 use crate::manifest::{self, Manifest};
 use crate::report::{Cut, OpenReport};
 use crate::sealed::ReadError;
-use crate::unproven::Unproven;
+use crate::unsynced_tail::UnsyncedTail;
 
 /// Why a record cannot be replayed.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum ReplayRefusal {
     /// The journal contradicts itself.
     Contradiction(String),
     /// A due file cannot be read.
@@ -53,25 +53,25 @@ pub(crate) enum Refusal {
 
 /// Receives the records of the journal, and rebuilds the state.
 pub(crate) trait Replay {
-    fn put(&mut self, record: PutRecord, body: Place) -> Result<(), Refusal>;
+    fn put(&mut self, record: PutRecord, body: BodyRef) -> Result<(), ReplayRefusal>;
     /// A fact other than those that [`old`](Replay::old) receives.
-    fn record(&mut self, record: Record) -> Result<(), Refusal>;
+    fn record(&mut self, record: Record) -> Result<(), ReplayRefusal>;
     /// The standing of a message that was put before the first record, or `None` if it was deleted: it is in the
     /// checkpoint, or does not exist any more.
-    fn old(&mut self, number: Number, standing: Option<Standing>) -> Result<(), Refusal>;
+    fn old(&mut self, number: Number, standing: Option<Standing>) -> Result<(), ReplayRefusal>;
     /// The wall clock of the batch whose records are replayed next.
-    fn begins(&mut self, wall: Timestamp) -> Result<(), Refusal>;
+    fn begins(&mut self, wall: Timestamp) -> Result<(), ReplayRefusal>;
     /// The wall clock of the batch whose records were replayed last.
     fn time(&mut self, wall: Timestamp);
     /// Applies everything that was collected about old messages.
-    fn look_up(&mut self) -> Result<(), Refusal>;
+    fn look_up(&mut self) -> Result<(), ReplayRefusal>;
 }
 
 /// The content of the journal.
 #[derive(Debug)]
 pub(crate) struct Recovered {
-    pub(crate) kept: VecDeque<Kept>,
-    pub(crate) carry: Carry,
+    pub(crate) kept: VecDeque<ClosedSegment>,
+    pub(crate) carry: SegmentPreamble,
     /// The sequence of the last batch.
     pub(crate) sequence: u64,
     /// The number of the newest segment that was read; 0 if there is none.
@@ -80,7 +80,7 @@ pub(crate) struct Recovered {
     pub(crate) end: u64,
     /// The part of the newest segment that no mark proves to be synced; `None` if there is no segment, or no such
     /// part.
-    pub(crate) unproven: Option<Unproven>,
+    pub(crate) unproven: Option<UnsyncedTail>,
     /// Files that are not needed.
     pub(crate) stale: Vec<PathBuf>,
     pub(crate) report: OpenReport,
@@ -106,25 +106,25 @@ enum Verdict {
 
 /// What is found where a batch is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum BatchEvidence {
     WholeBatch,
     Zeros,
     Other,
 }
 
-fn judge(sequence: u64, what: What, next_first: Option<u64>, mark: u64) -> Verdict {
+fn judge(sequence: u64, what: BatchEvidence, next_first: Option<u64>, mark: u64) -> Verdict {
     match what {
         _ if next_first == Some(sequence) => Verdict::NextSegment,
-        What::WholeBatch => Verdict::Replay,
+        BatchEvidence::WholeBatch => Verdict::Replay,
         // A later segment is itself a mark: everything before it was synced.
         _ if mark >= sequence || next_first.is_some() => Verdict::Refuse,
-        What::Zeros => Verdict::End,
-        What::Other => Verdict::TornEnd,
+        BatchEvidence::Zeros => Verdict::End,
+        BatchEvidence::Other => Verdict::TornEnd,
     }
 }
 
 /// A segment's file and its header.
-struct Opened {
+struct OpenedSegment {
     file: Arc<dyn DiskFile>,
     path: PathBuf,
     name: SegmentName,
@@ -144,13 +144,13 @@ pub(crate) fn recover(
     let mut forgotten = drop_forgotten(manifest, &mut segments);
     let torn = check_presence(dir, manifest, &mut segments, &mut forgotten)?;
 
-    let mut scan = Scan {
+    let mut scan = JournalScan {
         replay,
-        carry: Carry::starting_at(manifest.next_number),
+        carry: SegmentPreamble::starting_at(manifest.next_number),
         report: OpenReport { segments: segments.len() as u64, forgotten, ..OpenReport::default() },
         sequence: 0,
         before: 0,
-        begun: Begun::default(),
+        begun: SegmentStart::default(),
         mark: 0,
         start: manifest.checkpoint.start,
         floor: 0,
@@ -181,15 +181,15 @@ pub(crate) fn recover(
         let before = scan.report.records;
         end = scan.segment(&segment, &header, firsts.get(i).copied())?;
         last = Some(header);
-        let Begun { bytes, records } = scan.begun;
+        let SegmentStart { bytes, records } = scan.begun;
         let records = scan.report.records - before - records;
-        let Carry { tokens_until, revived, .. } = scan.carry;
-        kept.push_back(Kept { segment, records, bytes: end - bytes, tokens_until, revived });
+        let SegmentPreamble { tokens_until, revived, .. } = scan.carry;
+        kept.push_back(ClosedSegment { segment, records, bytes: end - bytes, tokens_until, revived });
     }
     scan.replay.look_up().map_err(|refusal| match refusal {
-        Refusal::Unreadable(error) => error.into(),
-        Refusal::Contradiction(reason) => {
-            let newest = kept.back().map(|newest: &Kept| newest.segment.path.as_path());
+        ReplayRefusal::Unreadable(error) => error.into(),
+        ReplayRefusal::Contradiction(reason) => {
+            let newest = kept.back().map(|newest: &ClosedSegment| newest.segment.path.as_path());
             OpenError::damaged(newest.unwrap_or(dir), end, reason)
         }
     })?;
@@ -200,11 +200,11 @@ pub(crate) fn recover(
         scan.carry.next_number = scan.carry.next_number.saturating_add(SKIPPED_NUMBERS);
     }
     let unproven = last.and_then(|header| scan.unproven(&header));
-    let Scan { carry, report, sequence, .. } = scan;
+    let JournalScan { carry, report, sequence, .. } = scan;
     Ok(Recovered { kept, carry, sequence, newest, end, unproven, stale, report })
 }
 
-fn open_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<BTreeMap<u64, Opened>, OpenError> {
+fn open_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<BTreeMap<u64, OpenedSegment>, OpenError> {
     let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
     let mut segments = BTreeMap::new();
     for file_name in names {
@@ -230,13 +230,13 @@ fn open_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<BTreeMap
         } else {
             Err("the segment is shorter than its header")
         };
-        segments.insert(segment, Opened { file, path, name, header, len });
+        segments.insert(segment, OpenedSegment { file, path, name, header, len });
     }
     Ok(segments)
 }
 
 /// Removes from `segments` those that the newest one says are not needed: they were to be deleted.
-fn drop_stale(segments: &mut BTreeMap<u64, Opened>) -> Vec<PathBuf> {
+fn drop_stale(segments: &mut BTreeMap<u64, OpenedSegment>) -> Vec<PathBuf> {
     let newest = segments.values().rev().find_map(|opened| opened.header.as_ref().ok());
     let oldest = newest.map_or(0, |header| header.oldest);
     let needed = segments.split_off(&oldest);
@@ -244,7 +244,7 @@ fn drop_stale(segments: &mut BTreeMap<u64, Opened>) -> Vec<PathBuf> {
 }
 
 /// Removes segments without a header that are needed for the idempotency keys of their puts alone, and reports them.
-fn drop_forgotten(manifest: &Manifest, segments: &mut BTreeMap<u64, Opened>) -> Vec<Cut> {
+fn drop_forgotten(manifest: &Manifest, segments: &mut BTreeMap<u64, OpenedSegment>) -> Vec<Cut> {
     let start = manifest.checkpoint.start;
     // After the last whole one it may be the one that was being created.
     let newest = segments.iter().rev().find_map(|(number, opened)| opened.header.ok().map(|_| *number));
@@ -252,7 +252,7 @@ fn drop_forgotten(manifest: &Manifest, segments: &mut BTreeMap<u64, Opened>) -> 
     let damaged = segments.iter().filter(|(number, opened)| opened.header.is_err() && is_old(**number));
     let damaged: Vec<u64> = damaged.map(|(number, _)| *number).collect();
     let taken_out = damaged.into_iter().filter_map(|number| segments.remove(&number));
-    let told = taken_out.map(|Opened { path, len, header, .. }| Cut {
+    let told = taken_out.map(|OpenedSegment { path, len, header, .. }| Cut {
         file: path,
         offset: 0,
         bytes: len,
@@ -266,9 +266,9 @@ fn drop_forgotten(manifest: &Manifest, segments: &mut BTreeMap<u64, Opened>) -> 
 fn check_presence(
     dir: &Path,
     manifest: &Manifest,
-    segments: &mut BTreeMap<u64, Opened>,
+    segments: &mut BTreeMap<u64, OpenedSegment>,
     forgotten: &mut Vec<Cut>,
-) -> Result<Option<Opened>, OpenError> {
+) -> Result<Option<OpenedSegment>, OpenError> {
     let Manifest { directory, newest: promised, checkpoint, .. } = manifest;
     let start = checkpoint.start;
     if start > *promised {
@@ -283,7 +283,7 @@ fn check_presence(
     };
     let at_least = newest.max(*promised);
     let path = |segment| dir.join(SegmentName { directory: *directory, shard: 0, segment }.file_name());
-    let header = |segments: &BTreeMap<u64, Opened>, segment: u64| {
+    let header = |segments: &BTreeMap<u64, OpenedSegment>, segment: u64| {
         let found = segments.get(&segment).or(torn.as_ref().filter(|torn| torn.name.segment == segment));
         found.map(|opened| opened.header)
     };
@@ -319,7 +319,7 @@ fn check_presence(
     }
 }
 
-fn highest_mark(torn: &Opened) -> Result<u64, OpenError> {
+fn highest_mark(torn: &OpenedSegment) -> Result<u64, OpenError> {
     let io = |error| OpenError::io(&torn.path, error);
     let mut reader = SegmentReader::new(Arc::clone(&torn.file), torn.name.salt(), None).map_err(io)?;
     Ok(reader.rest(0).map_err(io)?.mark)
@@ -327,22 +327,22 @@ fn highest_mark(torn: &Opened) -> Result<u64, OpenError> {
 
 /// What a segment begins with: its header, and the settings of all queues.
 #[derive(Clone, Copy, Debug, Default)]
-struct Begun {
+struct SegmentStart {
     bytes: u64,
     records: u64,
 }
 
 /// A scan over the segments in order.
-struct Scan<'a, R> {
+struct JournalScan<'a, R> {
     replay: &'a mut R,
-    carry: Carry,
+    carry: SegmentPreamble,
     report: OpenReport,
     /// The sequence of the last batch read.
     sequence: u64,
     /// The number of the previous segment.
     before: u64,
     /// What the current segment begins with.
-    begun: Begun,
+    begun: SegmentStart,
     mark: u64,
     /// The first segment that is not in the checkpoint.
     start: u64,
@@ -355,7 +355,7 @@ struct Scan<'a, R> {
     unproven: VecDeque<(u64, u64)>,
 }
 
-impl<R: Replay> Scan<'_, R> {
+impl<R: Replay> JournalScan<'_, R> {
     /// Reads a segment to its end, and returns the offset of that.
     fn segment(
         &mut self,
@@ -391,7 +391,7 @@ impl<R: Replay> Scan<'_, R> {
         let mut reader = SegmentReader::new(file, segment.salt, Some(header.incarnation)).map_err(io)?;
         let mut at = SegmentHeader::LEN as u64;
         self.unproven.clear();
-        self.begun = Begun { bytes: at, records: 0 };
+        self.begun = SegmentStart { bytes: at, records: 0 };
         loop {
             let sequence = self.sequence + 1;
             let is_needed = segment.name.segment >= self.start || next_first.is_none();
@@ -402,23 +402,23 @@ impl<R: Replay> Scan<'_, R> {
                 found => found.map_err(io)?,
             };
             let (what, end, reason) = match found {
-                Found::Batch(batch, records) => {
-                    if judge(sequence, What::WholeBatch, next_first, self.mark) == Verdict::NextSegment {
+                ReadBatch::Batch(batch, records) => {
+                    if judge(sequence, BatchEvidence::WholeBatch, next_first, self.mark) == Verdict::NextSegment {
                         return Ok(at);
                     }
                     at += self.batch(segment, at, &batch, records)?;
                     continue;
                 }
                 // No need to look for evidence.
-                Found::Other(_) if next_first == Some(sequence) => return Ok(at),
-                Found::Other(reason) => match reader.rest(at) {
+                ReadBatch::Other(_) if next_first == Some(sequence) => return Ok(at),
+                ReadBatch::Other(reason) => match reader.rest(at) {
                     Err(error) if !is_needed && failure::is_of_medium(&error) => {
                         return self.forget_rest(segment, at, next_first);
                     }
                     rest => {
-                        let Rest { end, mark } = rest.map_err(io)?;
+                        let SegmentTail { end, mark } = rest.map_err(io)?;
                         self.mark = self.mark.max(mark);
-                        (if end == at { What::Zeros } else { What::Other }, end, reason)
+                        (if end == at { BatchEvidence::Zeros } else { BatchEvidence::Other }, end, reason)
                     }
                 },
             };
@@ -455,15 +455,15 @@ impl<R: Replay> Scan<'_, R> {
         header: &BatchHeader,
         records: &[u8],
     ) -> Result<u64, OpenError> {
-        let context = Context {
+        let context = BatchContext {
             shard: segment.name.shard,
             incarnation: header.incarnation,
             now: header.now,
             salt: segment.salt,
         };
         let refuse = |refusal| match refusal {
-            Refusal::Contradiction(reason) => OpenError::damaged(&segment.path, at, reason),
-            Refusal::Unreadable(error) => error.into(),
+            ReplayRefusal::Contradiction(reason) => OpenError::damaged(&segment.path, at, reason),
+            ReplayRefusal::Unreadable(error) => error.into(),
         };
         if segment.name.segment >= self.start {
             self.replay.begins(header.now).map_err(refuse)?;
@@ -498,7 +498,7 @@ impl<R: Replay> Scan<'_, R> {
         self.drop_proven();
         let len = (BatchHeader::LEN + records.len()) as u64;
         if at == SegmentHeader::LEN as u64 && is_of_settings {
-            self.begun = Begun { bytes: at + len, records: u64::from(count) };
+            self.begun = SegmentStart { bytes: at + len, records: u64::from(count) };
         }
         Ok(len)
     }
@@ -522,21 +522,21 @@ impl<R: Replay> Scan<'_, R> {
     }
 
     /// The part of the newest segment, which has this header and was just read, that no mark proves to be synced.
-    fn unproven(&mut self, header: &SegmentHeader) -> Option<Unproven> {
+    fn unproven(&mut self, header: &SegmentHeader) -> Option<UnsyncedTail> {
         self.drop_proven();
         let incarnation = header.incarnation;
         if self.mark < header.first {
             // No batch in it is proven, so its header is not either.
-            return Some(Unproven { from: 0, sequence: header.first, incarnation });
+            return Some(UnsyncedTail { from: 0, sequence: header.first, incarnation });
         }
-        self.unproven.front().map(|(sequence, from)| Unproven {
+        self.unproven.front().map(|(sequence, from)| UnsyncedTail {
             from: *from,
             sequence: *sequence,
             incarnation,
         })
     }
 
-    fn fact(&mut self, fact: Fact, segment: &Arc<Segment>, at: u64) -> Result<(), Refusal> {
+    fn fact(&mut self, fact: Fact, segment: &Arc<Segment>, at: u64) -> Result<(), ReplayRefusal> {
         if segment.name.segment < self.start {
             return self.old_fact(fact);
         }
@@ -545,14 +545,14 @@ impl<R: Replay> Scan<'_, R> {
                 // Later records about it would be taken for those of an old message that was deleted.
                 if record.number.get() < self.floor {
                     let reason = format!("message {} has a number that was given before", record.number);
-                    return Err(Refusal::Contradiction(reason));
+                    return Err(ReplayRefusal::Contradiction(reason));
                 }
                 self.given = self.given.max(record.number.get());
                 self.carry.see_put(&record);
                 let at = at + BatchHeader::LEN as u64 + u64::from(body_at);
                 let at = u32::try_from(at)
-                    .map_err(|_| Refusal::Contradiction("a body lies past 4 GiB".to_owned()))?;
-                self.replay.put(record, Place { segment: Arc::clone(segment), at, len: body_len })
+                    .map_err(|_| ReplayRefusal::Contradiction("a body lies past 4 GiB".to_owned()))?;
+                self.replay.put(record, BodyRef { segment: Arc::clone(segment), at, len: body_len })
             }
             Fact::Record(record) => {
                 self.carry.see(&record);
@@ -572,7 +572,7 @@ impl<R: Replay> Scan<'_, R> {
     }
 
     /// Applies a fact from a segment before the checkpoint.
-    fn old_fact(&mut self, fact: Fact) -> Result<(), Refusal> {
+    fn old_fact(&mut self, fact: Fact) -> Result<(), ReplayRefusal> {
         match fact {
             Fact::Put { record, .. } => {
                 self.given = self.given.max(record.number.get());
@@ -593,12 +593,12 @@ impl<R: Replay> Scan<'_, R> {
     }
 
     /// Judges a segment whose header cannot be read, after all others.
-    fn judge_torn(&mut self, torn: &Opened) -> Result<(), OpenError> {
+    fn judge_torn(&mut self, torn: &OpenedSegment) -> Result<(), OpenError> {
         let io = |error| OpenError::io(&torn.path, error);
         let file = Arc::clone(&torn.file);
         let mut reader = SegmentReader::new(file, torn.name.salt(), None).map_err(io)?;
         let end = reader.rest(0).map_err(io)?.end;
-        let what = if end == 0 { What::Zeros } else { What::Other };
+        let what = if end == 0 { BatchEvidence::Zeros } else { BatchEvidence::Other };
         let reason = torn.header.err().unwrap_or_default();
         match judge(self.sequence + 1, what, None, self.mark) {
             Verdict::Refuse => return Err(OpenError::damaged(&torn.path, 0, reason)),
@@ -620,7 +620,7 @@ fn whole_batch(
 ) -> std::io::Result<Option<(u64, u64)>> {
     let mut next = reader.next_header(at, &fits)?;
     while let Some(place) = next {
-        if let Found::Batch(header, _) = reader.find_one_of(place, &fits)? {
+        if let ReadBatch::Batch(header, _) = reader.find_one_of(place, &fits)? {
             return Ok(Some((place, header.sequence)));
         }
         next = reader.next_header(place + 1, &fits)?;
@@ -646,25 +646,25 @@ mod tests {
     struct Nobody;
 
     impl Replay for Nobody {
-        fn put(&mut self, _: PutRecord, _: Place) -> Result<(), Refusal> {
+        fn put(&mut self, _: PutRecord, _: BodyRef) -> Result<(), ReplayRefusal> {
             Ok(())
         }
 
-        fn record(&mut self, _: Record) -> Result<(), Refusal> {
+        fn record(&mut self, _: Record) -> Result<(), ReplayRefusal> {
             Ok(())
         }
 
-        fn old(&mut self, _: Number, _: Option<Standing>) -> Result<(), Refusal> {
+        fn old(&mut self, _: Number, _: Option<Standing>) -> Result<(), ReplayRefusal> {
             Ok(())
         }
 
-        fn begins(&mut self, _: Timestamp) -> Result<(), Refusal> {
+        fn begins(&mut self, _: Timestamp) -> Result<(), ReplayRefusal> {
             Ok(())
         }
 
         fn time(&mut self, _: Timestamp) {}
 
-        fn look_up(&mut self) -> Result<(), Refusal> {
+        fn look_up(&mut self) -> Result<(), ReplayRefusal> {
             Ok(())
         }
     }
@@ -746,28 +746,28 @@ mod tests {
     }
 
     impl Replay for RecordCounts {
-        fn put(&mut self, _: PutRecord, _: Place) -> Result<(), Refusal> {
+        fn put(&mut self, _: PutRecord, _: BodyRef) -> Result<(), ReplayRefusal> {
             Ok(())
         }
 
-        fn record(&mut self, record: Record) -> Result<(), Refusal> {
+        fn record(&mut self, record: Record) -> Result<(), ReplayRefusal> {
             self.of_ours += usize::from(matches!(record, Record::Stands { .. } | Record::Gone { .. }));
             self.tokens += usize::from(matches!(record, Record::Answered { .. }));
             Ok(())
         }
 
-        fn old(&mut self, _: Number, _: Option<Standing>) -> Result<(), Refusal> {
+        fn old(&mut self, _: Number, _: Option<Standing>) -> Result<(), ReplayRefusal> {
             self.of_older += 1;
             Ok(())
         }
 
-        fn begins(&mut self, _: Timestamp) -> Result<(), Refusal> {
+        fn begins(&mut self, _: Timestamp) -> Result<(), ReplayRefusal> {
             Ok(())
         }
 
         fn time(&mut self, _: Timestamp) {}
 
-        fn look_up(&mut self) -> Result<(), Refusal> {
+        fn look_up(&mut self) -> Result<(), ReplayRefusal> {
             Ok(())
         }
     }
@@ -973,7 +973,7 @@ mod tests {
                 _ => (recovered.end - batches[count - 1].1, count as u64),
             };
             let incarnation = manifest.incarnation;
-            assert_eq!(recovered.unproven, Some(Unproven { from, sequence, incarnation }), "{count} batches");
+            assert_eq!(recovered.unproven, Some(UnsyncedTail { from, sequence, incarnation }), "{count} batches");
             run(&mut driver, engine.put(vec![Put::new("q".parse().unwrap(), "body")]))
                 .pop()
                 .unwrap()
@@ -1020,7 +1020,7 @@ mod tests {
                 made: Timestamp::MIN,
                 synced_answers: true,
             };
-            (segment, Opened { file: disk.create(&path).unwrap(), path, name, header: Ok(header), len: 0 })
+            (segment, OpenedSegment { file: disk.create(&path).unwrap(), path, name, header: Ok(header), len: 0 })
         };
         let checkpoint = Checkpoint { start: 6, ..Checkpoint::default() };
         let made = Timestamp::MIN;
@@ -1065,9 +1065,9 @@ mod tests {
                 };
                 let header = if is_bad.contains(&segment) { Err(bad) } else { Ok(header) };
                 let (name, path) = (named(segment), path(segment));
-                (segment, Opened { file: disk.create(&path).unwrap(), path, name, header, len: 9 })
+                (segment, OpenedSegment { file: disk.create(&path).unwrap(), path, name, header, len: 9 })
             });
-            let mut segments: BTreeMap<u64, Opened> = segments.collect();
+            let mut segments: BTreeMap<u64, OpenedSegment> = segments.collect();
             let checkpoint = Checkpoint { start, ..Checkpoint::default() };
             let made = Timestamp::MIN;
             let manifest =
@@ -1147,15 +1147,15 @@ mod tests {
     #[test]
     fn the_table_holds_for_every_combination() {
         const K: u64 = 10;
-        for what in [What::WholeBatch, What::Zeros, What::Other] {
+        for what in [BatchEvidence::WholeBatch, BatchEvidence::Zeros, BatchEvidence::Other] {
             for next_first in [None, Some(K), Some(K + 1), Some(K + 5)] {
                 for mark in [0, K - 1, K, K + 5] {
                     let row = match (what, next_first, mark >= K) {
                         (_, Some(K), _) => Verdict::NextSegment,
-                        (What::WholeBatch, _, _) => Verdict::Replay,
+                        (BatchEvidence::WholeBatch, _, _) => Verdict::Replay,
                         (_, _, true) | (_, Some(_), _) => Verdict::Refuse,
-                        (What::Zeros, None, false) => Verdict::End,
-                        (What::Other, None, false) => Verdict::TornEnd,
+                        (BatchEvidence::Zeros, None, false) => Verdict::End,
+                        (BatchEvidence::Other, None, false) => Verdict::TornEnd,
                     };
                     assert_eq!(judge(K, what, next_first, mark), row, "{what:?} {next_first:?} {mark}");
                 }

@@ -11,17 +11,17 @@ proptest! {
 
     #[test]
     fn a_due_file_is_a_sorted_list(bytes in vec(any::<u8>(), 0..3_000)) {
-        fuzzing::due(&bytes);
+        fuzzing::table(&bytes);
     }
 
     #[test]
     fn a_run_is_a_sorted_map(bytes in vec(any::<u8>(), 0..3_000)) {
-        fuzzing::run(&bytes);
+        fuzzing::index_run(&bytes);
     }
 
     #[test]
     fn a_set_of_settlements_is_a_list_of_bits(bytes in vec(any::<u8>(), 0..60)) {
-        fuzzing::settled(&[&[1], &bytes[..]].concat());
+        fuzzing::deletion_bitmap(&[&[1], &bytes[..]].concat());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! - `store`: opens and closes the store; `engine`: the store in files, and the report of its opening
 //! - `movers`: moves Redisson's delayed queues
 //! - `control`: the socket for `dwell engine backup`
-//! - `logging`: the log; `samples`: the engine's metrics; `troubles`: its failures
+//! - `logging`: the log; `samples`: the engine's metrics; `background_failures`: its failures
 //! - `signals`: the signals that end or reload the server; `reload`: the reload
 //! - `notify`: notifies systemd; `descriptors`: the limit on open files
 
@@ -19,7 +19,7 @@ mod reload;
 mod samples;
 pub(super) mod signals;
 mod store;
-mod troubles;
+mod background_failures;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -163,7 +163,7 @@ impl Serve {
         server.control().keep_queues(&queues);
         let redisson = loaded.configuration.redisson.as_ref();
         let movers = movers::start(redisson, context.output).await?;
-        let _troubles = opened.engine.clone().map(troubles::Watch::begin);
+        let _troubles = opened.engine.clone().map(background_failures::Watch::begin);
         if let Some(engine) = opened.engine.clone() {
             server.show_samples(Arc::new(move || samples::of(&engine)));
         }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use dwell_model::{QueueName, Timestamp};
 
-use crate::due::{File, LaneState, Settled};
+use crate::table::{Table, SectionState, DeletionBitmap};
 
 /// The entries of a queue in due files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct QueueStats {
+pub(crate) struct TableQueueStats {
     /// Unsettled entries: scheduled when the files were written, and due or not by now,
     pub(crate) scheduled: u64,
     /// ready then,
@@ -27,18 +27,18 @@ pub(crate) struct QueueStats {
 
 /// Counts the entries of `files`, each with its set of settlements.
 pub(crate) fn stats<'a>(
-    files: impl IntoIterator<Item = (&'a File, &'a Settled)>,
-) -> BTreeMap<QueueName, QueueStats> {
-    let mut stats: BTreeMap<QueueName, QueueStats> = BTreeMap::new();
+    files: impl IntoIterator<Item = (&'a Table, &'a DeletionBitmap)>,
+) -> BTreeMap<QueueName, TableQueueStats> {
+    let mut stats: BTreeMap<QueueName, TableQueueStats> = BTreeMap::new();
     for (file, settled) in files {
         let mut before = None;
         for lane in file.lanes() {
             let queue = stats.entry(lane.queue.clone()).or_default();
             let live = u64::from(settled.live(lane.range()));
             match lane.state {
-                LaneState::Ready => queue.ready += live,
-                LaneState::Scheduled => queue.scheduled += live,
-                LaneState::Dead => queue.dead += live,
+                SectionState::Ready => queue.ready += live,
+                SectionState::Scheduled => queue.scheduled += live,
+                SectionState::Dead => queue.dead += live,
             }
             queue.settled += u64::from(lane.count) - live;
             queue.body_bytes += lane.body_bytes;

@@ -1,6 +1,6 @@
 //! The cold dead messages of a queue, the oldest first.
 //!
-//! Files have them in the order of their due; those that have [expired](super::expired) in place are among others.
+//! Files have them in the order of their due; those that have [expired](super::expiry) in place are among others.
 //! Therefore all lanes of the queue that have any are scanned, and the messages that died first are remembered in a
 //! window, sorted by death, id and place. When all of the window was handed over, the lanes are scanned again for the
 //! next ones; but only those lanes that can have any, since by then the range of the times of death is known of each.
@@ -30,9 +30,9 @@ use std::ops::Range;
 use dwell_model::{QueueName, State, Timestamp};
 use dwell_store::core::{ColdMessage, CopyAt, Died, HandedOver, Reader};
 
-use super::{ColdFile, ColdSet, LaneAt, Spot};
-use crate::due::{Entry, Found, LaneState};
-use crate::journal::segment::Place;
+use super::{ColdTable, ColdSet, SectionRef, EntryRef};
+use crate::table::{Entry, TableEntry, SectionState};
+use crate::journal::segment::BodyRef;
 use crate::sealed::{self, ReadError};
 
 /// The approximate number of pieces of 256 KiB that a call reads to fill a window.
@@ -43,46 +43,46 @@ const BLOCKS: usize = 48;
 const FAILURES: usize = 4;
 /// The number of windows kept for sweeps: one for the oldest sweep, which the others do not evict, one for all others,
 /// and one for messages past their retention.
-const SWEEPS: usize = 3;
+const BULK_WINDOWS: usize = 3;
 /// The number of windows kept for peeks.
-const PEEKS: usize = 1;
+const PEEK_WINDOWS: usize = 1;
 
 /// A message in the order of deaths.
-type Grave = (Died, Spot);
+type DeadEntry = (Died, EntryRef);
 
 /// A scan over the dead messages of a queue, with the window of those that come next.
 #[derive(Debug)]
-pub(super) struct Walk {
+pub(super) struct DeadWindow {
     queue: QueueName,
     reader: Reader,
     /// The position of the last request.
     from: Option<Died>,
     /// The messages of the window that were not handed over, the oldest on top. A heap, since sorting all of them would
     /// take long.
-    window: BinaryHeap<Reverse<Grave>>,
+    window: BinaryHeap<Reverse<DeadEntry>>,
     /// The window is complete up to here.
     to: HandedOver,
     /// Messages that were put back since the window was begun, up to the window's end.
-    back: BTreeMap<Died, Spot>,
+    back: BTreeMap<Died, EntryRef>,
     /// The scan that fills the next window.
-    scan: Option<Scan>,
+    scan: Option<DeadScan>,
     /// Whether messages have died since it was begun that it may lack.
     is_stale: bool,
 }
 
 /// A scan that fills a window.
 #[derive(Debug)]
-struct Scan {
+struct DeadScan {
     /// Messages that died after this are searched for.
     after: Option<Died>,
     /// Lanes that are still to be read, the last one first.
-    lanes: Vec<LaneAt>,
+    lanes: Vec<SectionRef>,
     /// The ordinal at which the current lane goes on.
     at: u32,
     /// The range of the times of death that were read of the current lane.
     died: Option<(Timestamp, Timestamp)>,
     /// The oldest messages that were found, the youngest of them on top.
-    oldest: BinaryHeap<Grave>,
+    oldest: BinaryHeap<DeadEntry>,
     /// Whether messages of the current lane have died since it was begun: the range of its times of death is then not
     /// known.
     has_missed: bool,
@@ -96,11 +96,11 @@ struct Scan {
     passes_over: bool,
 }
 
-impl Scan {
+impl DeadScan {
     /// Drops found messages that are elsewhere now, which would keep their new places out. Messages behind the last one
     /// found may have been passed over, and are not behind what is found in the room made here: so the window ends at
     /// the last one found.
-    fn forget(&mut self, is_cold: impl Fn(&Spot) -> bool) {
+    fn forget(&mut self, is_cold: impl Fn(&EntryRef) -> bool) {
         if self.has_more {
             let last = self.oldest.peek().map(|(died, _)| *died);
             self.to = within(self.to, HandedOver::To(last));
@@ -109,11 +109,11 @@ impl Scan {
     }
 }
 
-impl Walk {
-    fn new(queue: QueueName, reader: Reader, from: Option<Died>) -> Walk {
+impl DeadWindow {
+    fn new(queue: QueueName, reader: Reader, from: Option<Died>) -> DeadWindow {
         // An empty window is complete up to the position where it begins.
         let to = HandedOver::To(from);
-        Walk {
+        DeadWindow {
             queue,
             reader,
             from,
@@ -147,7 +147,7 @@ impl Walk {
     }
 
     /// Remembers a message that was put back; `most` are remembered at most.
-    fn put_back(&mut self, died: Died, spot: Spot, most: usize) {
+    fn put_back(&mut self, died: Died, spot: EntryRef, most: usize) {
         let to = self.scan.as_mut().map_or(&mut self.to, |scan| &mut scan.to);
         if !reaches(*to, died) {
             return;
@@ -167,15 +167,15 @@ impl Walk {
     }
 
     /// The next message, within the range that is complete.
-    fn next(&self) -> Option<Grave> {
+    fn next(&self) -> Option<DeadEntry> {
         let back = self.back.first_key_value().map(|(died, spot)| (*died, *spot));
         let next = self.window.peek().map(|next| next.0).into_iter().chain(back).min();
         next.filter(|(died, _)| reaches(self.to, *died))
     }
 
-    /// Removes the [next](Walk::next) message, which was handled. A message that has been written anew since is present
+    /// Removes the [next](DeadWindow::next) message, which was handled. A message that has been written anew since is present
     /// twice, and the other place is the right one.
-    fn pop(&mut self, grave: Grave) {
+    fn pop(&mut self, grave: DeadEntry) {
         if self.window.peek().is_some_and(|Reverse(next)| *next == grave) {
             self.window.pop();
         }
@@ -193,7 +193,7 @@ impl Walk {
 
     pub(super) fn memory(&self) -> usize {
         let scanned = self.scan.as_ref().map_or(0, |scan| scan.oldest.capacity());
-        (self.window.capacity() + scanned + 2 * self.back.len()) * size_of::<Grave>()
+        (self.window.capacity() + scanned + 2 * self.back.len()) * size_of::<DeadEntry>()
     }
 }
 
@@ -214,16 +214,16 @@ fn within(one: HandedOver, other: HandedOver) -> HandedOver {
 }
 
 /// The lanes of a queue in which a file has messages that are cold and dead.
-fn dead_lanes(file: &ColdFile, queue: &QueueName) -> Vec<LaneAt> {
+fn dead_lanes(file: &ColdTable, queue: &QueueName) -> Vec<SectionRef> {
     let lanes = (0..).zip(file.file.lanes().iter().zip(&file.lanes));
     let of_queue = lanes.filter(|(_, (lane, _))| lane.queue == *queue);
     let dead = of_queue
-        .filter(|(_, (lane, state))| lane.state == LaneState::Dead && state.live > 0 || state.over > 0);
-    dead.map(|(lane, _)| LaneAt { file: file.file.name().number, lane }).collect()
+        .filter(|(_, (lane, state))| lane.state == SectionState::Dead && state.live > 0 || state.over > 0);
+    dead.map(|(lane, _)| SectionRef { file: file.file.name().number, lane }).collect()
 }
 
 /// Reads the blocks of a piece one by one, as far as they can be; says where it stopped.
-fn read_singly(file: &ColdFile, piece: Range<u32>, found: &mut Vec<Found>) -> sealed::Result<u32> {
+fn read_singly(file: &ColdTable, piece: Range<u32>, found: &mut Vec<TableEntry>) -> sealed::Result<u32> {
     let (mut next, mut failures) = (piece.start, 0);
     while next < piece.end && failures < FAILURES {
         let end = file.file.ordinals_of(file.file.block_of(next)).end.min(piece.end);
@@ -242,7 +242,7 @@ fn read_singly(file: &ColdFile, piece: Range<u32>, found: &mut Vec<Found>) -> se
 }
 
 /// When an entry died that is dead, or over.
-pub(super) fn died(found: &Found) -> Option<Died> {
+pub(super) fn died(found: &TableEntry) -> Option<Died> {
     died_at(&found.entry)
 }
 
@@ -263,14 +263,14 @@ impl ColdSet {
         reader: Reader,
         after: Option<Died>,
         most: usize,
-        into: &mut Vec<ColdMessage<Place>>,
+        into: &mut Vec<ColdMessage<BodyRef>>,
     ) -> sealed::Result<HandedOver> {
         let known = self.walks.iter().position(|walk| walk.is_right(queue, reader, after));
         let mut walk = match known {
             Some(at) => self.walks.remove(at),
             None => {
                 self.walks.retain(|walk| walk.queue != *queue || walk.reader != reader);
-                Walk::new(queue.clone(), reader, after)
+                DeadWindow::new(queue.clone(), reader, after)
             }
         };
         walk.go_to(after);
@@ -278,7 +278,7 @@ impl ColdSet {
             self.keep_walk(walk);
             return Ok(HandedOver::To(after));
         }
-        let mut graves: Vec<Grave> = Vec::new();
+        let mut graves: Vec<DeadEntry> = Vec::new();
         let mut blocks = HashSet::new();
         let mut to = walk.to;
         while let Some((died, spot)) = walk.next() {
@@ -296,7 +296,7 @@ impl ColdSet {
             walk.pop((died, spot));
         }
         // In the order of the places, each block is read once.
-        let mut spots: Vec<Spot> = graves.iter().map(|(_, spot)| *spot).collect();
+        let mut spots: Vec<EntryRef> = graves.iter().map(|(_, spot)| *spot).collect();
         spots.sort_unstable();
         match self.read_all(&spots) {
             Ok(found) => self.hand_over(found, into),
@@ -337,7 +337,7 @@ impl ColdSet {
     }
 
     /// From when to when all died that count in this lane, if that is known: for retention none does that was passed over.
-    fn died_in(&self, at: LaneAt, passes_over: bool) -> Option<Option<(Timestamp, Timestamp)>> {
+    fn died_in(&self, at: SectionRef, passes_over: bool) -> Option<Option<(Timestamp, Timestamp)>> {
         let readable = || self.readable.get(&at).filter(|_| passes_over).copied();
         self.deaths.get(&at).map(|died| Some(*died)).or_else(readable)
     }
@@ -347,11 +347,11 @@ impl ColdSet {
         self.walks.retain(|walk| walk.queue != *queue || walk.reader != reader || !walk.is_stale);
     }
 
-    fn keep_walk(&mut self, walk: Walk) {
+    fn keep_walk(&mut self, walk: DeadWindow) {
         let reader = walk.reader;
         self.walks.push(walk);
-        let is_peek = |walk: &Walk| walk.reader == Reader::Peek;
-        let most = if reader == Reader::Peek { PEEKS } else { SWEEPS };
+        let is_peek = |walk: &DeadWindow| walk.reader == Reader::Peek;
+        let most = if reader == Reader::Peek { PEEK_WINDOWS } else { BULK_WINDOWS };
         let alike =
             || (0..self.walks.len()).filter(|at| is_peek(&self.walks[*at]) == (reader == Reader::Peek));
         if alike().count() <= most {
@@ -371,14 +371,14 @@ impl ColdSet {
     }
 
     /// Continues to fill the window; false if there is more to read.
-    fn fill(&mut self, walk: &mut Walk) -> sealed::Result<bool> {
+    fn fill(&mut self, walk: &mut DeadWindow) -> sealed::Result<bool> {
         let mut scan = match walk.scan.take() {
             Some(scan) => scan,
             None => self.begin_scan(walk),
         };
         for _ in 0..PIECES {
             if !self.read_piece(&walk.queue, &mut scan)? {
-                let Scan { oldest, has_more, to, .. } = scan;
+                let DeadScan { oldest, has_more, to, .. } = scan;
                 let last = oldest.peek().map(|(died, _)| *died);
                 let found = if has_more { HandedOver::To(last) } else { HandedOver::All };
                 walk.to = within(found, to);
@@ -390,7 +390,7 @@ impl ColdSet {
         Ok(false)
     }
 
-    fn begin_scan(&mut self, walk: &mut Walk) -> Scan {
+    fn begin_scan(&mut self, walk: &mut DeadWindow) -> DeadScan {
         // Messages that were put back before are found by the scan itself.
         walk.back.clear();
         walk.window = BinaryHeap::new();
@@ -400,7 +400,7 @@ impl ColdSet {
         // Many queues have the same retention, and in each a few messages pass it every minute: not all lanes are read
         // for these.
         let until = self.retain_until.filter(|_| walk.reader == Reader::Retention);
-        let is_later = |at: &LaneAt| {
+        let is_later = |at: &SectionRef| {
             let first = self.died_in(*at, passes_over).flatten().map(|(first, _)| first);
             until.zip(first).is_some_and(|((until, _), first)| first > until)
         };
@@ -409,7 +409,7 @@ impl ColdSet {
         let to = if lanes.len() < all { HandedOver::To(until) } else { HandedOver::All };
         // Those that may have the oldest are read first; of some that is not known.
         lanes.sort_by_key(|at| Reverse(self.died_in(*at, passes_over).flatten().map(|(first, _)| first)));
-        Scan {
+        DeadScan {
             after: walk.from,
             lanes,
             at: 0,
@@ -424,7 +424,7 @@ impl ColdSet {
     }
 
     /// Reads one more piece; false if nothing is left to read.
-    fn read_piece(&mut self, queue: &QueueName, scan: &mut Scan) -> sealed::Result<bool> {
+    fn read_piece(&mut self, queue: &QueueName, scan: &mut DeadScan) -> sealed::Result<bool> {
         let is_full = scan.oldest.len() >= self.graves;
         // Lanes that need not be read cost nothing.
         let at = loop {
@@ -443,7 +443,7 @@ impl ColdSet {
         };
         let (range, file) = (self.lane(at).range(), &self.files[&at.file]);
         let (from, lane) = (scan.at.max(range.start), at.lane as usize);
-        let is_dead = self.lane(at).state == LaneState::Dead;
+        let is_dead = self.lane(at).state == SectionState::Dead;
         let next = if is_dead { file.next_live(lane, from) } else { file.next_over(lane, from) };
         let Some(from) = next else {
             let (died, has_failed) = (scan.died.take(), std::mem::take(&mut scan.has_failed));
@@ -485,7 +485,7 @@ impl ColdSet {
             if Some(died) <= scan.after {
                 continue;
             }
-            scan.oldest.push((died, Spot { file: at.file, ordinal }));
+            scan.oldest.push((died, EntryRef { file: at.file, ordinal }));
             if scan.oldest.len() > self.graves {
                 scan.oldest.pop();
                 scan.has_more = true;
@@ -497,15 +497,15 @@ impl ColdSet {
         Ok(true)
     }
 
-    fn has_dead_in(&self, at: LaneAt) -> bool {
-        self.lane(at).state == LaneState::Dead || self.files[&at.file].lanes[at.lane as usize].over > 0
+    fn has_dead_in(&self, at: SectionRef) -> bool {
+        self.lane(at).state == SectionState::Dead || self.files[&at.file].lanes[at.lane as usize].over > 0
     }
 
     /// Cold messages of a lane have expired. Windows of its queue that were begun before lack them: a sweep in progress
     /// does not need them, and everything else begins anew.
     pub(super) fn have_died(&mut self, queue: &QueueName, file: u32, lane: usize) {
         let lane = u32::try_from(lane).expect("lanes are counted in 32 bits");
-        let at = LaneAt { file, lane };
+        let at = SectionRef { file, lane };
         self.deaths.remove(&at);
         self.readable.remove(&at);
         let scans = self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut());
@@ -519,7 +519,7 @@ impl ColdSet {
         let found = &self.files[&file].file;
         let lane = found.lane_of(ordinal);
         let queue = &found.lanes()[lane].queue;
-        let at = LaneAt { file, lane: u32::try_from(lane).expect("lanes are counted in 32 bits") };
+        let at = SectionRef { file, lane: u32::try_from(lane).expect("lanes are counted in 32 bits") };
         let readable = self.readable.get_mut(&at).map(|known| known.get_or_insert((died.0, died.0)));
         for (first, last) in self.deaths.get_mut(&at).into_iter().chain(readable) {
             (*first, *last) = (died.0.min(*first), died.0.max(*last));
@@ -532,14 +532,14 @@ impl ColdSet {
         }
         let most = self.graves;
         for walk in self.walks.iter_mut().filter(|walk| walk.queue == *queue && walk.from < Some(died)) {
-            walk.put_back(died, Spot { file, ordinal }, most);
+            walk.put_back(died, EntryRef { file, ordinal }, most);
         }
     }
 
     /// A file was added: messages that are cold and dead in it were elsewhere before.
-    pub(super) fn dead_come(&mut self, file: &ColdFile) {
+    pub(super) fn dead_come(&mut self, file: &ColdTable) {
         let files = &self.files;
-        let is_cold = |spot: &Spot| files.get(&spot.file).is_some_and(|file| file.is_cold(spot.ordinal));
+        let is_cold = |spot: &EntryRef| files.get(&spot.file).is_some_and(|file| file.is_cold(spot.ordinal));
         self.walks.retain_mut(|walk| {
             let lanes = dead_lanes(file, &walk.queue);
             if lanes.is_empty() {
@@ -577,9 +577,9 @@ mod tests {
         let at = Timestamp::from_ms(5).unwrap();
         let died = (at, MessageId::new(at, 0, 1, 7));
         for (old, new) in [(1, 2), (2, 1)] {
-            let mut walk = Walk::new("q".parse().unwrap(), Reader::Sweep, None);
+            let mut walk = DeadWindow::new("q".parse().unwrap(), Reader::Sweep, None);
             walk.to = HandedOver::All;
-            let [old, new] = [old, new].map(|file| Spot { file, ordinal: 3 });
+            let [old, new] = [old, new].map(|file| EntryRef { file, ordinal: 3 });
             walk.window.push(Reverse((died, old)));
             walk.put_back(died, new, 10);
             let mut seen = Vec::new();
@@ -599,7 +599,7 @@ mod tests {
             Some((at, MessageId::new(at, 0, 1, 7)))
         };
         let (queue, other): (QueueName, QueueName) = ("q".parse().unwrap(), "other".parse().unwrap());
-        let walk = Walk::new(queue.clone(), Reader::Sweep, died(5));
+        let walk = DeadWindow::new(queue.clone(), Reader::Sweep, died(5));
         for (queue, reader, after, is_right) in [
             (&queue, Reader::Sweep, died(5), true),
             (&queue, Reader::Sweep, died(6), true),
@@ -621,7 +621,7 @@ mod tests {
         let mut cold = ColdSet::new(7, 1, (1, usize::MAX), 1);
         let mut kept = |walks: &[(&str, Reader)]| {
             for (name, reader) in walks {
-                cold.keep_walk(Walk::new(name.parse().unwrap(), *reader, None));
+                cold.keep_walk(DeadWindow::new(name.parse().unwrap(), *reader, None));
             }
             cold.walks.iter().map(|walk| walk.queue.as_str().to_owned()).collect::<Vec<String>>()
         };
@@ -639,12 +639,12 @@ mod tests {
     fn a_scan_makes_room_for_the_new_place_of_what_it_had_found() {
         let grave = |ms: i64, file: u32| {
             let at = Timestamp::from_ms(ms).unwrap();
-            ((at, MessageId::new(at, 0, 1, 7)), Spot { file, ordinal: 3 })
+            ((at, MessageId::new(at, 0, 1, 7)), EntryRef { file, ordinal: 3 })
         };
         for has_more in [false, true] {
             let oldest = [grave(1, 1), grave(5, 1), grave(9, 1)].into();
             let (at, to) = (0, HandedOver::All);
-            let mut scan = Scan {
+            let mut scan = DeadScan {
                 after: None,
                 lanes: Vec::new(),
                 at,

@@ -11,8 +11,8 @@
 use dwell_model::{QueueName, Timestamp};
 use dwell_store::Forecast;
 
-use super::{ColdSet, LaneAt};
-use crate::due::{Between, LaneState};
+use super::{ColdSet, SectionRef};
+use crate::table::{Between, SectionState};
 use crate::sealed;
 
 /// Bounds and an estimate of the number of entries that are due by an instant.
@@ -39,7 +39,7 @@ impl ColdSet {
         let mut scheduled = 0;
         for at in self.lanes_of(queue) {
             let lane = self.lane(at);
-            if lane.state != LaneState::Scheduled || self.files[&at.file].lanes[at.lane as usize].live == 0 {
+            if lane.state != SectionState::Scheduled || self.files[&at.file].lanes[at.lane as usize].live == 0 {
                 continue;
             }
             let (min_due, max_due) = (lane.min_due, lane.max_due);
@@ -64,7 +64,7 @@ impl ColdSet {
     }
 
     /// The scheduled entries of a scheduled lane.
-    fn scheduled_in(&mut self, at: LaneAt, ripe: Timestamp) -> sealed::Result<Unripe> {
+    fn scheduled_in(&mut self, at: SectionRef, ripe: Timestamp) -> sealed::Result<Unripe> {
         let until = self.ripe(at, ripe);
         let first = match self.known_unripe(at, until) {
             Some(first) => first,
@@ -76,7 +76,7 @@ impl ColdSet {
 
     /// An ordinal of a scheduled lane behind all cold entries that are due by `until`, and not behind any other cold
     /// one, if one is known without reading.
-    fn known_unripe(&self, at: LaneAt, until: Timestamp) -> Option<u32> {
+    fn known_unripe(&self, at: SectionRef, until: Timestamp) -> Option<u32> {
         let (file, lane) = (&self.files[&at.file], self.lane(at));
         let Between { low, high, .. } = file.file.due_after(lane, until);
         if file.out.live(low..high) == 0 {
@@ -87,7 +87,7 @@ impl ColdSet {
     }
 
     /// Counts the entries of a lane that are due by each of these instants, which rise and lie within it.
-    fn add_within(&self, at: LaneAt, unripe: &Unripe, edges: &[Timestamp], estimates: &mut [Estimate]) {
+    fn add_within(&self, at: SectionRef, unripe: &Unripe, edges: &[Timestamp], estimates: &mut [Estimate]) {
         let (file, lane) = (&self.files[&at.file], self.lane(at));
         let (mut counted_to, mut counted) = (unripe.first, 0);
         for (edge, estimate) in edges.iter().zip(estimates) {

@@ -6,31 +6,31 @@
 //! what becomes of an entry that was handed over is recorded by the core and the journal.
 //!
 //! # Layout
-//! - `file`: a due file and its bitmap
-//! - `expired`: messages that expire while they are cold, and die in place
-//! - `blocks`: the block cache; `bodies`: bodies that were read with their messages
-//! - `nearby`: where a message lies by its id
-//! - `gone`: settles what recovery finds to be gone
-//! - `order`: which lanes of a queue may have something ready
+//! - `table`: a due file and its bitmap
+//! - `expiry`: messages that expire while they are cold, and die in place
+//! - `block_cache`: the block cache; `prefetched_bodies`: bodies that were read with their messages
+//! - `id_lookup`: where a message lies by its id
+//! - `settlements`: settles what recovery finds to be gone
+//! - `section_order`: which lanes of a queue may have something ready
 //! - `forecast`: how many messages fall due by given instants
-//! - `walk`: the messages of a queue in order, and counted; `dead`: the dead ones by their deaths
-//! - `stream`, `flow`: read-ahead of a queue's ready messages
+//! - `merge`: the messages of a queue in order, and counted; `dead`: the dead ones by their deaths
+//! - `ready_stream`, `prefetch`: read-ahead of a queue's ready messages
 //! - this file: lookups, and handing over
 
-mod blocks;
-mod bodies;
+mod block_cache;
+mod prefetched_bodies;
 mod dead;
-mod expired;
-mod file;
-mod flow;
+mod expiry;
+mod table;
+mod prefetch;
 mod forecast;
-mod gone;
-mod nearby;
-mod order;
-mod stream;
+mod settlements;
+mod id_lookup;
+mod section_order;
+mod ready_stream;
 #[cfg(test)]
 mod tests;
-mod walk;
+mod merge;
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
@@ -48,42 +48,42 @@ use dwell_store::core::{
 };
 use dwell_store::{Error, Forecast, Result};
 
-use crate::due::{Found, LaneState, Settled};
+use crate::table::{TableEntry, SectionState, DeletionBitmap};
 use crate::executor::Executor;
-use crate::journal::segment::{Place, Segment};
-use crate::run::{Home, NumberSet, Run, key_hash};
+use crate::journal::segment::{BodyRef, Segment};
+use crate::index_run::{TableRef, NumberSet, IndexRun, key_hash};
 use crate::sealed::{self, ReadError};
 use crate::shard::overloaded;
-use blocks::Blocks;
-use bodies::Bodies;
-use flow::Flow;
-use nearby::Nearby;
-use order::Order;
-use stream::{Stream, open_at_once};
+use block_cache::BlockCache;
+use prefetched_bodies::PrefetchedBodies;
+use prefetch::Prefetch;
+use id_lookup::IdLookup;
+use section_order::SectionOrder;
+use ready_stream::{ReadyStream, open_at_once};
 
-pub(crate) use bodies::BETWEEN;
-pub(crate) use file::{ColdFile, MOST_WRITES};
-pub(crate) use gone::Gone;
+pub(crate) use prefetched_bodies::MAX_GAP;
+pub(crate) use table::{ColdTable, MAX_BODY_WRITES};
+pub(crate) use settlements::GoneByQueue;
 
 /// A lane of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct LaneAt {
+struct SectionRef {
     file: u32,
     lane: u32,
 }
 
 /// An entry of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Spot {
+struct EntryRef {
     file: u32,
     ordinal: u32,
 }
 
 /// The lanes of a queue.
 #[derive(Debug)]
-struct Queued {
-    lanes: Vec<LaneAt>,
-    order: Order,
+struct QueueSections {
+    lanes: Vec<SectionRef>,
+    order: SectionOrder,
     /// The number of due messages that the next hand-over has: one at first, for a caller that takes one, then doubled
     /// each time, so that each block is read for many.
     window: usize,
@@ -94,41 +94,41 @@ struct Queued {
 /// The maximum number of messages that had a key to be looked up one by one; more are looked up together, since they
 /// share blocks.
 const LOOKED_UP: usize = 4;
-/// The maximum number of messages per hand-over, unless [`A_LANE`] allows more.
-const WINDOW: usize = 512;
+/// The maximum number of messages per hand-over, unless [`PER_SECTION`] allows more.
+const MIN_WINDOW: usize = 512;
 /// The number of messages per lane that a hand-over may have, so that each of its blocks is used for several.
-const A_LANE: usize = 8;
+const PER_SECTION: usize = 8;
 /// The number of full hand-overs per turn; after that, a turn hands over only few of each queue.
-const A_TURN: usize = 4;
+const WINDOWS_PER_TURN: usize = 4;
 /// The divisor of a hand-over in a turn that has had enough.
 const FEWER: usize = 16;
 /// The size of a hand-over from which the messages that follow are read ahead.
-const READ_AHEAD: usize = 64;
+const PREFETCH_FROM: usize = 64;
 /// The maximum number of queues that are read ahead at a time.
-const FLOWS: usize = 4;
+const MAX_PREFETCHES: usize = 4;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct ColdSet {
     /// The directory's number: hashes of keys are salted with it.
     directory: u64,
-    files: BTreeMap<u32, ColdFile>,
-    by_queue: HashMap<QueueName, Queued>,
+    files: BTreeMap<u32, ColdTable>,
+    by_queue: HashMap<QueueName, QueueSections>,
     /// Runs of the number index, newest first.
-    numbers: Vec<Arc<Run<Home>>>,
+    numbers: Vec<Arc<IndexRun<TableRef>>>,
     /// Runs of the key index, newest first.
-    keys: Vec<Arc<Run<Number>>>,
-    blocks: Blocks,
-    nearby: Nearby,
+    keys: Vec<Arc<IndexRun<Number>>>,
+    blocks: BlockCache,
+    nearby: IdLookup,
     /// Queues that are being read ahead. All are of the current version.
-    flows: Vec<Flow>,
+    flows: Vec<Prefetch>,
     /// Incremented when something becomes cold or ready other than by the progress of the clock, and when files are
     /// added.
     version: u64,
     /// Runs the read-ahead; without it, it is done step by step in turns.
     executor: Option<Arc<Executor>>,
     /// The bodies of messages that were handed over.
-    bodies: Bodies,
+    bodies: PrefetchedBodies,
     /// The maximum number of due messages per hand-over.
     window: usize,
     /// The number of messages handed over in this turn.
@@ -152,10 +152,10 @@ pub(crate) struct ColdSet {
     /// No scheduled entry that could be moved out of a coarse file is due before this.
     split_from: Option<Timestamp>,
     /// Scans over the dead messages of queues.
-    walks: Vec<dead::Walk>,
+    walks: Vec<dead::DeadWindow>,
     /// The range of the times of death of a lane's dead messages, for lanes that were read in full: of those that were
     /// cold then.
-    deaths: BTreeMap<LaneAt, (Timestamp, Timestamp)>,
+    deaths: BTreeMap<SectionRef, (Timestamp, Timestamp)>,
     /// The maximum number of dead messages that are remembered to be handed over next.
     graves: usize,
     /// Retention needs no message that died after this.
@@ -164,7 +164,7 @@ pub(crate) struct ColdSet {
     passed_over: BTreeMap<QueueName, u64>,
     /// From when to when those dead messages of a lane died that could be read, where others were passed over for retention; nothing
     /// if none could. For retention alone, until these are tried again.
-    readable: BTreeMap<LaneAt, Option<(Timestamp, Timestamp)>>,
+    readable: BTreeMap<SectionRef, Option<(Timestamp, Timestamp)>>,
     /// Whether nothing that is due may be handed over, since too much waits in memory to be written.
     is_full: bool,
     /// Whether no message may be handed over that has expired and was set aside: it would have to be written too.
@@ -177,7 +177,7 @@ pub(crate) struct ColdSet {
 }
 
 impl ColdSet {
-    /// A set without files: `window` is the maximum number of due messages per hand-over, `blocks` and `block_bytes`
+    /// A set without files: `window` is the maximum number of due messages per hand-over, `block_cache` and `block_bytes`
     /// bound the block cache, and `graves` is the maximum number of dead messages that are remembered.
     pub(crate) fn new(
         directory: u64,
@@ -191,12 +191,12 @@ impl ColdSet {
             by_queue: HashMap::new(),
             numbers: Vec::new(),
             keys: Vec::new(),
-            blocks: Blocks::keeping(blocks, block_bytes),
-            nearby: Nearby::default(),
+            blocks: BlockCache::keeping(blocks, block_bytes),
+            nearby: IdLookup::default(),
             flows: Vec::new(),
             version: 0,
             executor: None,
-            bodies: Bodies::keeping(block_bytes / 2),
+            bodies: PrefetchedBodies::keeping(block_bytes / 2),
             window: window.max(1),
             handed: 0,
             ripened: Timestamp::MIN,
@@ -241,8 +241,8 @@ impl ColdSet {
 
     /// Whether some of these may not be handed over now, since they have expired by `ripe` and their expiry was not
     /// processed.
-    fn is_too_tight_for(&self, found: &[(Spot, Found)], ripe: Timestamp) -> bool {
-        let has_expired = |(spot, found): &(Spot, Found)| {
+    fn is_too_tight_for(&self, found: &[(EntryRef, TableEntry)], ripe: Timestamp) -> bool {
+        let has_expired = |(spot, found): &(EntryRef, TableEntry)| {
             let file = &self.files[&spot.file];
             let is_dead = file.was_dead(spot.ordinal) || file.over.has(spot.ordinal);
             !is_dead && found.entry.standing.expires.is_some_and(|expires| expires <= ripe)
@@ -273,7 +273,7 @@ impl ColdSet {
     /// Whether this turn has made as many messages resident as it should: the rest is left to the next turn, before
     /// which clean messages are evicted.
     pub(crate) fn has_handed_enough(&self) -> bool {
-        self.handed >= A_TURN * self.window
+        self.handed >= WINDOWS_PER_TURN * self.window
     }
 
     /// Ends the read-ahead: what was read may no longer be what comes next.
@@ -282,27 +282,27 @@ impl ColdSet {
         self.flows.clear();
     }
 
-    pub(crate) fn files(&self) -> &BTreeMap<u32, ColdFile> {
+    pub(crate) fn files(&self) -> &BTreeMap<u32, ColdTable> {
         &self.files
     }
 
-    pub(crate) fn numbers(&self) -> &[Arc<Run<Home>>] {
+    pub(crate) fn numbers(&self) -> &[Arc<IndexRun<TableRef>>] {
         &self.numbers
     }
 
-    pub(crate) fn keys(&self) -> &[Arc<Run<Number>>] {
+    pub(crate) fn keys(&self) -> &[Arc<IndexRun<Number>>] {
         &self.keys
     }
 
     /// Adds a file.
-    pub(crate) fn add(&mut self, file: ColdFile) {
+    pub(crate) fn add(&mut self, file: ColdTable) {
         self.end_flows();
         let number = file.file.name().number;
         for (lane, at) in file.file.lanes().iter().zip(0..) {
             let queued = self.by_queue.entry(lane.queue.clone());
-            let new = || Queued { lanes: Vec::new(), order: Order::default(), window: 1, version: 0 };
+            let new = || QueueSections { lanes: Vec::new(), order: SectionOrder::default(), window: 1, version: 0 };
             let queued = queued.or_insert_with(new);
-            queued.lanes.push(LaneAt { file: number, lane: at });
+            queued.lanes.push(SectionRef { file: number, lane: at });
         }
         self.next_expiry = self.next_expiry.into_iter().chain(file.next_expiry).min();
         self.split_from = self.split_from.into_iter().chain(file.split_from()).min();
@@ -314,14 +314,14 @@ impl ColdSet {
         let lanes = file.lanes.len() as u32;
         let before = self.files.insert(number, file);
         assert!(before.is_none(), "no two files have one number");
-        (0..lanes).for_each(|lane| self.enlist(LaneAt { file: number, lane }));
+        (0..lanes).for_each(|lane| self.enlist(SectionRef { file: number, lane }));
     }
 
     /// Removes a file without cold entries.
-    pub(crate) fn remove(&mut self, number: u32) -> Option<ColdFile> {
+    pub(crate) fn remove(&mut self, number: u32) -> Option<ColdTable> {
         self.flows.iter().for_each(|flow| flow.forget(number));
         let lanes = self.files.get(&number)?.lanes.len() as u32;
-        (0..lanes).for_each(|lane| self.list(LaneAt { file: number, lane }, None));
+        (0..lanes).for_each(|lane| self.list(SectionRef { file: number, lane }, None));
         let file = self.files.remove(&number)?;
         self.entries -= u64::from(file.file.len());
         self.bytes -= file.file.size();
@@ -357,7 +357,7 @@ impl ColdSet {
     /// The entries of a file that were dead when it was written.
     pub(crate) fn dead_of(&self, file: u32) -> Vec<Range<u32>> {
         let lanes = self.files.get(&file).map_or(&[][..], |file| file.file.lanes());
-        lanes.iter().filter(|lane| lane.state == LaneState::Dead).map(|lane| lane.range()).collect()
+        lanes.iter().filter(|lane| lane.state == SectionState::Dead).map(|lane| lane.range()).collect()
     }
 
     /// Records that entries due by these instants have been moved out of these files.
@@ -367,7 +367,7 @@ impl ColdSet {
                 file.set_split(*until);
             }
         }
-        self.split_from = self.files.values().filter_map(ColdFile::split_from).min();
+        self.split_from = self.files.values().filter_map(ColdTable::split_from).min();
     }
 
     /// No scheduled entry that could be moved out of a coarse file is due before this.
@@ -386,17 +386,17 @@ impl ColdSet {
     }
 
     /// Replaces runs of the number index with the run that they were merged into; false if not all of them are there.
-    pub(crate) fn replace_numbers(&mut self, old: &[Arc<Run<Home>>], new: &[Arc<Run<Home>>]) -> bool {
+    pub(crate) fn replace_numbers(&mut self, old: &[Arc<IndexRun<TableRef>>], new: &[Arc<IndexRun<TableRef>>]) -> bool {
         replace(&mut self.numbers, old, new)
     }
 
     /// The same for runs of the key index.
-    pub(crate) fn replace_keys(&mut self, old: &[Arc<Run<Number>>], new: &[Arc<Run<Number>>]) -> bool {
+    pub(crate) fn replace_keys(&mut self, old: &[Arc<IndexRun<Number>>], new: &[Arc<IndexRun<Number>>]) -> bool {
         replace(&mut self.keys, old, new)
     }
 
     /// Sets the runs in which messages are found, newest first.
-    pub(crate) fn set_runs(&mut self, numbers: Vec<Arc<Run<Home>>>, keys: Vec<Arc<Run<Number>>>) {
+    pub(crate) fn set_runs(&mut self, numbers: Vec<Arc<IndexRun<TableRef>>>, keys: Vec<Arc<IndexRun<Number>>>) {
         (self.numbers, self.keys) = (numbers, keys);
     }
 
@@ -417,7 +417,7 @@ impl ColdSet {
         for file in self.files.values() {
             for (lane, state) in file.file.lanes().iter().zip(&file.lanes) {
                 let (pending, dead) = totals.entry(lane.queue.clone()).or_default();
-                let count = if lane.state == LaneState::Dead { &mut *dead } else { pending };
+                let count = if lane.state == SectionState::Dead { &mut *dead } else { pending };
                 *count += u64::from(state.live);
                 *dead += u64::from(state.over);
             }
@@ -427,17 +427,17 @@ impl ColdSet {
 
     /// The approximate memory for finding cold messages in bytes: indexes, filters, bits, and cached blocks.
     pub(crate) fn memory(&self) -> usize {
-        let files = self.files.values().map(ColdFile::memory).sum::<usize>();
+        let files = self.files.values().map(ColdTable::memory).sum::<usize>();
         let runs = self.numbers.iter().map(|run| run.memory()).sum::<usize>();
         let keys = self.keys.iter().map(|run| run.memory()).sum::<usize>();
-        let flows = self.flows.iter().map(Flow::memory).sum::<usize>();
-        let walks = self.walks.iter().map(dead::Walk::memory).sum::<usize>();
-        let deaths = self.deaths.len() * 2 * size_of::<(LaneAt, (Timestamp, Timestamp))>();
+        let flows = self.flows.iter().map(Prefetch::memory).sum::<usize>();
+        let walks = self.walks.iter().map(dead::DeadWindow::memory).sum::<usize>();
+        let deaths = self.deaths.len() * 2 * size_of::<(SectionRef, (Timestamp, Timestamp))>();
         files + runs + keys + self.blocks.memory() + self.nearby.memory() + flows + walks + deaths
     }
 
     /// The settled entries of each file, and the instant by which it is ripe.
-    pub(crate) fn states(&self) -> BTreeMap<u32, (Settled, Timestamp)> {
+    pub(crate) fn states(&self) -> BTreeMap<u32, (DeletionBitmap, Timestamp)> {
         self.files.iter().map(|(number, file)| (*number, (file.settled(), file.ripe))).collect()
     }
 
@@ -457,7 +457,7 @@ impl ColdSet {
     }
 
     /// The message at `copy`, in any state.
-    pub(crate) fn read(&mut self, copy: CopyAt) -> sealed::Result<Option<Message<Place>>> {
+    pub(crate) fn read(&mut self, copy: CopyAt) -> sealed::Result<Option<Message<BodyRef>>> {
         let Some(file) = self.files.get(&copy.file.get()) else { return Ok(None) };
         if copy.ordinal >= file.file.len() {
             return Ok(None);
@@ -475,9 +475,9 @@ impl ColdSet {
     }
 
     /// Reads entries. In the order of the entries, each block is read once.
-    fn read_all(&mut self, spots: &[Spot]) -> sealed::Result<Vec<(Spot, Found)>> {
+    fn read_all(&mut self, spots: &[EntryRef]) -> sealed::Result<Vec<(EntryRef, TableEntry)>> {
         let read =
-            |spot: &Spot| Ok((*spot, self.blocks.entry(&self.files[&spot.file], spot.ordinal)?.clone()));
+            |spot: &EntryRef| Ok((*spot, self.blocks.entry(&self.files[&spot.file], spot.ordinal)?.clone()));
         spots.iter().map(read).collect()
     }
 
@@ -487,7 +487,7 @@ impl ColdSet {
         queue: &QueueName,
         ripe: Timestamp,
         most: usize,
-        into: &mut Vec<ColdMessage<Place>>,
+        into: &mut Vec<ColdMessage<BodyRef>>,
     ) {
         let Some(at) = self.flow_of(queue, ripe) else { return };
         let mut left = most;
@@ -527,7 +527,7 @@ impl ColdSet {
         let (version, most) = (self.version, 2 * self.window);
         let queued = self.by_queue.get_mut(queue)?;
         let is_steady = std::mem::replace(&mut queued.version, version) == version;
-        if !is_steady || queued.window < READ_AHEAD.min(self.window) {
+        if !is_steady || queued.window < PREFETCH_FROM.min(self.window) {
             return None;
         }
         let cursors = self.cursors(queue, ripe);
@@ -536,8 +536,8 @@ impl ColdSet {
             return None;
         }
         let has_one_rank = self.has_one_rank(queue);
-        let flow = Flow::new(queue.clone(), ripe, has_one_rank, Stream::new(cursors), count, most);
-        if self.flows.len() >= FLOWS {
+        let flow = Prefetch::new(queue.clone(), ripe, has_one_rank, ReadyStream::new(cursors), count, most);
+        if self.flows.len() >= MAX_PREFETCHES {
             self.flows.remove(0);
         }
         self.flows.push(flow);
@@ -547,13 +547,13 @@ impl ColdSet {
     /// The bodies of these messages in their order, as far as they were read ahead.
     pub(crate) fn bodies_of<'a>(
         &mut self,
-        messages: impl Iterator<Item = &'a Message<Place>>,
+        messages: impl Iterator<Item = &'a Message<BodyRef>>,
     ) -> Vec<(Number, Bytes)> {
         self.bodies.take(messages.map(|message| (&message.queue, message.number)))
     }
 
     /// Hands entries over.
-    fn hand_over(&mut self, found: Vec<(Spot, Found)>, into: &mut Vec<ColdMessage<Place>>) {
+    fn hand_over(&mut self, found: Vec<(EntryRef, TableEntry)>, into: &mut Vec<ColdMessage<BodyRef>>) {
         into.reserve(found.len());
         self.handed += found.len();
         for (spot, found) in found {
@@ -564,7 +564,7 @@ impl ColdSet {
     }
 
     /// Hands over those of these messages that are cold.
-    pub(crate) fn draw(&mut self, numbers: &[Number]) -> sealed::Result<Vec<ColdMessage<Place>>> {
+    pub(crate) fn draw(&mut self, numbers: &[Number]) -> sealed::Result<Vec<ColdMessage<BodyRef>>> {
         let mut spots = Vec::new();
         for number in numbers {
             spots.extend(self.home(*number)?);
@@ -575,7 +575,7 @@ impl ColdSet {
         Ok(drawn)
     }
 
-    fn hand_over_one(&mut self, spot: Option<Spot>) -> sealed::Result<Option<ColdMessage<Place>>> {
+    fn hand_over_one(&mut self, spot: Option<EntryRef>) -> sealed::Result<Option<ColdMessage<BodyRef>>> {
         let mut found = Vec::new();
         let read = self.read_all(spot.as_slice())?;
         self.hand_over(read, &mut found);
@@ -583,18 +583,18 @@ impl ColdSet {
     }
 
     /// The place of the cold message with this number.
-    fn home(&self, number: Number) -> sealed::Result<Option<Spot>> {
+    fn home(&self, number: Number) -> sealed::Result<Option<EntryRef>> {
         for run in &self.numbers {
-            let Some(Home { file, ordinal }) = run.home(number)? else { continue };
+            let Some(TableRef { file, ordinal }) = run.home(number)? else { continue };
             if self.files.get(&file).is_some_and(|file| file.is_cold(ordinal)) {
-                return Ok(Some(Spot { file, ordinal }));
+                return Ok(Some(EntryRef { file, ordinal }));
             }
         }
         Ok(None)
     }
 
     /// The places of those that are cold, the latest first if there are few. `numbers` rise.
-    fn homes(&self, numbers: &[Number]) -> sealed::Result<Vec<Spot>> {
+    fn homes(&self, numbers: &[Number]) -> sealed::Result<Vec<EntryRef>> {
         if numbers.len() <= LOOKED_UP {
             return numbers.iter().rev().filter_map(|number| self.home(*number).transpose()).collect();
         }
@@ -609,9 +609,9 @@ impl ColdSet {
             if wanted.is_empty() {
                 continue;
             }
-            run.find_all(&wanted, |Home { file, ordinal }| {
+            run.find_all(&wanted, |TableRef { file, ordinal }| {
                 if self.files.get(&file).is_some_and(|file| file.is_cold(ordinal)) {
-                    spots.push(Spot { file, ordinal });
+                    spots.push(EntryRef { file, ordinal });
                 }
             })?;
         }
@@ -655,11 +655,11 @@ impl ColdSet {
             // The known times of death of the lane may be enough to skip it.
             let lane = u32::try_from(file.file.lane_of(spot.ordinal)).expect("lanes are counted in 32 bits");
             let least = search.youngest.map(|(died, _)| died).max(after);
-            let deaths = self.deaths.get(&LaneAt { file: spot.file, lane });
+            let deaths = self.deaths.get(&SectionRef { file: spot.file, lane });
             if deaths.zip(least).is_some_and(|((_, last), (least, _))| *last < least) {
                 continue;
             }
-            let Found { entry, .. } = self.blocks.entry(file, spot.ordinal)?;
+            let TableEntry { entry, .. } = self.blocks.entry(file, spot.ordinal)?;
             let had_it = entry.queue == *queue && entry.own_key() == Some(key);
             let died = dead::died_at(entry).filter(|died| had_it && Some(*died) > after);
             search.youngest = search.youngest.max(died.map(|died| (died, entry.number)));
@@ -670,15 +670,15 @@ impl ColdSet {
     }
 
     /// The place of the message that a search has found to be the youngest, if it is still there.
-    fn found_dead(&self, number: Number) -> sealed::Result<Option<Spot>> {
-        let is_dead = |spot: &Spot| {
+    fn found_dead(&self, number: Number) -> sealed::Result<Option<EntryRef>> {
+        let is_dead = |spot: &EntryRef| {
             let file = &self.files[&spot.file];
             file.over.has(spot.ordinal) || file.was_dead(spot.ordinal)
         };
         Ok(self.home(number)?.filter(is_dead))
     }
 
-    fn key_home(&mut self, queue: &QueueName, key: &Key) -> sealed::Result<Option<Spot>> {
+    fn key_home(&mut self, queue: &QueueName, key: &Key) -> sealed::Result<Option<EntryRef>> {
         let hash = key_hash(self.directory, queue, key, false);
         for run in self.keys.clone() {
             // Messages that expired in place, or that died and whose runs were not merged yet, had the key as well.
@@ -698,7 +698,7 @@ impl ColdSet {
 }
 
 /// Puts `new` in the place of the adjacent runs `old`.
-fn replace<V>(runs: &mut Vec<Arc<Run<V>>>, old: &[Arc<Run<V>>], new: &[Arc<Run<V>>]) -> bool {
+fn replace<V>(runs: &mut Vec<Arc<IndexRun<V>>>, old: &[Arc<IndexRun<V>>], new: &[Arc<IndexRun<V>>]) -> bool {
     let is_here = |at: &usize| {
         runs[*at..].len() >= old.len() && runs[*at..].iter().zip(old).all(|(run, old)| Arc::ptr_eq(run, old))
     };
@@ -709,12 +709,12 @@ fn replace<V>(runs: &mut Vec<Arc<Run<V>>>, old: &[Arc<Run<V>>], new: &[Arc<Run<V
 
 /// A message as it is handed over: dead if it is over, else ready if it is due by `ripe`.
 fn cold_message(
-    spot: Spot,
-    found: Found,
+    spot: EntryRef,
+    found: TableEntry,
     segment: &Arc<Segment>,
     ripe: Timestamp,
     is_over: bool,
-) -> ColdMessage<Place> {
+) -> ColdMessage<BodyRef> {
     let ready_since = found.entry.ready_since;
     let mut message = message(found, segment);
     if is_over {
@@ -737,13 +737,13 @@ pub(crate) fn expired(standing: &Standing) -> Standing {
 }
 
 /// The message of an entry.
-pub(crate) fn message(found: Found, segment: &Arc<Segment>) -> Message<Place> {
-    let Found { entry, body, .. } = found;
+pub(crate) fn message(found: TableEntry, segment: &Arc<Segment>) -> Message<BodyRef> {
+    let TableEntry { entry, body, .. } = found;
     Message {
         id: entry.id,
         number: entry.number,
         queue: entry.queue,
-        body: Place { segment: Arc::clone(segment), at: body.at, len: body.len },
+        body: BodyRef { segment: Arc::clone(segment), at: body.at, len: body.len },
         key: entry.key,
         headers: entry.headers,
         created: entry.created,
@@ -753,8 +753,8 @@ pub(crate) fn message(found: Found, segment: &Arc<Segment>) -> Message<Place> {
     }
 }
 
-impl Cold<Place> for ColdSet {
-    fn by_number(&mut self, number: Number) -> Result<Option<ColdMessage<Place>>> {
+impl Cold<BodyRef> for ColdSet {
+    fn by_number(&mut self, number: Number) -> Result<Option<ColdMessage<BodyRef>>> {
         let found = self.home(number).and_then(|spot| self.hand_over_one(spot));
         self.tell(found)
     }
@@ -764,7 +764,7 @@ impl Cold<Place> for ColdSet {
         queue: &QueueName,
         id: MessageId,
         number: Number,
-    ) -> Result<Option<ColdMessage<Place>>> {
+    ) -> Result<Option<ColdMessage<BodyRef>>> {
         let spot = match self.nearby_home(queue, id, number) {
             Ok(None) => self.home(number),
             found => found,
@@ -773,18 +773,18 @@ impl Cold<Place> for ColdSet {
         self.tell(found)
     }
 
-    fn by_key(&mut self, queue: &QueueName, key: &Key) -> Result<Option<ColdMessage<Place>>> {
+    fn by_key(&mut self, queue: &QueueName, key: &Key) -> Result<Option<ColdMessage<BodyRef>>> {
         let found = self.key_home(queue, key).and_then(|spot| self.hand_over_one(spot));
         self.tell(found)
     }
 
-    fn due(&mut self, queue: &QueueName, ripe: Timestamp, into: &mut Vec<ColdMessage<Place>>) -> Result<()> {
+    fn due(&mut self, queue: &QueueName, ripe: Timestamp, into: &mut Vec<ColdMessage<BodyRef>>) -> Result<()> {
         if self.is_full && self.by_queue.contains_key(queue) {
             return Err(self.refuse_for_room());
         }
         let has_enough = self.has_handed_enough();
         let Some(queued) = self.by_queue.get_mut(queue) else { return Ok(()) };
-        let most = self.window.min(WINDOW.max(A_LANE * queued.lanes.len()));
+        let most = self.window.min(MIN_WINDOW.max(PER_SECTION * queued.lanes.len()));
         let usual = queued.window.min(most);
         queued.window = (2 * usual).min(most);
         let window = if has_enough { (usual / FEWER).max(1) } else { usual };
@@ -816,7 +816,7 @@ impl Cold<Place> for ColdSet {
         after: Option<Died>,
         most: usize,
         search: &mut DeadSearch,
-        into: &mut Vec<ColdMessage<Place>>,
+        into: &mut Vec<ColdMessage<BodyRef>>,
     ) -> Result<bool> {
         let is_all = self.search_dead_key(queue, key, after, most.max(1), search);
         if !self.tell(is_all)? {
@@ -841,7 +841,7 @@ impl Cold<Place> for ColdSet {
         now: Now,
         most: usize,
         expiring: &dyn Fn(&QueueName) -> Expiring,
-        into: &mut Expired<Place>,
+        into: &mut Expired<BodyRef>,
     ) -> bool {
         self.expire_some(now, most, expiring, into)
     }
@@ -855,7 +855,7 @@ impl Cold<Place> for ColdSet {
         queue: &QueueName,
         now: Now,
         expiring: &dyn Fn(&QueueName) -> Expiring,
-        into: &mut Expired<Place>,
+        into: &mut Expired<BodyRef>,
     ) -> Result<()> {
         self.expire_aside(queue, now, expiring, into)
     }
@@ -867,7 +867,7 @@ impl Cold<Place> for ColdSet {
         ripe: Timestamp,
         after: Option<(Timestamp, MessageId)>,
         count: usize,
-        into: &mut Vec<ColdMessage<Place>>,
+        into: &mut Vec<ColdMessage<BodyRef>>,
     ) -> Result<()> {
         let found = self.first_after(queue, state, ripe, after, count);
         if found.as_ref().is_ok_and(|found| self.is_too_tight_for(found, ripe)) {
@@ -884,7 +884,7 @@ impl Cold<Place> for ColdSet {
         after: Option<Died>,
         anew: bool,
         most: usize,
-        into: &mut Vec<ColdMessage<Place>>,
+        into: &mut Vec<ColdMessage<BodyRef>>,
     ) -> Result<HandedOver> {
         if anew {
             self.end_stale_walks(queue, reader);
@@ -925,11 +925,11 @@ impl Cold<Place> for ColdSet {
         let Some(queued) = self.by_queue.get_mut(queue) else { return };
         if which == Which::Pending {
             // None of its lanes has any entry left: without this, the next take would find that out lane by lane.
-            queued.order = Order::default();
+            queued.order = SectionOrder::default();
         }
         for at in &queued.lanes {
             let file = self.files.get_mut(&at.file).expect("lanes are those of files");
-            let is_dead = file.file.lanes()[at.lane as usize].state == LaneState::Dead;
+            let is_dead = file.file.lanes()[at.lane as usize].state == SectionState::Dead;
             if is_dead == (which == Which::Dead) {
                 file.clear_lane(at.lane as usize);
                 file.lanes[at.lane as usize].bound = None;
@@ -955,12 +955,12 @@ impl Cold<Place> for ColdSet {
         }
         let file = self.files.get_mut(&copy.file.get()).expect("a copy lies in a file");
         let lane = file.file.lane_of(copy.ordinal);
-        if died.is_some() && file.file.lanes()[lane].state != LaneState::Dead {
+        if died.is_some() && file.file.lanes()[lane].state != SectionState::Dead {
             file.be_over(copy.ordinal);
             return;
         }
         let lane = file.put_back(copy.ordinal) as u32;
-        self.lower(LaneAt { file: copy.file.get(), lane }, copy.ordinal);
+        self.lower(SectionRef { file: copy.file.get(), lane }, copy.ordinal);
     }
 
     fn most_ripe(&self) -> Timestamp {

@@ -15,9 +15,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::disk::{Calls, Disk, Fault, MemoryDisk};
-use crate::due::{self, Entry, Writer};
+use crate::table::{self, Entry, TableWriter};
 use crate::executor;
-use crate::sealed::{Kind, Name};
+use crate::sealed::{FileKind, FileId};
 
 const DIRECTORY: u64 = 7;
 
@@ -193,18 +193,18 @@ impl Beside {
         };
         let mut entries: Vec<(Entry, Bytes)> = drawn.iter().zip(first..).map(entry).collect();
         entries.sort_by_key(|(entry, _)| entry.sort_key());
-        let name = Name { directory: DIRECTORY, shard: 0, kind: Kind::Due, number };
-        let mut writer = Writer::create(&self.disk, Path::new("/d"), name).unwrap();
+        let name = FileId { directory: DIRECTORY, shard: 0, kind: FileKind::Table, number };
+        let mut writer = TableWriter::create(&self.disk, Path::new("/d"), name).unwrap();
         for (entry, body) in &entries {
             writer.push(entry, body).unwrap();
         }
         let file = Arc::new(writer.finish().unwrap());
         let segment = Arc::new(Segment::of_due_file(&file));
-        let mut out = Settled::none(file.len());
+        let mut out = DeletionBitmap::none(file.len());
         if !is_cold {
             out.set_range(0..file.len());
         }
-        self.cold.add(ColdFile::new(file, segment, out, Timestamp::MIN, self.now));
+        self.cold.add(ColdTable::new(file, segment, out, Timestamp::MIN, self.now));
         self.ripe.insert(number, Timestamp::MIN);
         let file = NonZeroU32::new(number).unwrap();
         self.known.extend((0..).zip(entries).map(|(ordinal, (entry, body))| Known {
@@ -245,7 +245,7 @@ impl Beside {
             let known = &mut self.known[at];
             assert_eq!((one.message.number, one.copy), (known.entry.number, known.copy));
             let place = (one.message.number, &one.message.body);
-            assert_eq!(Place::read_all(&[place]).pop().unwrap().unwrap(), known.body);
+            assert_eq!(BodyRef::read_all(&[place]).pop().unwrap().unwrap(), known.body);
             if let Some((_, body)) = bodies.next_if(|(number, _)| *number == known.entry.number) {
                 assert_eq!(body, known.body);
             }
@@ -304,9 +304,9 @@ impl Beside {
             let (file, due) = (&self.cold.files()[&copy.file.get()], entry.standing.due);
             let lane = file.file.lane_of(copy.ordinal);
             match (file.file.lanes()[lane].state, file.lanes[lane].bound) {
-                (LaneState::Dead, bound) => assert_eq!(bound, None),
-                (LaneState::Ready, bound) => assert_eq!(bound, Some(Timestamp::MIN)),
-                (LaneState::Scheduled, bound) => {
+                (SectionState::Dead, bound) => assert_eq!(bound, None),
+                (SectionState::Ready, bound) => assert_eq!(bound, Some(Timestamp::MIN)),
+                (SectionState::Scheduled, bound) => {
                     assert!(bound.is_some_and(|bound| bound <= due), "{bound:?} {due:?}")
                 }
             }
@@ -331,9 +331,9 @@ impl Beside {
         // Less than a block of each lane.
         let lanes = self.cold.lanes_of(&queue()).into_iter().filter(|at| {
             let lane = self.cold.lane(*at);
-            lane.state == LaneState::Scheduled && lane.max_due > self.now
+            lane.state == SectionState::Scheduled && lane.max_due > self.now
         });
-        let largest = |at: LaneAt| {
+        let largest = |at: SectionRef| {
             let file = &self.cold.files()[&at.file].file;
             let range = self.cold.lane(at).range();
             let blocks = file.block_of(range.start)..file.block_of(range.end - 1) + 1;
@@ -557,8 +557,8 @@ fn a_file_that_goes_is_forgotten_by_all_of_its_queues() {
     let mut beside = Beside::new(16, 64, 16);
     let names = ["a", "b", "c"].map(|name| name.parse::<QueueName>().unwrap());
     let write = |beside: &Beside, number: u32, queues: &[QueueName]| {
-        let name = Name { directory: DIRECTORY, shard: 0, kind: Kind::Due, number };
-        let mut writer = Writer::create(&beside.disk, Path::new("/d"), name).unwrap();
+        let name = FileId { directory: DIRECTORY, shard: 0, kind: FileKind::Table, number };
+        let mut writer = TableWriter::create(&beside.disk, Path::new("/d"), name).unwrap();
         let entries = queues.iter().flat_map(|queue| [(queue, State::Ready), (queue, State::Scheduled)]);
         for ((queue, state), message) in entries.zip(u64::from(number) * 10..) {
             let entry = Entry {
@@ -586,8 +586,8 @@ fn a_file_that_goes_is_forgotten_by_all_of_its_queues() {
             writer.push(&entry, b"").unwrap();
         }
         let file = Arc::new(writer.finish().unwrap());
-        let (segment, none) = (Arc::new(Segment::of_due_file(&file)), Settled::none(file.len()));
-        ColdFile::new(file, segment, none, Timestamp::MIN, at(0))
+        let (segment, none) = (Arc::new(Segment::of_due_file(&file)), DeletionBitmap::none(file.len()));
+        ColdTable::new(file, segment, none, Timestamp::MIN, at(0))
     };
     for (number, queues) in [(1, &names[..]), (2, &names[1..])] {
         let file = write(&beside, number, queues);
@@ -717,7 +717,7 @@ fn what_is_remembered_of_files_counts_for_memory() {
     assert_eq!(count, 50, "the deaths of all lanes were read");
     beside.cold.deaths.clear();
     let each = (with - beside.cold.memory()) / count;
-    let entry = size_of::<LaneAt>() + 2 * size_of::<Timestamp>();
+    let entry = size_of::<SectionRef>() + 2 * size_of::<Timestamp>();
     assert!((2 * entry..4 * entry).contains(&each), "{each} bytes for {entry}");
 
     let mut beside = expiring(&[8]);
@@ -739,10 +739,10 @@ fn what_is_gone_is_found_where_it_was_due_and_the_rest_is_left_to_be_found_by_nu
         let live = (0..200).map(|due| drawn(0, first + due));
         beside.add(&live.chain((0..20).map(|due| drawn(2, first + due))).collect::<Vec<_>>());
     }
-    let name = Name { directory: DIRECTORY, shard: 0, kind: Kind::Numbers, number: 1 };
-    let mut writer = crate::run::Writer::create(&beside.disk, Path::new("/d"), name, 0).unwrap();
+    let name = FileId { directory: DIRECTORY, shard: 0, kind: FileKind::Numbers, number: 1 };
+    let mut writer = crate::index_run::RunWriter::create(&beside.disk, Path::new("/d"), name, 0).unwrap();
     // So long that reading it costs more than the blocks in which they were due.
-    (1..60_000).for_each(|number| writer.push(number, Home { file: 99, ordinal: 0 }).unwrap());
+    (1..60_000).for_each(|number| writer.push(number, TableRef { file: 99, ordinal: 0 }).unwrap());
     beside.cold.set_runs(vec![Arc::new(writer.finish().unwrap())], Vec::new());
     let of = |known: &Known| (known.entry.standing.due, known.entry.number);
     let is_between = |known: &&Known, from, to| (at(from)..at(to)).contains(&known.entry.standing.due);
@@ -963,9 +963,9 @@ fn to_forget_the_dead_of_a_lane_looks_at_no_more_of_a_file_than_the_lane() {
     );
     let file = beside.cold.files.get_mut(&1).unwrap();
     assert!((0..lanes).step_by(2).all(|ordinal| file.die(ordinal).is_some()));
-    let before = due::pages_changed();
+    let before = table::pages_changed();
     beside.cold.forget(&queue(), Which::Dead);
-    let looked = due::pages_changed() - before;
+    let looked = table::pages_changed() - before;
     assert!(looked <= 2 * u64::from(lanes) / 2, "{looked} pages for {} lanes", lanes / 2);
     let file = &beside.cold.files[&1];
     assert!(file.over.is_empty() && file.lanes.iter().all(|lane| lane.over == 0));
@@ -973,17 +973,17 @@ fn to_forget_the_dead_of_a_lane_looks_at_no_more_of_a_file_than_the_lane() {
 }
 
 /// A run of these pairs.
-fn run<V: crate::run::Value>(beside: &Beside, number: u32, pairs: &[(u64, V)]) -> Arc<Run<V>> {
-    let name = Name { directory: DIRECTORY, shard: 0, kind: V::KIND, number };
-    let mut writer = crate::run::Writer::create(&beside.disk, Path::new("/d"), name, 100).unwrap();
+fn run<V: crate::index_run::IndexValue>(beside: &Beside, number: u32, pairs: &[(u64, V)]) -> Arc<IndexRun<V>> {
+    let name = FileId { directory: DIRECTORY, shard: 0, kind: V::KIND, number };
+    let mut writer = crate::index_run::RunWriter::create(&beside.disk, Path::new("/d"), name, 100).unwrap();
     pairs.iter().for_each(|(key, value)| writer.push(*key, *value).unwrap());
     Arc::new(writer.finish().unwrap())
 }
 
 /// The place of a message, as runs of the number index have it.
-fn home_of(known: &Known) -> (u64, Home) {
+fn home_of(known: &Known) -> (u64, TableRef) {
     let CopyAt { file, ordinal } = known.copy;
-    (known.entry.number.get(), Home { file: file.get(), ordinal })
+    (known.entry.number.get(), TableRef { file: file.get(), ordinal })
 }
 
 #[test]
@@ -991,7 +991,7 @@ fn all_runs_count_for_memory_and_the_bad_ones_are_counted() {
     let mut beside = Beside::new(8, 64, 16);
     beside.add(&dead_ones(2));
     let bare = beside.cold.memory();
-    let homes: Vec<_> = (1..3_000).map(|number| (number * 5, Home { file: 1, ordinal: 0 })).collect();
+    let homes: Vec<_> = (1..3_000).map(|number| (number * 5, TableRef { file: 1, ordinal: 0 })).collect();
     let numbers = vec![run(&beside, 1, &homes), run(&beside, 2, &homes)];
     let keys = vec![run(&beside, 3, &[(1, Number::new(1).unwrap())])];
     let of_runs = numbers.iter().map(|run| run.memory()).chain(keys.iter().map(|run| run.memory()));
@@ -1018,9 +1018,9 @@ fn a_message_that_stands_as_it_was_put_is_found_without_a_run() {
     }
     for known in beside.known.clone() {
         let Entry { id, number, .. } = known.entry;
-        let (_, Home { file, ordinal }) = home_of(&known);
+        let (_, TableRef { file, ordinal }) = home_of(&known);
         let found = beside.cold.nearby_home(&queue(), id, number).unwrap();
-        assert_eq!(found, Some(Spot { file, ordinal }), "{known:?}");
+        assert_eq!(found, Some(EntryRef { file, ordinal }), "{known:?}");
     }
     let last = &beside.known[29].entry;
     let never = MessageId::new(last.standing.due, 0, 1, 9_999);
@@ -1034,14 +1034,14 @@ fn a_message_is_found_by_its_number_and_by_its_own_key() {
     beside.add(&[put(1), put(2)]);
     beside.add_file(&[put(3)], false);
     let key: Key = "its".parse().unwrap();
-    let hash = crate::run::key_hash(DIRECTORY, &queue(), &key, false);
+    let hash = crate::index_run::key_hash(DIRECTORY, &queue(), &key, false);
     let mut homes: Vec<_> = beside.known.iter().map(home_of).collect();
     homes.sort_unstable();
     let numbers = vec![run(&beside, 1, &homes)];
     // Another key has the same hash.
     let keys = vec![run(&beside, 2, &[(hash, beside.known[0].entry.number)])];
     beside.cold.set_runs(numbers, keys);
-    let spot = |at: usize| Spot { file: homes[at].1.file, ordinal: homes[at].1.ordinal };
+    let spot = |at: usize| EntryRef { file: homes[at].1.file, ordinal: homes[at].1.ordinal };
     let home = |number| beside.cold.home(Number::new(number).unwrap()).unwrap();
     assert_eq!([home(1), home(2), home(3)], [Some(spot(0)), Some(spot(1)), None], "the third is in memory");
     assert_eq!(home(4), None);
@@ -1057,8 +1057,8 @@ fn of_blocks_the_one_goes_that_was_used_longest_ago() {
     let second = file.block_end(0);
     let third = file.block_end(second);
     assert!(third < file.len());
-    let mut blocks = blocks::Blocks::keeping(2, usize::MAX);
-    let read = |blocks: &mut blocks::Blocks, ordinal| blocks.entry(&beside.cold.files()[&1], ordinal).is_ok();
+    let mut blocks = block_cache::BlockCache::keeping(2, usize::MAX);
+    let read = |blocks: &mut block_cache::BlockCache, ordinal| blocks.entry(&beside.cold.files()[&1], ordinal).is_ok();
     for ordinal in [0, second, 1, third] {
         assert!(read(&mut blocks, ordinal));
     }
@@ -1206,7 +1206,7 @@ fn the_youngest_of_many_dead_that_had_a_key_is_found_a_few_a_call() {
     }
     let mut homes: Vec<_> = beside.known.iter().map(home_of).collect();
     homes.sort_unstable();
-    let hash = crate::run::key_hash(DIRECTORY, &queue(), &key, true);
+    let hash = crate::index_run::key_hash(DIRECTORY, &queue(), &key, true);
     let pairs = |odd: u64| {
         let numbers = homes.iter().map(|(number, _)| *number).filter(|number| number % 2 == odd);
         numbers.map(|number| (hash, Number::new(number).unwrap())).collect::<Vec<_>>()
@@ -1271,7 +1271,7 @@ fn what_cannot_be_read_keeps_none_of_the_others_from_their_end() {
         let mut handed = Vec::new();
         for _ in 0..100 {
             let after =
-                handed.iter().filter_map(|one: &ColdMessage<Place>| match one.message.standing.state {
+                handed.iter().filter_map(|one: &ColdMessage<BodyRef>| match one.message.standing.state {
                     State::Dead(death) => Some((death.at, one.message.id)),
                     _ => None,
                 });

@@ -6,14 +6,14 @@ use std::path::Path;
 use dwell_model::{Now, QueueName, Timestamp};
 use dwell_store::QueueStats;
 
-use super::few::with_few;
-use super::stored::{Stored, Unrecorded};
+use super::open_file_limit::with_few;
+use super::loaded::{LoadedDirectory, UnrecordedLog};
 use super::{enter, size_of};
 use crate::OpenError;
 use crate::check;
 use crate::disk::Disk;
 use crate::journal::format::SegmentName;
-use crate::sealed::{Kind, Name};
+use crate::sealed::{FileKind, FileId};
 
 /// The totals of a kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -26,7 +26,7 @@ pub struct KindStats {
 
 /// A due file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DueFileStats {
+pub struct TableStats {
     /// Its name.
     pub file: String,
     /// Its size in bytes.
@@ -43,7 +43,7 @@ pub struct DueFileStats {
 
 /// The messages of a queue in due files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct QueueFiles {
+pub struct QueueTables {
     /// The number of due files that it is in.
     pub files: u64,
     /// Messages that are not settled.
@@ -72,9 +72,9 @@ pub struct DirectoryStats {
     /// Manifest, segments, due files, runs of numbers and of keys, and other files.
     pub kinds: [(&'static str, KindStats); 6],
     /// The due files, in the order in which they were written.
-    pub due_files: Vec<DueFileStats>,
+    pub due_files: Vec<TableStats>,
     /// The current state of each queue, and its messages in due files.
-    pub queues: Vec<(QueueStats, QueueFiles)>,
+    pub queues: Vec<(QueueStats, QueueTables)>,
 }
 
 /// Measures a directory as an opening at `now` would find it; changes nothing. Reads the journal and the indexes of
@@ -88,7 +88,7 @@ pub fn stats(disk: &(impl Disk + Clone), dir: &Path, now: Now) -> Result<Directo
 
 fn measured(disk: &dyn Disk, dir: &Path, now: Now) -> Result<DirectoryStats, OpenError> {
     let (_lock, names) = enter(disk, dir)?;
-    let mut stored = Stored::read(disk, dir)?;
+    let mut stored = LoadedDirectory::read(disk, dir)?;
     let (messages, was_closed) = (stored.messages(), stored.report.was_closed);
     let files = files_by_queue(&stored);
     let due_files = due_files(&stored);
@@ -98,7 +98,7 @@ fn measured(disk: &dyn Disk, dir: &Path, now: Now) -> Result<DirectoryStats, Ope
     let mut queues = Vec::new();
     let mut after: Option<QueueName> = None;
     loop {
-        let page = core.queues(after.as_ref(), 1_000, now, &mut Unrecorded(cold));
+        let page = core.queues(after.as_ref(), 1_000, now, &mut UnrecordedLog(cold));
         if core.gave_up() {
             continue;
         }
@@ -140,10 +140,10 @@ fn kinds(disk: &dyn Disk, dir: &Path, names: &[String]) -> [(&'static str, KindS
     let words = ["manifest", "journal", "due", "numbers", "keys", "other"];
     let mut kinds = words.map(|word| (word, KindStats::default()));
     for name in names {
-        let kind = match Name::parse(name) {
-            Some((Kind::Due, ..)) => 2,
-            Some((Kind::Numbers, ..)) => 3,
-            Some((Kind::Keys, ..)) => 4,
+        let kind = match FileId::parse(name) {
+            Some((FileKind::Table, ..)) => 2,
+            Some((FileKind::Numbers, ..)) => 3,
+            Some((FileKind::Keys, ..)) => 4,
             None if name == crate::manifest::FILE => 0,
             None if SegmentName::parse(name).is_some() => 1,
             None => 5,
@@ -154,13 +154,13 @@ fn kinds(disk: &dyn Disk, dir: &Path, names: &[String]) -> [(&'static str, KindS
     kinds
 }
 
-fn due_files(stored: &Stored) -> Vec<DueFileStats> {
+fn due_files(stored: &LoadedDirectory) -> Vec<TableStats> {
     let settled = stored.manifest.checkpoint.files.iter().map(|file| (file.number, &file.settled));
     let settled: BTreeMap<_, _> = settled.collect();
     let rows = stored.step.cold().files().iter().map(|(number, file)| {
         let (earliest, latest) = file.file.due_range();
         let settled = settled[number];
-        DueFileStats {
+        TableStats {
             file: file.file.name().file_name(),
             bytes: file.file.size(),
             entries: file.file.len(),
@@ -172,11 +172,11 @@ fn due_files(stored: &Stored) -> Vec<DueFileStats> {
     rows.collect()
 }
 
-fn files_by_queue(stored: &Stored) -> BTreeMap<QueueName, QueueFiles> {
+fn files_by_queue(stored: &LoadedDirectory) -> BTreeMap<QueueName, QueueTables> {
     let files = stored.step.cold().files().values().map(|file| (&*file.file, &file.out));
     let counted = check::stats(files).into_iter().map(|(queue, stats)| {
-        let check::QueueStats { scheduled, ready, dead, settled, body_bytes, files, .. } = stats;
-        (queue, QueueFiles { files, live: scheduled + ready + dead, settled, body_bytes })
+        let check::TableQueueStats { scheduled, ready, dead, settled, body_bytes, files, .. } = stats;
+        (queue, QueueTables { files, live: scheduled + ready + dead, settled, body_bytes })
     });
     counted.collect()
 }

@@ -4,9 +4,9 @@
 //! - `command`: the commands of a shard, and how its answers are sent
 //! - `step`: the deterministic part, commands to records
 //! - this file: a turn, which is a batch of commands, written and synced before it is answered
-//! - `ahead`: prefetch of bodies
-//! - `inbox`: commands that wait; `turns`: a shard with its commands and its clock
-//! - `thread`: runs the turns, and sleeps between them; `seat`: where callers run turns inline
+//! - `body_prefetch`: prefetch of bodies
+//! - `command_queue`: commands that wait; `loop_state`: a shard with its commands and its clock
+//! - `driver`: runs the turns, and sleeps between them; `event_loop`: where callers run turns inline
 //!
 //! # Ground rules
 //! 1. No answer is sent before the batch that it may depend on is written, and synced if required. All commands of a
@@ -16,13 +16,13 @@
 //!    second time. The shard answers `OutcomeUnknown`, and accepts nothing after that.
 //! 3. A write that found no room has changed nothing that counts: its batch is kept and written again.
 
-pub(crate) mod ahead;
+pub(crate) mod body_prefetch;
 pub(crate) mod command;
-pub(crate) mod inbox;
-pub(crate) mod seat;
+pub(crate) mod command_queue;
+pub(crate) mod event_loop;
 pub(crate) mod step;
-pub(crate) mod thread;
-pub(crate) mod turns;
+pub(crate) mod driver;
+pub(crate) mod loop_state;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,37 +31,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dwell_model::{Now, Wake};
 use dwell_store::Error;
 
-use self::command::{Command, Effect, Outcome, Reply, stopped};
+use self::command::{Command, HeldAnswer, BatchOutcome, Reply, stopped};
 use self::step::{Step, Stepped};
 use crate::Durability;
-use crate::backup::{Pinned, Snapshot};
+use crate::backup::{PinnedFile, BackupFiles};
 use crate::checkpoint::file_name;
 use crate::disk::SizeTally;
 use crate::journal::batch::Batch;
-use crate::journal::writer::{Start, WriteError, Writer};
+use crate::journal::writer::{JournalStart, WriteError, JournalWriter};
 use crate::options::LowWater;
-use crate::retire::{self, Gate, Part, Retirement};
-use crate::sealed::Kind;
-use crate::troubles::Troubles;
+use crate::flush::{self, PutGate, RoomShare, Flush};
+use crate::sealed::FileKind;
+use crate::background_failures::BackgroundFailures;
 
 /// The delay in ms before a batch that found no room is retried.
 const RETRY_MS: u64 = 100;
 
 /// Lazy free: the number of purged messages that each call frees. More are freed after each turn.
-const BURIED_A_CALL: usize = 256;
+const FREED_PER_CALL: usize = 256;
 /// The same where turns are driven, so that much can happen in between.
-pub(crate) const BURIED_WHEN_DRIVEN: usize = 2;
+pub(crate) const FREED_PER_CALL_DRIVEN: usize = 2;
 
 /// How long a put waits for a flush before it is refused, in ms.
-const HELD_MS: u64 = 3_000;
+const MAX_HOLD_MS: u64 = 3_000;
 /// The maximum delay in ms before expired messages in due files are handled without a call.
-const EXPIRY_MS: u64 = 10_000;
+const EXPIRY_CHECK_MS: u64 = 10_000;
 /// How long a sweep leaves half of the room for messages to puts, in ms.
-const POLITE_MS: u64 = 500;
+const SWEEP_YIELD_MS: u64 = 500;
 
 /// The counters of a shard, readable by all threads.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct ShardCounters {
     pub(crate) wakeups: AtomicU64,
     pub(crate) commands: AtomicU64,
     /// The number of commands in each batch.
@@ -91,8 +91,8 @@ pub(crate) struct Tally {
 pub(crate) struct Shard {
     step: Step,
     batch: Batch,
-    writer: Writer,
-    retirement: Retirement,
+    writer: JournalWriter,
+    retirement: Flush,
     durability: Durability,
     low_water: LowWater,
     /// Set where the next flush may find no room: the number of journal bytes that make one worthwhile.
@@ -104,9 +104,9 @@ pub(crate) struct Shard {
     /// When the oldest unsynced batch was written, on the monotonic clock.
     unsynced_since: Option<u64>,
     /// A batch that found no room, and the answers that depend on it.
-    stuck: Option<Stuck>,
+    stuck: Option<StalledBatch>,
     /// The callers that wait for a snapshot.
-    snapshots: Vec<Reply<dwell_store::Result<Snapshot>>>,
+    snapshots: Vec<Reply<dwell_store::Result<BackupFiles>>>,
     /// Commands that wait for a flush, the oldest first, and since when: puts and revives.
     held: VecDeque<(Command, u64)>,
     /// Commands that wait until expired leases of their queues are handled, or until all expired cold messages are,
@@ -115,7 +115,7 @@ pub(crate) struct Shard {
     /// Bulk revives and discards under way, the oldest first: one slice each turn.
     sweeps: VecDeque<Command>,
     /// The wait of the first of them for a flush, if it waits.
-    sweep_waits: Option<SweepWaits>,
+    sweep_waits: Option<BulkWait>,
     /// Whether `held` can be retried at once: its wait is over, or ends by further turns.
     held_go_on: bool,
     /// The same for the first sweep.
@@ -123,40 +123,40 @@ pub(crate) struct Shard {
     /// Why no more commands are accepted.
     failed: Option<Box<str>>,
     is_closed: bool,
-    tally: Arc<Tally>,
+    tally: Arc<ShardCounters>,
 }
 
-struct Stuck {
-    effects: Vec<Effect>,
+struct StalledBatch {
+    effects: Vec<HeldAnswer>,
     closes: bool,
     again_at_ms: u64,
     reason: Box<str>,
 }
 
 /// Since when the first sweep has waited for a flush, on the monotonic clock, and for which part of the room.
-struct SweepWaits {
+struct BulkWait {
     since: u64,
-    part: Part,
+    part: RoomShare,
 }
 
 /// The free bytes, how many of them puts must leave, and the bytes of the journal that are to be flushed.
-struct Room {
+struct DiskRoom {
     room: u64,
     keep: u64,
     journal: u64,
 }
 
-impl SweepWaits {
+impl BulkWait {
     /// The current wait; `before` has its beginning.
-    fn at(before: Option<&SweepWaits>, now: Now) -> SweepWaits {
+    fn at(before: Option<&BulkWait>, now: Now) -> BulkWait {
         let since = before.map_or(now.mono_ms, |before| before.since);
-        let is_polite = now.mono_ms < since.saturating_add(POLITE_MS);
-        SweepWaits { since, part: if is_polite { Part::Half } else { Part::All } }
+        let is_polite = now.mono_ms < since.saturating_add(SWEEP_YIELD_MS);
+        BulkWait { since, part: if is_polite { RoomShare::Half } else { RoomShare::All } }
     }
 
     /// When the wait changes its part or ends.
     fn again_ms(&self) -> u64 {
-        self.since.saturating_add(if self.part == Part::Half { POLITE_MS } else { HELD_MS })
+        self.since.saturating_add(if self.part == RoomShare::Half { SWEEP_YIELD_MS } else { MAX_HOLD_MS })
     }
 }
 
@@ -164,11 +164,11 @@ impl Shard {
     pub(crate) fn new(
         step: Step,
         batch: Batch,
-        writer: Writer,
-        retirement: Retirement,
+        writer: JournalWriter,
+        retirement: Flush,
         durability: Durability,
         low_water: LowWater,
-        tally: Arc<Tally>,
+        tally: Arc<ShardCounters>,
     ) -> Shard {
         Shard {
             step,
@@ -196,7 +196,7 @@ impl Shard {
     }
 
     /// Background work that fails and is retried.
-    pub(crate) fn troubles(&self) -> &Arc<Troubles> {
+    pub(crate) fn troubles(&self) -> &Arc<BackgroundFailures> {
         self.retirement.troubles()
     }
 
@@ -249,7 +249,7 @@ impl Shard {
         }
         let mut wake = self.step.core().next_wake();
         if let Some((_, since)) = self.held.front() {
-            wake.by_mono(if self.held_go_on { 0 } else { since.saturating_add(HELD_MS) });
+            wake.by_mono(if self.held_go_on { 0 } else { since.saturating_add(MAX_HOLD_MS) });
         }
         if self.is_sweeping() || !self.behind.is_empty() {
             wake.by_mono(0);
@@ -262,11 +262,11 @@ impl Shard {
             self.step.cold().next_expiry().filter(|_| self.step.core().cold_len() > 0)
         {
             // Where nothing is cold nothing is to be handled, though the files would list expired entries for ever.
-            wake.by_wall(expires.saturating_after(EXPIRY_MS));
+            wake.by_wall(expires.saturating_after(EXPIRY_CHECK_MS));
         }
         if let Some(end) = self.step.core().next_retention() {
             // Not at once, since many may expire one after the other.
-            wake.by_wall(end.saturating_after(EXPIRY_MS));
+            wake.by_wall(end.saturating_after(EXPIRY_CHECK_MS));
         }
         if let Some(mono_ms) = self.retirement.next_wake(&self.step) {
             wake.by_mono(mono_ms);
@@ -307,7 +307,7 @@ impl Shard {
     /// Schedules the next turn for when held commands may go on.
     fn look_after_held(&mut self, now: Now) {
         let waits_for_job = |part| self.retirement.waits_for_job(&self.step, now, part);
-        self.held_go_on = !self.held.is_empty() && !waits_for_job(Part::All);
+        self.held_go_on = !self.held.is_empty() && !waits_for_job(RoomShare::All);
         self.sweep_goes_on = self.sweep_waits.as_ref().is_some_and(|waits| !waits_for_job(waits.part));
     }
 
@@ -340,7 +340,7 @@ impl Shard {
 
     /// From now on a thread runs the turns.
     pub(crate) fn use_thread(&mut self) {
-        self.step.core_mut().set_buried_a_call(BURIED_A_CALL);
+        self.step.core_mut().set_buried_a_call(FREED_PER_CALL);
     }
 
     /// Continues a flush, or begins one if it is due, and evicts messages that have a copy in a file.
@@ -350,7 +350,7 @@ impl Shard {
                 Ok(start) => {
                     let next_number = self.batch.carry.next_number;
                     // From here on no segment is removed that the next checkpoint needs.
-                    self.writer.set_checkpoint(Start { segment: self.retirement.start(), has_files: true });
+                    self.writer.set_checkpoint(JournalStart { segment: self.retirement.start(), has_files: true });
                     self.retirement.begin(&mut self.step, start, next_number);
                 }
                 Err(WriteError::Full(_)) => self.retirement.put_off(now),
@@ -375,9 +375,9 @@ impl Shard {
     /// Continues a flush by one slice. A batch may be waiting for room meanwhile.
     fn go_on_retiring(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
         match self.retirement.step(&mut self.step, now) {
-            retire::Stepped::Quiet => {}
-            retire::Stepped::Checkpointed => drop(self.tally.checkpoints.fetch_add(1, Ordering::Relaxed)),
-            retire::Stepped::Failed(error) => {
+            flush::FlushStepped::Quiet => {}
+            flush::FlushStepped::Checkpointed => drop(self.tally.checkpoints.fetch_add(1, Ordering::Relaxed)),
+            flush::FlushStepped::Failed(error) => {
                 let effects = self.stuck.take().map(|stuck| stuck.effects).unwrap_or_default();
                 self.fail(&error, effects);
                 return self.turn(inbox, now);
@@ -385,7 +385,7 @@ impl Shard {
         }
         let (segment, is_idle) = (self.retirement.start(), self.retirement.is_idle());
         let has_files = !is_idle || self.retirement.has_files();
-        self.writer.set_checkpoint(Start { segment, has_files });
+        self.writer.set_checkpoint(JournalStart { segment, has_files });
     }
 
     /// Answers the callers that wait for a snapshot: everything answered before is in it.
@@ -402,29 +402,29 @@ impl Shard {
     }
 
     /// Opens everything that the durable manifest needs.
-    fn pinned(&self) -> std::io::Result<Snapshot> {
+    fn pinned(&self) -> std::io::Result<BackupFiles> {
         let (cold, mut manifest) = (self.step.cold(), self.retirement.manifest().clone());
         let mut files = Vec::new();
         for file in &manifest.checkpoint.files {
             let found = &cold.files()[&file.number].file;
-            let name = file_name(manifest.directory, Kind::Due, file.number).file_name();
+            let name = file_name(manifest.directory, FileKind::Table, file.number).file_name();
             let (path, file, len) = (found.path().to_owned(), Arc::clone(found.handle()), found.size());
-            files.push(Pinned { name, path, file, len, is_sealed: true });
+            files.push(PinnedFile { name, path, file, len, is_sealed: true });
         }
         // Not the current runs: some of the manifest's may have been merged since, and a merged run does not lead to
         // copies that the journal settles again when the backup is opened.
         for name in manifest.run_names() {
             let (path, file) = self.retirement.open(name)?;
             let len = file.size()?;
-            files.push(Pinned { name: name.file_name(), path, file, len, is_sealed: true });
+            files.push(PinnedFile { name: name.file_name(), path, file, len, is_sealed: true });
         }
         for (segment, len) in self.writer.written()? {
             manifest.newest = manifest.newest.max(segment.name.segment);
             let (name, path) = (segment.name.file_name(), segment.path.clone());
             let file = Arc::clone(&segment.file);
-            files.push(Pinned { name, path, file, len, is_sealed: false });
+            files.push(PinnedFile { name, path, file, len, is_sealed: false });
         }
-        Ok(Snapshot { manifest, files })
+        Ok(BackupFiles { manifest, files })
     }
 
     fn count(&mut self) {
@@ -473,7 +473,7 @@ impl Shard {
             self.is_short = refuses_puts.is_some();
         } else if self.is_short {
             // Without puts this is the only place that notices free room.
-            self.is_short = self.room().is_some_and(|Room { room, keep, .. }| room < keep);
+            self.is_short = self.room().is_some_and(|DiskRoom { room, keep, .. }| room < keep);
         }
         let mut effects = Vec::new();
         let mut closes = false;
@@ -545,8 +545,8 @@ impl Shard {
             return;
         }
         let closes = inbox.iter().any(|command| matches!(command, Command::Close(_)));
-        let gate = if closes { Gate::Open } else { self.retirement.gate(&self.step, now, Part::All) };
-        if gate == Gate::Open {
+        let gate = if closes { PutGate::Open } else { self.retirement.gate(&self.step, now, RoomShare::All) };
+        if gate == PutGate::Open {
             while let Some((command, _)) = self.held.pop_back() {
                 inbox.push_front(command);
             }
@@ -560,7 +560,7 @@ impl Shard {
                 inbox.push_back(command);
             }
         }
-        let waited_long = |since: u64| gate == Gate::Shut || now.mono_ms >= since.saturating_add(HELD_MS);
+        let waited_long = |since: u64| gate == PutGate::Shut || now.mono_ms >= since.saturating_add(MAX_HOLD_MS);
         while let Some((command, _)) = self.held.pop_front_if(|(_, since)| waited_long(*since)) {
             command.refuse(&overloaded());
         }
@@ -580,12 +580,12 @@ impl Shard {
         } else if let Some(error) = self.no_room() {
             Some(error)
         } else {
-            let waits = SweepWaits::at(self.sweep_waits.as_ref(), now);
+            let waits = BulkWait::at(self.sweep_waits.as_ref(), now);
             match self.retirement.gate(&self.step, now, waits.part) {
-                Gate::Open => None,
-                Gate::Shut => Some(overloaded()),
-                Gate::Held => {
-                    let is_over = now.mono_ms >= waits.since.saturating_add(HELD_MS);
+                PutGate::Open => None,
+                PutGate::Shut => Some(overloaded()),
+                PutGate::Held => {
+                    let is_over = now.mono_ms >= waits.since.saturating_add(MAX_HOLD_MS);
                     self.sweep_waits = Some(waits);
                     if !is_over {
                         return;
@@ -602,7 +602,7 @@ impl Shard {
     }
 
     /// Writes the batch and sends the answers.
-    fn commit(&mut self, effects: Vec<Effect>, closes: bool, inbox: &mut VecDeque<Command>, now: Now) {
+    fn commit(&mut self, effects: Vec<HeldAnswer>, closes: bool, inbox: &mut VecDeque<Command>, now: Now) {
         if !self.batch.is_empty() {
             match self.writer.append(&mut self.batch) {
                 Ok(()) => {}
@@ -610,7 +610,7 @@ impl Shard {
                     let again_at_ms = now.mono_ms.saturating_add(RETRY_MS);
                     let reason = error.to_string().into();
                     self.unchecked = 0;
-                    self.stuck = Some(Stuck { effects, closes, again_at_ms, reason });
+                    self.stuck = Some(StalledBatch { effects, closes, again_at_ms, reason });
                     return;
                 }
                 Err(WriteError::Failed(error)) => {
@@ -632,7 +632,7 @@ impl Shard {
             self.is_closed = true;
             self.writer.trim();
         }
-        let next = effects.into_iter().filter_map(|effect| effect.release(&Outcome::Done));
+        let next = effects.into_iter().filter_map(|effect| effect.release(&BatchOutcome::Done));
         next.for_each(|command| inbox.push_front(command));
     }
 
@@ -695,7 +695,7 @@ impl Shard {
         if self.unchecked > 0 {
             return None;
         }
-        let Room { room, keep, journal } = self.room()?;
+        let DiskRoom { room, keep, journal } = self.room()?;
         let LowWater { bytes, and_journal } = self.low_water;
         self.scarce = (and_journal && room < keep + journal).then_some(bytes);
         if room >= keep {
@@ -709,21 +709,21 @@ impl Shard {
     }
 
     /// The free room. A disk that cannot report it is not known to be full.
-    fn room(&self) -> Option<Room> {
+    fn room(&self) -> Option<DiskRoom> {
         let LowWater { bytes, and_journal } = self.low_water;
         let room = self.writer.room().ok()?;
         if !and_journal {
-            return Some(Room { room, keep: bytes, journal: 0 });
+            return Some(DiskRoom { room, keep: bytes, journal: 0 });
         }
         let journal = self.writer.unretired().bytes;
         // The next flush writes as much, and begins with a new segment.
-        Some(Room { room, keep: bytes + journal + self.writer.begun(), journal })
+        Some(DiskRoom { room, keep: bytes + journal + self.writer.begun(), journal })
     }
 
     /// The content of the disk is unknown now: reports this to all waiting callers, and accepts nothing more.
-    fn fail(&mut self, error: &std::io::Error, effects: Vec<Effect>) {
+    fn fail(&mut self, error: &std::io::Error, effects: Vec<HeldAnswer>) {
         let reason: Box<str> = format!("the journal could not be written: {error}").into();
-        let outcome = Outcome::Failed(reason.clone());
+        let outcome = BatchOutcome::Failed(reason.clone());
         let waiting = self.step.dismiss();
         self.failed = Some(reason);
         for effect in effects.into_iter().chain(waiting) {

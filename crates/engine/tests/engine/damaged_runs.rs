@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use dwell_engine::disk::{Disk as _, MemoryDisk};
-use dwell_engine::{Options, Work};
+use dwell_engine::{Options, BackgroundWork};
 use dwell_model::{Key, Message, Number};
 use dwell_store::{Put, Store, Target};
 use dwell_time::ManualClock;
@@ -113,7 +113,7 @@ fn a_run_that_cannot_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on(
         assert_eq!((counters.runs_damaged, counters.runs_healed), (1, 0), "{kind}");
         assert!(store.disk.read_file(&path).is_some(), "{kind}: it stays");
         let troubles = store.engine.troubles();
-        let work = if kind == "keys-" { Work::MergeKeys } else { Work::MergeNumbers };
+        let work = if kind == "keys-" { BackgroundWork::MergeKeys } else { BackgroundWork::MergeNumbers };
         let told = troubles.iter().find(|trouble| trouble.work == work).unwrap();
         for part in [&*file, "byte 32", "due-000-", "cannot be made anew", "dwell engine repair"] {
             assert!(told.reason.contains(part), "{kind}: {part} is not in {told:?}");

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use dwell_engine::disk::{Disk, MemoryDisk};
-use dwell_engine::{Class, Driver, Durability, Engine, Options, Spawner, SystemThreads, Work};
+use dwell_engine::{Class, Driver, Durability, Engine, Options, Spawner, SystemThreads, BackgroundWork};
 use dwell_model::Key;
 use dwell_store::{Put, Store as _, Take};
 use dwell_time::{Clock as _, ManualClock, SystemClock};
@@ -86,7 +86,7 @@ fn where_no_thread_can_be_started_puts_wait_for_one_and_all_else_goes_on() {
     assert!(clock.await_asleep(1, PATIENCE));
     assert!(engine.counters().wakeups - before < 50, "nothing is looked at again and again");
     let troubles = engine.troubles();
-    assert_eq!(troubles.iter().map(|trouble| trouble.work).collect::<Vec<_>>(), [Work::Flush]);
+    assert_eq!(troubles.iter().map(|trouble| trouble.work).collect::<Vec<_>>(), [BackgroundWork::Flush]);
     assert!(
         troubles[0].reason.contains("no thread can be started") && troubles[0].times == 2,
         "{troubles:?}"
@@ -161,7 +161,7 @@ fn a_merge_that_finds_no_thread_is_made_later_and_nothing_waits_for_it() {
     let store = engine.blocking();
     let works = || engine.troubles().iter().map(|trouble| trouble.work).collect::<Vec<_>>();
     wait_until("both kinds of merges are tried", || works().len() == 2);
-    assert_eq!(works(), [Work::MergeNumbers, Work::MergeKeys]);
+    assert_eq!(works(), [BackgroundWork::MergeNumbers, BackgroundWork::MergeKeys]);
     assert!(engine.troubles()[0].reason.contains("would block"), "{:?}", engine.troubles());
     let unmerged = engine.counters().runs;
     for _ in 0..100 {

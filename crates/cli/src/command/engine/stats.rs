@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use dwell_engine::offline::{self, DirectoryStats, DueFileStats};
+use dwell_engine::offline::{self, DirectoryStats, TableStats};
 use dwell_time::{Clock as _, SystemClock};
 use serde::Serialize;
 
@@ -131,7 +131,7 @@ impl Stats {
                 .due_files
                 .iter()
                 .map(|file| {
-                    let DueFileStats { file, bytes, entries, live, earliest, latest } = file;
+                    let TableStats { file, bytes, entries, live, earliest, latest } = file;
                     vec![
                         Cell::text(file, NAME),
                         Cell::count(*bytes, PLAIN),

@@ -10,25 +10,25 @@ use dwell_store::core::{PutRecord, Record, TokenRecord};
 use dwell_store::{PutAnswer, PutDigest, PutOutcome};
 
 use super::super::setting;
-use super::super::wire::{Cursor, Read, Unreadable};
+use super::super::encoding::{ByteCursor, Read, Unreadable};
 use super::{
-    ANSWERED, CLOSED, CONFIGURED, Context, DELETED, DISCARDED, Fact, GONE, OLD_ANSWERED, PURGED, PUT,
+    ANSWERED, CLOSED, CONFIGURED, BatchContext, DELETED, DISCARDED, Fact, GONE, OLD_ANSWERED, PURGED, PUT,
     PUT_FIELDS, REVIVED, RIPE, STANDING_FIELDS, STANDS, attempts_from_int, instant, malformed,
 };
 
 /// Reads the records of one batch.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
-    cursor: Cursor<'a>,
-    context: Context,
+    cursor: ByteCursor<'a>,
+    context: BatchContext,
     names: Vec<QueueName>,
     last_number: u64,
     last_counter: u64,
 }
 
 impl<'a> Decoder<'a> {
-    pub(crate) fn new(records: &'a [u8], context: Context) -> Decoder<'a> {
-        Decoder { cursor: Cursor::new(records), context, names: Vec::new(), last_number: 0, last_counter: 0 }
+    pub(crate) fn new(records: &'a [u8], context: BatchContext) -> Decoder<'a> {
+        Decoder { cursor: ByteCursor::new(records), context, names: Vec::new(), last_number: 0, last_counter: 0 }
     }
 
     /// The next record, or nothing at the end.
@@ -95,7 +95,7 @@ impl<'a> Decoder<'a> {
         (self.last_number, self.last_counter) = (number.get(), counter);
         let due = self.instant()?;
         let queue = self.queue()?;
-        let Context { now, shard, incarnation, .. } = self.context;
+        let BatchContext { now, shard, incarnation, .. } = self.context;
         if incarnation > MessageId::MAX_INCARNATION {
             return Err(bad_id());
         }
@@ -247,7 +247,7 @@ fn id_from(bytes: &[u8]) -> Read<MessageId> {
 
 pub(crate) fn read_headers(bytes: &[u8]) -> Read<Headers> {
     let mut pairs = Vec::new();
-    let mut cursor = Cursor::new(bytes);
+    let mut cursor = ByteCursor::new(bytes);
     while !cursor.is_at_end() {
         let mut text = || std::str::from_utf8(cursor.text()?).map_err(|_| malformed("a header is not UTF-8"));
         pairs.push((text()?, text()?));
@@ -256,7 +256,7 @@ pub(crate) fn read_headers(bytes: &[u8]) -> Read<Headers> {
 }
 
 fn read_token(bytes: &[u8], now: Timestamp) -> Read<(PutToken, Timestamp)> {
-    let mut cursor = Cursor::new(bytes);
+    let mut cursor = ByteCursor::new(bytes);
     let until = instant(cursor.varint()?, now)?;
     Ok((read_token_text(&bytes[cursor.position()..])?, until))
 }

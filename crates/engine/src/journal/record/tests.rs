@@ -10,17 +10,17 @@ use dwell_model::{
 use dwell_store::core::{PutRecord, Record, TokenRecord};
 use dwell_store::{PutAnswer, PutDigest, PutOutcome};
 
-use super::{Context, Decoder, Encoder, Fact, OLD_ANSWERED};
+use super::{BatchContext, Decoder, Encoder, Fact, OLD_ANSWERED};
 use crate::journal::format::SegmentName;
-use crate::journal::wire::Unreadable;
+use crate::journal::encoding::Unreadable;
 
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_ms(ms).unwrap()
 }
 
-fn context() -> Context {
+fn context() -> BatchContext {
     let salt = SegmentName { directory: 1, shard: 2, segment: 3 }.salt();
-    Context { shard: 2, incarnation: 7, now: at(1_795_000_000_000), salt }
+    BatchContext { shard: 2, incarnation: 7, now: at(1_795_000_000_000), salt }
 }
 
 fn plain_put(number: u64, due: Timestamp) -> PutRecord {

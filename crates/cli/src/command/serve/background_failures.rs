@@ -1,0 +1,92 @@
+//! Logs failures in the background of the engine: when one begins, when its reason changes, and when it is over.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dwell_engine::{Engine, BackgroundFailure, BackgroundWork};
+use tokio::task::JoinHandle;
+
+/// The interval at which the engine is checked.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// The task that checks. It ends when this is dropped.
+pub(super) struct Watch(JoinHandle<()>);
+
+impl Watch {
+    pub(super) fn begin(engine: Engine) -> Watch {
+        Watch(tokio::spawn(async move {
+            let mut reported = Reported::default();
+            loop {
+                tokio::time::sleep(EVERY).await;
+                for line in reported.news(engine.troubles()) {
+                    match line {
+                        Line::Fails(work, reason) => {
+                            tracing::warn!(work = work.word(), "work in the background fails: {reason}");
+                        }
+                        Line::IsOver(work) => {
+                            tracing::info!(work = work.word(), "work in the background goes on");
+                        }
+                    }
+                }
+            }
+        }))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A line of the log.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    Fails(BackgroundWork, String),
+    IsOver(BackgroundWork),
+}
+
+/// The last reason that was logged for each kind of work.
+#[derive(Debug, Default)]
+struct Reported(BTreeMap<BackgroundWork, String>);
+
+impl Reported {
+    /// Returns what has changed since the last call.
+    fn news(&mut self, troubles: Vec<BackgroundFailure>) -> Vec<Line> {
+        let now: BTreeMap<BackgroundWork, String> =
+            troubles.into_iter().map(|trouble| (trouble.work, trouble.reason)).collect();
+        let over = self.0.keys().filter(|work| !now.contains_key(work)).map(|work| Line::IsOver(*work));
+        let new = now.iter().filter(|(work, reason)| self.0.get(work) != Some(reason));
+        let news = over.chain(new.map(|(work, reason)| Line::Fails(*work, reason.clone()))).collect();
+        self.0 = now;
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dwell_model::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn each_trouble_is_said_once_and_when_it_is_over() {
+        let trouble = |work, reason: &str, times| {
+            let since = Timestamp::MIN;
+            BackgroundFailure { work, reason: reason.to_owned(), since, times }
+        };
+        let fails = |work, reason: &str| Line::Fails(work, reason.to_owned());
+        let mut reported = Reported::default();
+        assert_eq!(reported.news(Vec::new()), []);
+        let flush = |times| trouble(BackgroundWork::Flush, "no room", times);
+        assert_eq!(reported.news(vec![flush(1)]), [fails(BackgroundWork::Flush, "no room")]);
+        assert_eq!(reported.news(vec![flush(7)]), []);
+        let keys = trouble(BackgroundWork::MergeKeys, "keys-1 is damaged", 1);
+        assert_eq!(reported.news(vec![flush(8), keys]), [fails(BackgroundWork::MergeKeys, "keys-1 is damaged")]);
+        let keys = trouble(BackgroundWork::MergeKeys, "keys-2 is damaged", 2);
+        let expected = [Line::IsOver(BackgroundWork::Flush), fails(BackgroundWork::MergeKeys, "keys-2 is damaged")];
+        assert_eq!(reported.news(vec![keys]), expected);
+        assert_eq!(reported.news(Vec::new()), [Line::IsOver(BackgroundWork::MergeKeys)]);
+        assert_eq!(reported.news(Vec::new()), []);
+    }
+}

@@ -1,0 +1,496 @@
+//! The cold messages of a queue in the requested order, merged over all lanes of all files.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use dwell_model::{DEFAULT_PRIORITY, MessageId, QueueName, StateKind, Timestamp};
+use dwell_store::core::{ColdCounts, ColdHead};
+
+use super::table::{ReadyEdge, SectionHead, SectionCursor as FileLane};
+use super::section_order::NextPriority;
+use super::ready_stream::{SectionReader, ReadyKey};
+use super::{ColdSet, SectionRef, EntryRef};
+use crate::table::{TableEntry, Section, SectionState};
+use crate::sealed;
+
+/// The maximum number of priorities that are read ahead at a time.
+const MAX_PRIORITIES: usize = 64;
+/// The maximum number of lanes looked at to find the exact due of the next entry.
+const MAX_SECTIONS_READ: usize = 64;
+
+/// The position of a lane in a merge. Sorts in the order of the merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct MergeHead {
+    /// The key of the entry, or a lower bound of it.
+    key: ReadyKey,
+    /// Whether the key is exact. A bound sorts first, so that it is resolved before any other message comes out.
+    is_exact: bool,
+    at: SectionRef,
+    ordinal: u32,
+    /// The end of its part of the lane.
+    end: u32,
+    /// Entries that are due later do not belong to it.
+    until: Timestamp,
+    /// Whether it covers the entries of the lane that are over, instead of those that are not.
+    is_over: bool,
+}
+
+impl ColdSet {
+    pub(super) fn lanes_of(&self, queue: &QueueName) -> Vec<SectionRef> {
+        let lanes = self.by_queue.get(queue).map_or(&[][..], |queued| &queued.lanes);
+        let has_cold = |at: &&SectionRef| {
+            let lane = &self.files[&at.file].lanes[at.lane as usize];
+            lane.live > 0 || lane.over > 0
+        };
+        lanes.iter().filter(has_cold).copied().collect()
+    }
+
+    pub(super) fn lane(&self, at: SectionRef) -> &Section {
+        &self.files[&at.file].file.lanes()[at.lane as usize]
+    }
+
+    /// Entries of a lane that is not dead are ready if they are due by this instant.
+    pub(super) fn ripe(&self, at: SectionRef, ripe: Timestamp) -> Timestamp {
+        match self.lane(at).state {
+            SectionState::Ready => Timestamp::MAX,
+            SectionState::Scheduled | SectionState::Dead => ripe.max(self.files[&at.file].ripe),
+        }
+    }
+
+    /// The due and id of an entry.
+    fn place(&mut self, at: SectionRef, ordinal: u32) -> sealed::Result<(Timestamp, MessageId)> {
+        let found = self.blocks.entry(&self.files[&at.file], ordinal)?;
+        Ok((found.entry.standing.due, found.entry.id))
+    }
+
+    /// The position of the first cold entry of a lane, or the first of `range`, with what is known of its key without
+    /// reading.
+    fn lead(
+        &self,
+        at: SectionRef,
+        rank: u32,
+        range: Range<u32>,
+        until: Timestamp,
+        is_over: bool,
+    ) -> Option<MergeHead> {
+        let (file, lane) = (&self.files[&at.file], at.lane as usize);
+        let next =
+            if is_over { file.next_over(lane, range.start) } else { file.next_live(lane, range.start) };
+        let ordinal = next.filter(|next| *next < range.end)?;
+        let known = file.lanes[at.lane as usize].head.filter(|head| head.ordinal == ordinal);
+        let ((due, id), is_exact) = match known {
+            Some(head) => ((head.due, head.id.as_bits()), true),
+            None => file.file.bound(self.lane(at), ordinal),
+        };
+        let lead = MergeHead { key: (rank, due, id), is_exact, at, ordinal, end: range.end, until, is_over };
+        (due <= until).then_some(lead)
+    }
+
+    /// The same of the first cold entry of a lane that is not dead. A lane that has none leaves the order of its queue.
+    fn first(&mut self, at: SectionRef) -> Option<MergeHead> {
+        #[cfg(test)]
+        {
+            self.looked += 1;
+        }
+        let (rank, end) = (self.lane(at).priority, self.lane(at).range().end);
+        let file = self.files.get_mut(&at.file).expect("lanes are those of files");
+        let Some(from) = file.next_live(at.lane as usize, file.lanes[at.lane as usize].from) else {
+            self.list(at, None);
+            return None;
+        };
+        file.lanes[at.lane as usize].from = from;
+        self.lead(at, rank, from..end, Timestamp::MAX, false)
+    }
+
+    /// The same, if it may be ready. If it is not, its lane is not looked at again before it may be.
+    fn first_by(&mut self, at: SectionRef, ripe: Timestamp) -> Option<MergeHead> {
+        let (lead, until) = (self.first(at)?, self.ripe(at, ripe));
+        if lead.key.1 > until {
+            self.raise(at, lead.key.1);
+            return None;
+        }
+        Some(MergeHead { until, ..lead })
+    }
+
+    /// Reads the entry that a lead stands at.
+    fn read_lead(&mut self, lead: MergeHead) -> sealed::Result<(MergeHead, SectionHead)> {
+        let (due, id) = self.place(lead.at, lead.ordinal)?;
+        let head = SectionHead { ordinal: lead.ordinal, due, id };
+        let file = self.files.get_mut(&lead.at.file).expect("it was just read");
+        file.lanes[lead.at.lane as usize].head = Some(head);
+        self.raise(lead.at, due);
+        Ok((MergeHead { key: (lead.key.0, due, id.as_bits()), is_exact: true, ..lead }, head))
+    }
+
+    /// The ordinal from which on entries of a scheduled lane are not ready. At most two reads, and none until the first
+    /// of them is due.
+    pub(super) fn unripe_from(&mut self, at: SectionRef, ripe: Timestamp) -> sealed::Result<u32> {
+        let (lane, ripe) = (self.lane(at), self.ripe(at, ripe));
+        if lane.max_due <= ripe {
+            return Ok(lane.range().end);
+        }
+        if ripe < lane.min_due {
+            return Ok(lane.first);
+        }
+        let file = &self.files[&at.file];
+        let edge = file.lanes[at.lane as usize].edge.as_deref().filter(|edge| edge.from <= ripe);
+        if let Some(edge) = edge.filter(|edge| ripe < edge.to) {
+            return Ok(edge.ordinal);
+        }
+        // It is not before the last known one.
+        let start = edge.map_or(0, |edge| edge.ordinal);
+        let lane = &file.file.lanes()[at.lane as usize];
+        let ordinal = self.blocks.lower_bound(file, lane, start, (ripe.saturating_after(1), 0))?;
+        let to = self.blocks.entry(file, ordinal)?.entry.standing.due;
+        let edge = ReadyEdge { from: ripe, to, ordinal, next: None };
+        self.lane_state(at).edge = Some(Box::new(edge));
+        Ok(ordinal)
+    }
+
+    fn lane_state(&mut self, at: SectionRef) -> &mut FileLane {
+        &mut self.files.get_mut(&at.file).expect("lanes are those of files").lanes[at.lane as usize]
+    }
+
+    /// The part of a lane whose entries are in a state.
+    fn part(&mut self, at: SectionRef, state: StateKind, ripe: Timestamp) -> sealed::Result<Range<u32>> {
+        let lane = self.lane(at);
+        let (all, none) = (lane.range(), lane.first..lane.first);
+        Ok(match (self.lane(at).state, state) {
+            (SectionState::Ready, StateKind::Ready) | (SectionState::Dead, StateKind::Dead) => all,
+            (SectionState::Scheduled, StateKind::Ready) => all.start..self.unripe_from(at, ripe)?,
+            (SectionState::Scheduled, StateKind::Scheduled) => self.unripe_from(at, ripe)?..all.end,
+            // Those of it that are over.
+            (SectionState::Ready | SectionState::Scheduled, StateKind::Dead) => all,
+            _ => none,
+        })
+    }
+
+    /// The first ready entries, by (priority, due, id). Lanes of lower priorities are not looked at, and of other lanes
+    /// that contribute none nothing is read, except where a lane begins in the middle of a block.
+    pub(super) fn first_ready(
+        &mut self,
+        queue: &QueueName,
+        ripe: Timestamp,
+        most: usize,
+    ) -> sealed::Result<Vec<(EntryRef, TableEntry)>> {
+        let (mut taken, mut after) = (Vec::new(), None);
+        while taken.len() < most
+            && let Some(rank) = self.next_rank(queue, ripe, after)
+        {
+            let mut heap = BinaryHeap::new();
+            for at in self.lanes_by(queue, rank, ripe) {
+                heap.extend(self.first_by(at, ripe).map(Reverse));
+            }
+            taken.extend(self.merge(heap, most - taken.len())?);
+            after = Some(rank);
+        }
+        Ok(taken)
+    }
+
+    /// The positions of the ready messages of a queue, lane by lane. Nothing is read. Empty if they have many
+    /// priorities: to look at all of these each time would cost more than it gains.
+    pub(super) fn cursors(&mut self, queue: &QueueName, ripe: Timestamp) -> Vec<SectionReader> {
+        let (mut cursors, mut after) = (Vec::new(), None);
+        while let Some(rank) = self.next_rank(queue, ripe, after) {
+            if after.is_none() && self.ripe_ranks(queue) > MAX_PRIORITIES {
+                return Vec::new();
+            }
+            after = Some(rank);
+            for at in self.lanes_by(queue, rank, ripe) {
+                let Some(lead) = self.first_by(at, ripe) else { continue };
+                let file = Arc::clone(&self.files[&at.file].file);
+                let MergeHead { ordinal, end, until, .. } = lead;
+                cursors.push(SectionReader { file, at, next: ordinal, end, until, block: None });
+            }
+        }
+        cursors
+    }
+
+    /// The key of the next message, if that was read ahead; and whether all of the queue has one priority.
+    fn read_next(&mut self, queue: &QueueName, ripe: Timestamp) -> Option<(ReadyKey, bool)> {
+        let flow = self.flows.iter_mut().find(|flow| flow.queue == *queue)?;
+        if !flow.is_right(ripe) {
+            return None;
+        }
+        while let Some(next) = flow.peek(ripe) {
+            let EntryRef { file, ordinal } = next.spot;
+            if self.files.get(&file).is_some_and(|file| !file.out.has(ordinal)) {
+                return Some((next.key, flow.has_one_rank));
+            }
+            flow.pop();
+        }
+        None
+    }
+
+    /// The next message, and the earliest due of those that would come before it.
+    pub(super) fn next_ready(&mut self, queue: &QueueName, ripe: Timestamp) -> sealed::Result<ColdHead> {
+        let id = |bits: u128| MessageId::from_bits(bits).ok();
+        let read = self.read_next(queue, ripe);
+        if let Some(((rank, due, bits), true)) = read
+            && due <= ripe
+        {
+            // Messages that are not ready are due later, and of no higher priority.
+            return Ok(ColdHead { first: id(bits).map(|id| (rank, due, id)), next: None });
+        }
+        let mut first = read.and_then(|((rank, due, bits), _)| Some((rank, due, id(bits)?)));
+        let (mut later, mut ranks, mut after) = (Vec::new(), Vec::new(), None);
+        while let Some(rank) = self.next_rank(queue, ripe, after) {
+            // Priorities lower than that of the next message are not looked at.
+            if first.is_some_and(|(first, ..)| first < rank) {
+                break;
+            }
+            after = Some(rank);
+            ranks.push(rank);
+            let mut ready = BinaryHeap::new();
+            for at in self.lanes_by(queue, rank, ripe) {
+                let until = self.ripe(at, ripe);
+                if read.is_some() && self.lane(at).max_due <= until {
+                    // All of it is ready, and none of it comes before what was read.
+                    continue;
+                }
+                match self.first(at) {
+                    Some(lead) if lead.key.1 <= until && read.is_some() && lead.is_exact => {}
+                    Some(lead) if lead.key.1 <= until && read.is_some() => {
+                        // Only a bound is known: it may not be ready.
+                        let (lead, head) = self.read_lead(lead)?;
+                        later.extend((head.due > until).then_some(lead));
+                    }
+                    Some(lead) if lead.key.1 <= until => ready.push(Reverse(MergeHead { until, ..lead })),
+                    Some(lead) => {
+                        self.raise(at, lead.key.1);
+                        later.push(lead);
+                    }
+                    None => {}
+                }
+            }
+            while let Some(Reverse(lead)) = ready.pop() {
+                let (rank, due, bits) = lead.key;
+                let id = MessageId::from_bits(bits).ok().filter(|_| lead.is_exact);
+                if let Some(id) = id {
+                    first = Some((rank, due, id));
+                    break;
+                }
+                let (read, head) = self.read_lead(lead)?;
+                if head.due > lead.until {
+                    later.push(read);
+                } else if ready.peek().is_none_or(|Reverse(next)| read.key < next.key) {
+                    first = Some((rank, head.due, head.id));
+                    break;
+                } else {
+                    ready.push(Reverse(read));
+                }
+            }
+        }
+        // Messages that become due later come after the first of their own priority: except for one that has stayed
+        // ready after the clock stepped back, which may be due later still.
+        let matters = |lead: &MergeHead| first.is_none_or(|(rank, due, id)| lead.key < (rank, due, id.as_bits()));
+        let by_due = |lead: MergeHead| Reverse((lead.key.1, lead));
+        let mut later: BinaryHeap<_> = later.into_iter().filter(matters).map(by_due).collect();
+        let mut next = None;
+        while let Some(Reverse((due, lead))) = later.pop() {
+            if lead.is_exact {
+                next = Some(due);
+                break;
+            }
+            later.push(by_due(self.read_lead(lead)?.0));
+        }
+        let latest = first.map(|(first, due, _)| (first, due));
+        for rank in ranks {
+            next = next.into_iter().chain(self.next_behind(queue, rank, ripe, (latest, next))?).min();
+        }
+        let below = first.map(|(first, ..)| first);
+        next = next.into_iter().chain(self.next_of_later(queue, below, next)?).min();
+        Ok(ColdHead { first, next })
+    }
+
+    /// The due of the first entry among the priorities `below` this one, or of all, that have nothing ready, or an
+    /// earlier instant; if it is before `next`.
+    fn next_of_later(
+        &mut self,
+        queue: &QueueName,
+        below: Option<u32>,
+        next: Option<Timestamp>,
+    ) -> sealed::Result<Option<Timestamp>> {
+        for _ in 0..MAX_SECTIONS_READ {
+            let (bound, at) = match self.first_later(queue, below) {
+                NextPriority::None => return Ok(None),
+                NextPriority::NotBefore(bound) => return Ok(Some(bound)),
+                NextPriority::Lane(bound, at) => (bound, at),
+            };
+            if next.is_some_and(|next| next <= bound) {
+                return Ok(None);
+            }
+            match self.first(at) {
+                None => {}
+                Some(lead) if lead.key.1 > bound => self.raise(at, lead.key.1),
+                Some(lead) if lead.is_exact => return Ok(Some(lead.key.1)),
+                Some(lead) => drop(self.read_lead(lead)?),
+            }
+        }
+        Ok(match self.first_later(queue, below) {
+            NextPriority::None => None,
+            NextPriority::NotBefore(bound) | NextPriority::Lane(bound, _) => Some(bound),
+        })
+    }
+
+    /// The due of the first entry of the lanes of a priority that have nothing ready, if it comes before the key
+    /// `latest`, and is due before `next`.
+    fn next_behind(
+        &mut self,
+        queue: &QueueName,
+        rank: u32,
+        ripe: Timestamp,
+        (latest, next): (Option<(u32, Timestamp)>, Option<Timestamp>),
+    ) -> sealed::Result<Option<Timestamp>> {
+        while let Some((bound, at)) = self.first_behind(queue, rank, ripe) {
+            if latest.is_some_and(|latest| latest < (rank, bound)) || next.is_some_and(|next| next <= bound) {
+                break;
+            }
+            match self.first(at) {
+                None => {}
+                Some(lead) if lead.key.1 > bound => self.raise(at, lead.key.1),
+                Some(lead) if lead.is_exact => return Ok(Some(lead.key.1)),
+                Some(lead) => drop(self.read_lead(lead)?),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The due of an entry of a scheduled lane, or an earlier instant, as far as it is known without reading, and
+    /// whether it is exact.
+    pub(super) fn due_known(&self, at: SectionRef, ordinal: u32) -> (Timestamp, bool) {
+        let (file, lane) = (&self.files[&at.file], self.lane(at));
+        let state = &file.lanes[at.lane as usize];
+        let head = state.head.filter(|head| head.ordinal == ordinal).map(|head| head.due);
+        let edge = state.edge.as_deref();
+        let edge = edge.and_then(|edge| {
+            let next = edge.next.filter(|(next, _)| *next == ordinal).map(|(_, due)| due);
+            next.or_else(|| (edge.ordinal == ordinal).then_some(edge.to))
+        });
+        let first = (ordinal == lane.first).then_some(lane.min_due);
+        match head.or(edge).or(first) {
+            Some(due) => (due, true),
+            None => {
+                let ((due, _), is_exact) = file.file.bound(lane, ordinal);
+                (due, is_exact)
+            }
+        }
+    }
+
+    /// The earliest due of these entries, each the first of a lane that is not ready. Those that are certainly later
+    /// are not read.
+    fn earliest_due(&mut self, unripe: Vec<(SectionRef, u32)>) -> sealed::Result<Option<Timestamp>> {
+        let known = unripe.into_iter().map(|(at, ordinal)| {
+            let (due, is_exact) = self.due_known(at, ordinal);
+            Reverse((due, !is_exact, at, ordinal))
+        });
+        let mut known: BinaryHeap<_> = known.collect();
+        while let Some(Reverse((due, is_bound, at, ordinal))) = known.pop() {
+            if !is_bound {
+                return Ok(Some(due));
+            }
+            let (due, id) = self.place(at, ordinal)?;
+            match self.lane_state(at) {
+                FileLane { edge: Some(edge), .. } => edge.next = Some((ordinal, due)),
+                state => state.head = Some(SectionHead { ordinal, due, id }),
+            }
+            known.push(Reverse((due, false, at, ordinal)));
+        }
+        Ok(None)
+    }
+
+    /// The first entries in a state after `after`, by (due, id).
+    pub(super) fn first_after(
+        &mut self,
+        queue: &QueueName,
+        state: StateKind,
+        ripe: Timestamp,
+        after: Option<(Timestamp, MessageId)>,
+        most: usize,
+    ) -> sealed::Result<Vec<(EntryRef, TableEntry)>> {
+        let mut heap = BinaryHeap::new();
+        for at in self.lanes_of(queue) {
+            let mut part = self.part(at, state, ripe)?;
+            if let Some((due, id)) = after {
+                let behind = (due, id.as_bits().saturating_add(1));
+                let file = &self.files[&at.file];
+                let lane = &file.file.lanes()[at.lane as usize];
+                part.start = part.start.max(self.blocks.lower_bound(file, lane, 0, behind)?);
+            }
+            let is_over = state == StateKind::Dead && self.lane(at).state != SectionState::Dead;
+            heap.extend(self.lead(at, 0, part, Timestamp::MAX, is_over).map(Reverse));
+        }
+        self.merge(heap, most)
+    }
+
+    /// Takes `most` entries off a heap of lanes.
+    fn merge(
+        &mut self,
+        mut heap: BinaryHeap<Reverse<MergeHead>>,
+        most: usize,
+    ) -> sealed::Result<Vec<(EntryRef, TableEntry)>> {
+        let mut taken = Vec::new();
+        while taken.len() < most
+            && let Some(Reverse(lead)) = heap.pop()
+        {
+            let MergeHead { at, ordinal, end, until, is_over, key: (rank, ..), .. } = lead;
+            let file = &self.files[&at.file];
+            let found = self.blocks.entry(file, ordinal)?;
+            let key = (rank, found.entry.standing.due, found.entry.id.as_bits());
+            if key.1 > until {
+                continue;
+            }
+            if !lead.is_exact && heap.peek().is_some_and(|Reverse(next)| next.key < key) {
+                heap.push(Reverse(MergeHead { key, is_exact: true, ..lead }));
+                continue;
+            }
+            taken.push((EntryRef { file: at.file, ordinal }, found.clone()));
+            let Some(mut next) = self.lead(at, rank, ordinal + 1..end, until, is_over) else { continue };
+            let file = &self.files[&at.file];
+            if next.ordinal < file.file.block_end(ordinal) {
+                // The block is cached.
+                let found = self.blocks.entry(file, next.ordinal)?;
+                next.key = (rank, found.entry.standing.due, found.entry.id.as_bits());
+                next.is_exact = true;
+            }
+            if next.key.1 <= until {
+                heap.push(Reverse(next));
+            }
+        }
+        Ok(taken)
+    }
+
+    /// The number of cold messages by state. Reads only the end of the ready part in lanes that have both, and that
+    /// once until more becomes ready.
+    pub(super) fn count(&mut self, queue: &QueueName, ripe: Timestamp) -> sealed::Result<ColdCounts> {
+        let (mut cold, mut unripe) = (ColdCounts::default(), Vec::new());
+        for at in self.lanes_of(queue) {
+            let lane = &self.files[&at.file].lanes[at.lane as usize];
+            let live = u64::from(lane.live);
+            cold.counts.dead += u64::from(lane.over);
+            let is_urgent = self.lane(at).priority < DEFAULT_PRIORITY;
+            let ready = match self.lane(at).state {
+                SectionState::Dead => {
+                    cold.counts.dead += live;
+                    continue;
+                }
+                SectionState::Ready => live,
+                SectionState::Scheduled => {
+                    let until = self.unripe_from(at, ripe)?;
+                    let range = self.lane(at).first..until;
+                    let file = &self.files[&at.file];
+                    let due = u64::from(file.out.live(range));
+                    unripe.extend(file.next_live(at.lane as usize, until).map(|ordinal| (at, ordinal)));
+                    cold.counts.scheduled += live - due;
+                    due
+                }
+            };
+            cold.counts.ready += ready;
+            cold.counts.ready_urgent += if is_urgent { ready } else { 0 };
+        }
+        cold.next_due = self.earliest_due(unripe)?;
+        Ok(cold)
+    }
+}

@@ -1,0 +1,234 @@
+//! The lanes of each queue by when their next entries may be ready, so that a take looks at none whose time has not
+//! come.
+//!
+//! A queue has a lane in most files: with messages for a year ahead, thousands. Nearly all of them begin later than
+//! now. And it has one for each priority: if each message has a different priority, as many as messages. So a take
+//! proceeds from priority to priority, and looks at no lane of priorities behind the last one that it hands out of.
+//!
+//! # Ground rules
+//! 1. A lane that is not dead is listed here under a lower bound of the due of its first cold entry, or of the
+//!    beginning of time if all of it is ready. It may be missing if it has no cold entry.
+//! 2. Bounds are raised by lookups, and lowered when an entry becomes cold again that is due before.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use dwell_model::{QueueName, Timestamp};
+
+use super::{ColdSet, SectionRef, QueueSections};
+use crate::table::SectionState;
+
+/// The lanes of a queue, by their priorities and bounds.
+#[derive(Debug)]
+pub(super) struct SectionOrder {
+    lanes: BTreeSet<(u32, Timestamp, SectionRef)>,
+    /// The priorities whose first bound is at or before `to`.
+    ripe: BTreeSet<u32>,
+    /// The other priorities, by their first bounds.
+    later: BTreeSet<(Timestamp, u32)>,
+    /// Never decreases.
+    to: Timestamp,
+}
+
+/// The memory of a lane in these trees in bytes, with nodes about two thirds full: 24 for the lane, and as many more if
+/// it is the only one of its priority.
+pub(super) const SECTION_BYTES: usize = 64;
+
+/// The maximum number of priorities without ready messages whose bounds are compared.
+const LOOKED_AT: usize = 64;
+
+/// Sorts before all lanes.
+const FIRST_SECTION: SectionRef = SectionRef { file: 0, lane: 0 };
+
+impl Default for SectionOrder {
+    fn default() -> SectionOrder {
+        let (lanes, ripe, later) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        SectionOrder { lanes, ripe, later, to: Timestamp::MIN }
+    }
+}
+
+impl SectionOrder {
+    fn insert(&mut self, rank: u32, bound: Timestamp, at: SectionRef) {
+        let before = self.first_of(rank);
+        self.lanes.insert((rank, bound, at));
+        self.file_rank(rank, before.map(|(bound, _)| bound));
+    }
+
+    fn remove(&mut self, rank: u32, bound: Timestamp, at: SectionRef) {
+        let before = self.first_of(rank);
+        self.lanes.remove(&(rank, bound, at));
+        self.file_rank(rank, before.map(|(bound, _)| bound));
+    }
+
+    /// The first lane of a priority whose bound is at or after `from`.
+    fn first_from(&self, rank: u32, from: Timestamp) -> Option<(Timestamp, SectionRef)> {
+        let next = self.lanes.range((rank, from, FIRST_SECTION)..).next();
+        next.filter(|(of, ..)| *of == rank).map(|(_, bound, at)| (*bound, *at))
+    }
+
+    fn first_of(&self, rank: u32) -> Option<(Timestamp, SectionRef)> {
+        self.first_from(rank, Timestamp::MIN)
+    }
+
+    /// Updates the place of a priority whose first bound was `before`, and may have changed.
+    fn file_rank(&mut self, rank: u32, before: Option<Timestamp>) {
+        let bound = self.first_of(rank).map(|(bound, _)| bound);
+        if before == bound {
+            return;
+        }
+        match before {
+            Some(before) if before <= self.to => drop(self.ripe.remove(&rank)),
+            Some(before) => drop(self.later.remove(&(before, rank))),
+            None => {}
+        }
+        match bound {
+            Some(bound) if bound <= self.to => drop(self.ripe.insert(rank)),
+            Some(bound) => drop(self.later.insert((bound, rank))),
+            None => {}
+        }
+    }
+
+    /// Records that entries due by `to` may be ready.
+    fn ripen(&mut self, to: Timestamp) {
+        self.to = self.to.max(to);
+        while self.later.first().is_some_and(|(bound, _)| *bound <= self.to) {
+            self.ripe.extend(self.later.pop_first().map(|(_, rank)| rank));
+        }
+    }
+
+    /// The lanes of a priority whose bound is at or before `until`.
+    fn by(&self, rank: u32, until: Timestamp) -> impl Iterator<Item = SectionRef> {
+        let lanes = self.lanes.range((rank, Timestamp::MIN, FIRST_SECTION)..);
+        lanes.take_while(move |(of, bound, _)| *of == rank && *bound <= until).map(|(.., at)| *at)
+    }
+}
+
+/// The earliest lane among priorities that have nothing ready.
+pub(super) enum NextPriority {
+    /// There is none.
+    None,
+    /// This lane is the first that may be ready, not before this instant.
+    Lane(Timestamp, SectionRef),
+    /// Nothing is ready before this instant; to find the lane, many would have to be searched.
+    NotBefore(Timestamp),
+}
+
+impl ColdSet {
+    /// Everything that is ready was due by this instant, except what became ready otherwise.
+    fn horizon(&self, ripe: Timestamp) -> Timestamp {
+        ripe.max(self.most_ripe)
+    }
+
+    /// The next priority of a queue behind `after` that may have something ready.
+    pub(super) fn next_rank(
+        &mut self,
+        queue: &QueueName,
+        ripe: Timestamp,
+        after: Option<u32>,
+    ) -> Option<u32> {
+        let horizon = self.horizon(ripe);
+        let order = &mut self.by_queue.get_mut(queue)?.order;
+        order.ripen(horizon);
+        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+        order.ripe.range((behind, Bound::Unbounded)).next().copied()
+    }
+
+    /// The number of priorities of a queue that may have something ready, as of the last lookup.
+    pub(super) fn ripe_ranks(&self, queue: &QueueName) -> usize {
+        self.by_queue.get(queue).map_or(0, |queued| queued.order.ripe.len())
+    }
+
+    /// The lanes of a queue and a priority that may have something ready, and perhaps some more.
+    pub(super) fn lanes_by(&self, queue: &QueueName, rank: u32, ripe: Timestamp) -> Vec<SectionRef> {
+        let horizon = self.horizon(ripe);
+        self.by_queue.get(queue).map_or_else(Vec::new, |queued| queued.order.by(rank, horizon).collect())
+    }
+
+    /// The earliest lane among the priorities `below` this one, or of all, that have nothing ready.
+    pub(super) fn first_later(&self, queue: &QueueName, below: Option<u32>) -> NextPriority {
+        let Some(QueueSections { order, .. }) = self.by_queue.get(queue) else { return NextPriority::None };
+        let is_below = |rank: u32| below.is_none_or(|below| rank < below);
+        if order.lanes.first().is_none_or(|(least, ..)| !is_below(*least)) {
+            return NextPriority::None;
+        }
+        let mut later = order.later.iter();
+        if let Some((_, rank)) = later.by_ref().take(LOOKED_AT).find(|(_, rank)| is_below(*rank)) {
+            let (bound, at) = order.first_of(*rank).expect("a priority has lanes");
+            return NextPriority::Lane(bound, at);
+        }
+        later.next().map_or(NextPriority::None, |(bound, _)| NextPriority::NotBefore(*bound))
+    }
+
+    /// The first lane of a queue and a priority that certainly has nothing ready, and its bound.
+    pub(super) fn first_behind(
+        &self,
+        queue: &QueueName,
+        rank: u32,
+        ripe: Timestamp,
+    ) -> Option<(Timestamp, SectionRef)> {
+        let order = &self.by_queue.get(queue)?.order;
+        order.first_from(rank, self.horizon(ripe).saturating_after(1))
+    }
+
+    /// Whether all messages of a queue that are not dead have the same priority.
+    pub(super) fn has_one_rank(&self, queue: &QueueName) -> bool {
+        let Some(queued) = self.by_queue.get(queue) else { return true };
+        let is_live = |at: SectionRef| self.files[&at.file].lanes[at.lane as usize].live > 0;
+        let live = |from: (u32, Timestamp, SectionRef)| {
+            queued.order.lanes.range(from..).find(|(.., at)| is_live(*at)).map(|(rank, ..)| *rank)
+        };
+        let Some(first) = live((0, Timestamp::MIN, FIRST_SECTION)) else { return true };
+        first.checked_add(1).and_then(|next| live((next, Timestamp::MIN, FIRST_SECTION))).is_none()
+    }
+
+    /// Lists a lane of whose entries nothing is known yet.
+    pub(super) fn enlist(&mut self, at: SectionRef) {
+        let lane = self.lane(at);
+        match lane.state {
+            SectionState::Dead => {}
+            SectionState::Ready => self.list(at, Some(Timestamp::MIN)),
+            SectionState::Scheduled => self.list(at, Some(lane.min_due)),
+        }
+    }
+
+    /// Moves a lane to another bound, or removes it.
+    pub(super) fn list(&mut self, at: SectionRef, bound: Option<Timestamp>) {
+        let file = self.files.get_mut(&at.file).expect("lanes are those of files");
+        let lane = &file.file.lanes()[at.lane as usize];
+        let before = std::mem::replace(&mut file.lanes[at.lane as usize].bound, bound);
+        if before == bound {
+            return;
+        }
+        let Some(QueueSections { order, .. }) = self.by_queue.get_mut(&lane.queue) else { return };
+        if let Some(before) = before {
+            order.remove(lane.priority, before, at);
+        }
+        if let Some(bound) = bound {
+            order.insert(lane.priority, bound, at);
+        }
+    }
+
+    /// Raises the bound of a lane whose first cold entry is not due before `due`.
+    pub(super) fn raise(&mut self, at: SectionRef, due: Timestamp) {
+        let bound = self.files[&at.file].lanes[at.lane as usize].bound;
+        if self.lane(at).state == SectionState::Scheduled && bound.is_some_and(|bound| bound < due) {
+            self.list(at, Some(due));
+        }
+    }
+
+    /// Lowers the bound of a lane of which an entry is cold again.
+    pub(super) fn lower(&mut self, at: SectionRef, ordinal: u32) {
+        let (file, lane) = (&self.files[&at.file], self.lane(at));
+        match file.lanes[at.lane as usize].bound {
+            // The bound is before the whole lane.
+            Some(bound) if bound <= lane.min_due => {}
+            None => self.enlist(at),
+            Some(bound) => {
+                let ((due, _), _) = file.file.bound(lane, ordinal);
+                if due < bound {
+                    self.list(at, Some(due));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The repeated merging of one kind of runs: when to begin, and how long to wait after a failure.
+//!
+//! Each kind has separate retry delays, so that neither the other kind nor the writing of due files waits for it, and
+//! the rebuild of unreadable runs has another, so that it blocks no other merge.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dwell_model::Now;
+
+use super::job::FlushContext;
+use super::run_merge::{DeletionBitmaps, Mergeable, MergeContext, MergeInProgress};
+use super::retry_backoff::RetryBackoff;
+use crate::index_run::{IndexRun, IndexValue};
+use crate::background_failures::BackgroundWork;
+
+/// See the module.
+pub(super) struct RunCompactor<V: Mergeable> {
+    work: BackgroundWork,
+    merging: Option<MergeInProgress<V>>,
+    /// When the merge was begun, on the monotonic clock.
+    begun_ms: u64,
+    rest: RetryBackoff,
+    /// The retry delay of rebuilding unreadable runs.
+    healing_rest: RetryBackoff,
+}
+
+/// Runs, and those that replace them.
+pub(super) struct ReplacedRuns<V> {
+    pub(super) old: Vec<Arc<IndexRun<V>>>,
+    pub(super) new: Vec<Arc<IndexRun<V>>>,
+}
+
+impl<V: Mergeable> RunCompactor<V> {
+    pub(super) fn new(work: BackgroundWork) -> RunCompactor<V> {
+        let (rest, healing_rest) = (RetryBackoff::default(), RetryBackoff::default());
+        RunCompactor { work, merging: None, begun_ms: 0, rest, healing_rest }
+    }
+
+    /// Whether a merge has ended whose outcome was not processed yet.
+    pub(super) fn is_over(&self) -> bool {
+        self.merging.as_ref().is_some_and(MergeInProgress::is_over)
+    }
+
+    /// Whether a merge is in progress.
+    #[cfg(test)]
+    pub(super) fn is_under_way(&self) -> bool {
+        self.merging.is_some()
+    }
+
+    /// Whether unreadable runs are being rebuilt now.
+    pub(super) fn heals(&self) -> bool {
+        self.merging.as_ref().is_some_and(MergeInProgress::heals)
+    }
+
+    pub(super) fn memory(&self) -> u64 {
+        self.merging.as_ref().map_or(0, MergeInProgress::memory)
+    }
+
+    /// Continues a merge of `runs`, or begins one. Returns the result when it is done.
+    pub(super) fn go_on(
+        &mut self,
+        runs: &[Arc<IndexRun<V>>],
+        desk: &FlushContext,
+        known: &MergeContext<'_>,
+        gone: impl FnOnce() -> DeletionBitmaps,
+        now: Now,
+    ) -> Option<ReplacedRuns<V>> {
+        let Some(merging) = &mut self.merging else {
+            if self.rest.is_over(now.mono_ms) {
+                let may_heal = self.healing_rest.is_over(now.mono_ms);
+                self.begun_ms = now.mono_ms;
+                match MergeInProgress::begin(runs, desk, known, may_heal, gone) {
+                    Ok(merging) => self.merging = merging,
+                    Err(error) => self.failed(error.to_string(), desk, now),
+                }
+            }
+            return None;
+        };
+        let outcome = merging.outcome()?;
+        let (old, heals) = (merging.take_inputs(), merging.heals());
+        self.merging = None;
+        let damage = || old.iter().find_map(|run| run.damage());
+        match outcome {
+            Ok(new) => {
+                self.rest.end();
+                if heals {
+                    self.healing_rest.end();
+                    desk.healed.fetch_add(damaged(&old), Ordering::Relaxed);
+                }
+                if heals || damaged(runs) == 0 {
+                    desk.troubles.end(self.work);
+                }
+                return Some(ReplacedRuns { old, new });
+            }
+            Err(error) => match damage() {
+                None => self.failed(error.to_string(), desk, now),
+                Some(damage) if heals => {
+                    self.healing_rest.failed(self.begun_ms, now.mono_ms);
+                    let reason = format!("{damage}; it cannot be made anew: {error}; {REPAIR}");
+                    desk.troubles.note(self.work, reason, now.wall);
+                }
+                Some(damage) => {
+                    // The rebuild is tried at once.
+                    let reason = format!("{damage}; it is made anew from due files");
+                    desk.troubles.note(self.work, reason, now.wall);
+                }
+            },
+        }
+        None
+    }
+
+    fn failed(&mut self, reason: String, desk: &FlushContext, now: Now) {
+        self.rest.failed(self.begun_ms, now.mono_ms);
+        desk.troubles.note(self.work, reason, now.wall);
+    }
+}
+
+/// The number of these runs that are known to be unreadable.
+pub(super) fn damaged<V: IndexValue>(runs: &[Arc<IndexRun<V>>]) -> u64 {
+    runs.iter().filter(|run| run.damage().is_some()).count() as u64
+}
+
+/// The last resort.
+const REPAIR: &str = "stop the server, and `dwell engine repair` saves what can be read into a new directory";
