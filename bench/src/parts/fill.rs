@@ -38,7 +38,7 @@ fn run(parameters: &Value) -> Result<Value> {
     let bar = progress("fill", to - from);
     let mut at = from;
     let generations = parameters["generations"].as_u64().unwrap_or_default();
-    while at < to || filling.checkpoints < generations {
+    while at < to || filling.flushes < generations {
         let end = if at < to { to.min(at + BATCH as u64) } else { at + BATCH as u64 };
         filling.put(at..end)?;
         bar.inc(end - at);
@@ -57,11 +57,11 @@ fn run(parameters: &Value) -> Result<Value> {
     });
     if stays {
         // Until just before the next retirement is complete, which would cut the journal.
-        while filling.checkpoints > 0 && filling.since * 100 < filling.longest * 97 {
-            let before = filling.checkpoints;
+        while filling.flushes > 0 && filling.since * 100 < filling.longest * 97 {
+            let before = filling.flushes;
             filling.put(at..at + BATCH as u64)?;
             at += BATCH as u64;
-            if filling.checkpoints > before {
+            if filling.flushes > before {
                 // The journal has not reached this length again, so the target is lowered.
                 filling.longest -= filling.longest / 8;
             }
@@ -79,7 +79,7 @@ struct Filling<'a> {
     spent: Duration,
     micros: Histogram<u64>,
     waits: u64,
-    checkpoints: u64,
+    flushes: u64,
     /// The number of puts since the last retirement was complete, and the maximum between two.
     since: u64,
     longest: u64,
@@ -89,7 +89,7 @@ impl<'a> Filling<'a> {
     fn new(opened: &'a Opened) -> Result<Filling<'a>> {
         let micros = Histogram::new(3)?;
         let spent = Duration::ZERO;
-        Ok(Filling { opened, ids: None, spent, micros, waits: 0, checkpoints: 0, since: 0, longest: 0 })
+        Ok(Filling { opened, ids: None, spent, micros, waits: 0, flushes: 0, since: 0, longest: 0 })
     }
 
     fn put(&mut self, numbers: Range<u64>) -> Result<()> {
@@ -109,11 +109,11 @@ impl<'a> Filling<'a> {
             }
         }
         self.since += numbers.end - numbers.start;
-        let checkpoints = self.opened.counters().checkpoints;
-        if checkpoints > self.checkpoints {
+        let flushes = self.opened.counters().flushes;
+        if flushes > self.flushes {
             // The first one started from an empty directory, and is shorter or longer than the others.
-            self.longest = if self.checkpoints == 0 { self.since } else { self.longest.max(self.since) };
-            (self.checkpoints, self.since) = (checkpoints, 0);
+            self.longest = if self.flushes == 0 { self.since } else { self.longest.max(self.since) };
+            (self.flushes, self.since) = (flushes, 0);
         }
         Ok(())
     }

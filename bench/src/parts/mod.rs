@@ -127,8 +127,8 @@ impl Opened {
             writes.keep(file)?;
         }
         found["counters"] = json!({
-            "checkpoints": counters.checkpoints,
-            "due_files": counters.due_files,
+            "flushes": counters.flushes,
+            "tables": counters.tables,
             "resident": counters.resident,
             "cold": counters.cold,
             "reads": counters.disk.reads,
@@ -164,7 +164,7 @@ mod tests {
         let mix = Mix { queues: 5, keyed: 3, ..Mix::plain(20_000, 60 * 24 * HOUR_MS) };
         let place = place("month", mix);
         let filled = ask(&place, &fill::PART, 0, fill::all(mix.count));
-        assert!(count(&filled["counters"], "checkpoints").unwrap() >= 1, "{filled}");
+        assert!(count(&filled["counters"], "flushes").unwrap() >= 1, "{filled}");
         let changes = json!({ "ids": filled["ids"], "cancel": 1, "move": true });
         let changed = ask(&place, &change::PART, 0, changes);
         let gets = json!({ "ids": filled["ids"], "gets": 50, "skip": true });

@@ -56,11 +56,11 @@ fn run(run: &mut Run) -> Result<()> {
     sides.extend(fjall().map(|store| store_side(store, count, cache_bytes, expected)));
     run.contest("drain, from the journal", "per_s", Better::Higher, &mut sides)?;
     drop(sides);
-    from_due_files(run, count, cache_bytes, expected)
+    from_tables(run, count, cache_bytes, expected)
 }
 
 /// The same with bounded memory: the rest is in due files.
-fn from_due_files(run: &mut Run, count: u64, cache_bytes: u64, expected: Tally) -> Result<()> {
+fn from_tables(run: &mut Run, count: u64, cache_bytes: u64, expected: Tally) -> Result<()> {
     let memory_limit = run.scaled(MEMORY_LIMIT);
     let found = RefCell::new(Vec::new());
     let mut sides = vec![

@@ -112,10 +112,10 @@ fn steady(run: &mut Run, count: u64) -> Result<()> {
     run.contest("put-steady", "per_s", Better::Higher, &mut sides)?;
     drop(sides);
     let found = found.into_inner();
-    let retired = found.last().map(|found| whole(&found["counters"], "checkpoints")).transpose()?;
+    let flushed = found.last().map(|found| whole(&found["counters"], "flushes")).transpose()?;
     run.note(format!(
         "put-steady: memory limit {memory_limit} bytes; {} generations were retired in the last round",
-        retired.unwrap_or_default()
+        flushed.unwrap_or_default()
     ));
     for (metric, field) in
         [("p50_ms", "p50_ms"), ("p99_ms", "p99_ms"), ("max_ms", "max_ms"), (PEAK_RSS, PEAK_RSS)]

@@ -29,7 +29,7 @@ const PUTS_PER_S: u64 = 5_000;
 
 /// The server's memory limit for messages: so small that at this rate of puts one retirement follows another.
 const MEMORY_LIMIT: &str = "32MiB";
-const RETIREMENTS: &str = "dwell_engine_retirements_total";
+const FLUSHES: &str = "dwell_engine_flushes_total";
 
 /// The number of concurrent reserves per connection.
 const RESERVES: usize = 256;
@@ -76,32 +76,32 @@ fn over(
         return Ok(());
     }
     let mut all = Histogram::<u64>::new(3)?;
-    let (mut put_rates, mut retirements) = (Vec::new(), Vec::new());
+    let (mut put_rates, mut flushes) = (Vec::new(), Vec::new());
     for round in 1..=run.rounds() {
         let server = Server::start_with(&run.empty_folder("server")?, &["--memory-limit", MEMORY_LIMIT])?;
         let (metrics, before) = (server.metrics(), OnceLock::new());
         let measured = load.run(&|| connect(&server), &|| {
             // The putter calls it once.
-            let _ = before.set(metrics.get(RETIREMENTS).map_err(|error| error.to_string()));
+            let _ = before.set(metrics.get(FLUSHES).map_err(|error| error.to_string()));
         })?;
         let before = before.into_inner().ok_or("nothing fell due")??;
-        let retired = metrics.get(RETIREMENTS)? - before;
+        let flushed = metrics.get(FLUSHES)? - before;
         let (late, puts) = (measured.late, measured.puts_per_s);
         eprintln!(
-            "{work}: round {round}: p50 {} us, p99 {} us, {puts:.0} puts a second, {retired} retirements",
+            "{work}: round {round}: p50 {} us, p99 {} us, {puts:.0} puts a second, {flushed} retirements",
             late.value_at_quantile(0.5),
             late.value_at_quantile(0.99)
         );
-        if retired < 1.0 {
+        if flushed < 1.0 {
             return Err("no retirement was under way: that is not what is to be measured".into());
         }
         all.add(&late)?;
         put_rates.push(puts);
-        retirements.push(retired);
+        flushes.push(flushed);
     }
     run.latencies(&work, &all);
     run.alone(&format!("{work}: puts meanwhile"), "per_s", put_rates);
-    run.alone(&format!("{work}: retirements meanwhile"), "count", retirements);
+    run.alone(&format!("{work}: retirements meanwhile"), "count", flushes);
     Ok(())
 }
 

@@ -48,16 +48,16 @@ pub struct Engine {
 
 #[derive(Debug)]
 struct Inner {
-    inbox: Arc<CommandQueue>,
+    command_queue: Arc<CommandQueue>,
     /// The seat where callers run turns, if the engine has a thread.
-    seat: OnceLock<Arc<EventLoop>>,
+    event_loop: OnceLock<Arc<EventLoop>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     limits: Limits,
     report: OpenReport,
     disk: CountedDisk,
     dir: PathBuf,
-    tally: Arc<ShardCounters>,
-    troubles: Arc<BackgroundFailures>,
+    counters: Arc<ShardCounters>,
+    background_failures: Arc<BackgroundFailures>,
     next_waiter: AtomicU64,
 }
 
@@ -69,9 +69,9 @@ impl Engine {
     pub fn open(dir: impl AsRef<Path>, options: Options) -> std::result::Result<Engine, OpenError> {
         let dir = dir.as_ref();
         let (engine, driver) = Engine::open_with(dir, options, true)?;
-        let (thread, seat) = driver.spawn().map_err(|error| OpenError::io(dir, error))?;
+        let (thread, event_loop) = driver.spawn().map_err(|error| OpenError::io(dir, error))?;
         *engine.inner.thread() = Some(thread);
-        engine.inner.seat.get_or_init(|| seat);
+        engine.inner.event_loop.get_or_init(|| event_loop);
         Ok(engine)
     }
 
@@ -96,7 +96,7 @@ impl Engine {
         let dir = &std::path::absolute(dir).map_err(|error| OpenError::io(dir, error))?;
         let pooled = PooledDisk::new(Arc::clone(&options.disk), options.open_files).at_home_in(dir);
         let disk = CountedDisk::new(Arc::new(pooled));
-        let tally = Arc::new(ShardCounters::default());
+        let counters = Arc::new(ShardCounters::default());
         let sleeper = options.clock.sleeper();
         // A model checker does not see threads other than the shard's.
         let executor = if with_threads && !cfg!(shuttle) {
@@ -104,19 +104,19 @@ impl Engine {
         } else {
             Executor::without_threads()
         };
-        let OpenedDirectory { shard, lock, report } = open(dir, &options, &disk, &tally, &executor)?;
-        let troubles = Arc::clone(shard.troubles());
-        let (driver, inbox) = Driver::new(shard, options.clock, sleeper, Arc::clone(&tally), executor, lock);
+        let OpenedDirectory { shard, lock, report } = open(dir, &options, &disk, &counters, &executor)?;
+        let background_failures = Arc::clone(shard.background_failures());
+        let (driver, command_queue) = Driver::new(shard, options.clock, sleeper, Arc::clone(&counters), executor, lock);
         let inner = Inner {
-            inbox,
-            seat: OnceLock::new(),
+            command_queue,
+            event_loop: OnceLock::new(),
             thread: Mutex::new(None),
             limits: options.limits,
             report,
             disk,
             dir: dir.to_owned(),
-            tally,
-            troubles,
+            counters,
+            background_failures,
             next_waiter: AtomicU64::new(0),
         };
         Ok((Engine { inner: Arc::new(inner), takes_turns: None }, driver))
@@ -154,9 +154,9 @@ impl Engine {
         Ok(snapshot.write(&self.inner.disk, dir, now, seed, copies)?)
     }
 
-    /// A blocking interface. Its calls [run turns inline](Engine::taking_turns), however long those take.
+    /// A blocking interface. Its calls [run turns inline](Engine::with_inline_calls), however long those take.
     pub fn blocking(&self) -> Blocking<Engine> {
-        Blocking::new(Arc::new(self.with_patience(InlineCall::Always)))
+        Blocking::new(Arc::new(self.with_inline(InlineCall::Always)))
     }
 
     /// The same engine for callers whose threads may block for the time of a sync.
@@ -167,12 +167,12 @@ impl Engine {
     /// and share syncs as usual, and so are nearly all calls while an inline turn takes over a millisecond. An async
     /// runtime that must not block even for that long uses the engine as it was opened.
     #[must_use]
-    pub fn taking_turns(&self) -> Engine {
-        self.with_patience(InlineCall::WhileShort)
+    pub fn with_inline_calls(&self) -> Engine {
+        self.with_inline(InlineCall::WhileShort)
     }
 
-    fn with_patience(&self, patience: InlineCall) -> Engine {
-        Engine { inner: Arc::clone(&self.inner), takes_turns: Some(patience) }
+    fn with_inline(&self, inline: InlineCall) -> Engine {
+        Engine { inner: Arc::clone(&self.inner), takes_turns: Some(inline) }
     }
 
     /// The report of the opening.
@@ -183,37 +183,37 @@ impl Engine {
     /// Counters since the opening.
     pub fn counters(&self) -> Counters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let tally = &self.inner.tally;
+        let counters = &self.inner.counters;
         Counters {
             disk: self.inner.disk.counts(),
-            wakeups: read(&tally.wakeups),
-            commands: read(&tally.commands),
-            batches: read(&tally.batches),
-            syncs: read(&tally.syncs),
-            segments: read(&tally.segments),
-            checkpoints: read(&tally.checkpoints),
-            due_files: read(&tally.due_files),
-            resident: read(&tally.resident),
-            cold: read(&tally.cold),
-            resident_bytes: read(&tally.resident_bytes),
-            file_bytes: read(&tally.file_bytes),
-            tokens: read(&tally.tokens),
-            due_bytes: read(&tally.due_bytes),
-            body_writes: read(&tally.body_writes),
-            runs: read(&tally.runs),
-            held: read(&tally.held),
-            damaged: read(&tally.damaged),
-            runs_damaged: read(&tally.runs_damaged),
-            no_room: read(&tally.no_room),
-            runs_healed: read(&tally.runs_healed),
-            unread: read(&tally.unread),
+            wakeups: read(&counters.wakeups),
+            commands: read(&counters.commands),
+            batches: read(&counters.batches),
+            syncs: read(&counters.syncs),
+            segments: read(&counters.segments),
+            flushes: read(&counters.flushes),
+            tables: read(&counters.tables),
+            resident: read(&counters.resident),
+            cold: read(&counters.cold),
+            resident_bytes: read(&counters.resident_bytes),
+            file_bytes: read(&counters.file_bytes),
+            tokens: read(&counters.tokens),
+            table_bytes: read(&counters.table_bytes),
+            body_writes: read(&counters.body_writes),
+            runs: read(&counters.runs),
+            held: read(&counters.held),
+            damaged: read(&counters.damaged),
+            runs_damaged: read(&counters.runs_damaged),
+            memory_full: read(&counters.memory_full),
+            runs_rebuilt: read(&counters.runs_rebuilt),
+            unread: read(&counters.unread),
         }
     }
 
     /// Background work that currently fails and is retried: due files that cannot be written, runs that cannot be
     /// merged. It is reported nowhere else until there is no room for puts.
-    pub fn troubles(&self) -> Vec<BackgroundFailure> {
-        self.inner.troubles.now()
+    pub fn background_failures(&self) -> Vec<BackgroundFailure> {
+        self.inner.background_failures.now()
     }
 
     /// The durations of file syncs, in microseconds.
@@ -228,7 +228,7 @@ impl Engine {
 
     /// The number of commands in each batch: written together, with one sync.
     pub fn batch_commands(&self) -> Sizes {
-        self.inner.tally.batch_commands.read()
+        self.inner.counters.batch_commands.read()
     }
 
     /// The size of the files in bytes. Lists the directory on the caller's thread.
@@ -240,9 +240,9 @@ impl Engine {
     }
 
     fn send(&self, command: Command) {
-        match (self.inner.seat.get(), self.takes_turns) {
-            (Some(seat), Some(patience)) => seat.send(command, patience),
-            _ => self.inner.inbox.send(command),
+        match (self.inner.event_loop.get(), self.takes_turns) {
+            (Some(event_loop), Some(inline)) => event_loop.send(command, inline),
+            _ => self.inner.command_queue.send(command),
         }
     }
 
@@ -285,13 +285,13 @@ impl Engine {
         let (read, Unread { failed, given_back }) = read_deliveries(answer.unwrap_or_else(|_| Err(gone()))?);
         let unread = (failed.len() + given_back.len()) as u64;
         if unread > 0 {
-            self.inner.tally.unread.fetch_add(unread, Ordering::Relaxed);
+            self.inner.counters.unread.fetch_add(unread, Ordering::Relaxed);
         }
         if !failed.is_empty() {
-            self.inner.inbox.send(Command::Unread(failed));
+            self.inner.command_queue.send(Command::Unread(failed));
         }
         if !given_back.is_empty() {
-            self.inner.inbox.send(Command::GiveBack(given_back));
+            self.inner.command_queue.send(Command::GiveBack(given_back));
         }
         read
     }
@@ -314,7 +314,7 @@ impl Drop for Asked<'_> {
         let Some(mut answer) = self.answer.take() else { return };
         // From here on the shard notices that the receiver is closed; an answer sent before is already here.
         answer.close();
-        self.inner.inbox.send(match answer.try_recv() {
+        self.inner.command_queue.send(match answer.try_recv() {
             Ok(Some(Ok(handed))) => Command::GiveBack(handed.receipts()),
             _ => Command::Forget(self.id),
         });
@@ -405,7 +405,7 @@ impl Inner {
 
     fn close(&self) -> Result<()> {
         let (reply, mut answer) = oneshot::channel();
-        self.inbox.send(Command::Close(reply));
+        self.command_queue.send(Command::Close(reply));
         // A concurrent `close` waits here too: until the thread has ended, the directory is not released.
         let mut guard = self.thread();
         // Without a thread, the driver of the shard runs the turn that answers.

@@ -62,7 +62,7 @@ pub(crate) fn open(
     dir: &Path,
     options: &Options,
     disk: &CountedDisk,
-    tally: &Arc<ShardCounters>,
+    counters: &Arc<ShardCounters>,
     executor: &Arc<Executor>,
 ) -> Result<OpenedDirectory, OpenError> {
     options.check()?;
@@ -82,22 +82,22 @@ pub(crate) fn open(
         incarnation: manifest.incarnation + 1,
         waiting_limit: options.waiting,
         buried_a_call: FREED_PER_CALL_DRIVEN,
-        swept_a_call: options.swept_a_call,
-        expired_a_call: options.expired_a_turn,
-        lapsed_a_call: options.lapsed_a_slice,
+        bulk_per_call: options.bulk_per_call,
+        expired_a_call: options.expired_per_turn,
+        lapsed_a_call: options.lapsed_per_slice,
         ..CoreConfig::new(options.limits.clone(), options.seed())
     };
     let mut budget = MemoryBudget::of(options.memory_limit, options.segment_bytes);
-    let cold = ColdSet::new(manifest.directory, budget.window(), budget.blocks(), budget.graves());
+    let cold = ColdSet::new(manifest.directory, budget.window(), budget.blocks(), budget.dead_entries());
     let mut step = Step::new(Core::new(core), cold);
     take_in(disk, dir, &manifest, &mut step, executor.has_threads())?;
     let mut recovered = recover(disk, dir, &manifest, &mut Replayer::new(&mut step))?;
     recovered.report.restored = restored;
     if restored.is_some() {
         // Beyond the journal, and not only the manifest, at the time of the copy.
-        recovered.carry.next_number = backup::fresh_number(recovered.carry.next_number);
+        recovered.preamble.next_number = backup::fresh_number(recovered.preamble.next_number);
     }
-    step.core_mut().skip_numbers(recovered.carry.next_number);
+    step.core_mut().skip_numbers(recovered.preamble.next_number);
 
     if let Some(tail) = recovered.kept.back() {
         take_over(&tail.segment, recovered.unproven, recovered.end)
@@ -109,10 +109,10 @@ pub(crate) fn open(
     }
     manifest.incarnation += 1;
     manifest.newest = manifest.newest.max(recovered.newest);
-    manifest.next_number = recovered.carry.next_number;
+    manifest.next_number = recovered.preamble.next_number;
     manifest.write(disk, dir)?;
 
-    let mut desk = FlushContext::new(
+    let mut context = FlushContext::new(
         Arc::new(disk.clone()),
         dir.to_owned(),
         manifest.directory,
@@ -120,26 +120,26 @@ pub(crate) fn open(
         manifest.checkpoint.next_file,
         Arc::clone(executor),
     );
-    desk.run_bytes = options.run_bytes;
+    context.run_bytes = options.run_bytes;
     budget.set_files(step.both().1.memory() as u64);
-    let retirement = Flush::new(budget, desk.clone(), manifest.clone());
+    let flush = Flush::new(budget, context.clone(), manifest.clone());
     let mut report = recovered.report.clone();
     report.incarnation = manifest.incarnation;
     report.memory = budget.told();
-    let begun = begin(&desk, options, &manifest, recovered, &mut step, now);
+    let begun = begin(&context, options, &manifest, recovered, &mut step, now);
     // Segments are removed before the directory's lock is released.
     let (writer, batch) = begun.inspect_err(|_| executor.close())?;
     report.messages = step.core().len() as u64 + step.core().cold_len();
-    tally.segments.store(writer.segments() as u64, Ordering::Relaxed);
+    counters.segments.store(writer.segments() as u64, Ordering::Relaxed);
     step.read_ahead(executor);
     let shard = Shard::new(
         step,
         batch,
         writer,
-        retirement,
+        flush,
         options.durability,
         options.low_water(),
-        Arc::clone(tally),
+        Arc::clone(counters),
     );
     Ok(OpenedDirectory { shard, lock, report })
 }
@@ -245,7 +245,7 @@ pub(crate) fn take_in(
         if file.len() != state.settled.len() || state.number == 0 {
             return Err(damaged("a due file has another number of entries than the manifest says"));
         }
-        let segment = Arc::new(Segment::of_due_file(&file));
+        let segment = Arc::new(Segment::of_table(&file));
         cold.add(ColdTable::new(Arc::new(file), segment, state.settled.clone(), state.ripe, checkpoint.seen));
     }
     cold.set_runs(numbers, keys);
@@ -286,17 +286,17 @@ fn unnamed(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<Vec<std::
 
 /// Begins the first segment of this incarnation, and service.
 fn begin(
-    desk: &FlushContext,
+    context: &FlushContext,
     options: &Options,
     manifest: &Manifest,
     recovered: Recovered,
     step: &mut Step,
     now: Now,
 ) -> Result<(JournalWriter, Batch), OpenError> {
-    let (disk, dir) = (&*desk.disk, desk.dir.as_path());
+    let (disk, dir) = (&*context.disk, context.dir.as_path());
     let home = JournalSettings {
-        disk: Arc::clone(&desk.disk),
-        deleter: desk.deleter.clone(),
+        disk: Arc::clone(&context.disk),
+        deleter: context.deleter.clone(),
         dir: dir.to_owned(),
         directory: manifest.directory,
         shard: 0,
@@ -305,14 +305,14 @@ fn begin(
         synced_answers: options.durability == Durability::Always,
         body_reach: options.body_reach,
     };
-    let Recovered { kept, carry, sequence, newest, report, .. } = recovered;
+    let Recovered { kept, preamble, sequence, newest, report, .. } = recovered;
     let Checkpoint { start, files, .. } = &manifest.checkpoint;
     let start = JournalStart { segment: *start, has_files: !files.is_empty() };
     let at_dir = |error| match error {
         WriteError::Full(error) | WriteError::Failed(error) => OpenError::io(dir, error),
     };
     let (mut writer, mut batch) =
-        JournalWriter::begin(home, kept, newest + 1, sequence, carry, start, now.wall).map_err(at_dir)?;
+        JournalWriter::begin(home, kept, newest + 1, sequence, preamble, start, now.wall).map_err(at_dir)?;
     if report.restored.is_some() {
         let _ = disk.remove(&dir.join(backup::MARKER));
     }

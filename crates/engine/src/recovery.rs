@@ -71,7 +71,7 @@ pub(crate) trait Replay {
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) kept: VecDeque<ClosedSegment>,
-    pub(crate) carry: SegmentPreamble,
+    pub(crate) preamble: SegmentPreamble,
     /// The sequence of the last batch.
     pub(crate) sequence: u64,
     /// The number of the newest segment that was read; 0 if there is none.
@@ -146,7 +146,7 @@ pub(crate) fn recover(
 
     let mut scan = JournalScan {
         replay,
-        carry: SegmentPreamble::starting_at(manifest.next_number),
+        preamble: SegmentPreamble::starting_at(manifest.next_number),
         report: OpenReport { segments: segments.len() as u64, forgotten, ..OpenReport::default() },
         sequence: 0,
         before: 0,
@@ -163,7 +163,7 @@ pub(crate) fn recover(
     }
     scan.mark = headers().map(|header| header.first - 1).max().unwrap_or(0);
     for header in headers() {
-        scan.carry.next_number = scan.carry.next_number.max(header.next_number);
+        scan.preamble.next_number = scan.preamble.next_number.max(header.next_number);
     }
     if let Some(torn) = &torn {
         scan.mark = scan.mark.max(highest_mark(torn)?);
@@ -175,7 +175,7 @@ pub(crate) fn recover(
     let mut kept = VecDeque::new();
     let (mut end, mut last) = (0, None);
     for (i, opened) in segments.into_values().enumerate() {
-        scan.carry.begin_segment();
+        scan.preamble.begin_segment();
         let segment = Arc::new(Segment::new(opened.name, dir, opened.file));
         let header = opened.header.expect("segments without a header were set aside");
         let before = scan.report.records;
@@ -183,7 +183,7 @@ pub(crate) fn recover(
         last = Some(header);
         let SegmentStart { bytes, records } = scan.begun;
         let records = scan.report.records - before - records;
-        let SegmentPreamble { tokens_until, revived, .. } = scan.carry;
+        let SegmentPreamble { tokens_until, revived, .. } = scan.preamble;
         kept.push_back(ClosedSegment { segment, records, bytes: end - bytes, tokens_until, revived });
     }
     scan.replay.look_up().map_err(|refusal| match refusal {
@@ -197,11 +197,11 @@ pub(crate) fn recover(
         scan.judge_torn(&torn)?;
     }
     if !scan.report.was_closed && !synced_answers {
-        scan.carry.next_number = scan.carry.next_number.saturating_add(SKIPPED_NUMBERS);
+        scan.preamble.next_number = scan.preamble.next_number.saturating_add(SKIPPED_NUMBERS);
     }
     let unproven = last.and_then(|header| scan.unproven(&header));
-    let JournalScan { carry, report, sequence, .. } = scan;
-    Ok(Recovered { kept, carry, sequence, newest, end, unproven, stale, report })
+    let JournalScan { preamble, report, sequence, .. } = scan;
+    Ok(Recovered { kept, preamble, sequence, newest, end, unproven, stale, report })
 }
 
 fn open_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<BTreeMap<u64, OpenedSegment>, OpenError> {
@@ -335,7 +335,7 @@ struct SegmentStart {
 /// A scan over the segments in order.
 struct JournalScan<'a, R> {
     replay: &'a mut R,
-    carry: SegmentPreamble,
+    preamble: SegmentPreamble,
     report: OpenReport,
     /// The sequence of the last batch read.
     sequence: u64,
@@ -384,7 +384,7 @@ impl<R: Replay> JournalScan<'_, R> {
             if !self.report.forgotten.is_empty() {
                 // It begins with all settings. Some may have been reset, or removed with their queues, where damage
                 // was skipped.
-                self.carry.forget_settings();
+                self.preamble.forget_settings();
             }
         }
         let file = Arc::clone(&segment.file);
@@ -548,14 +548,14 @@ impl<R: Replay> JournalScan<'_, R> {
                     return Err(ReplayRefusal::Contradiction(reason));
                 }
                 self.given = self.given.max(record.number.get());
-                self.carry.see_put(&record);
+                self.preamble.see_put(&record);
                 let at = at + BatchHeader::LEN as u64 + u64::from(body_at);
                 let at = u32::try_from(at)
                     .map_err(|_| ReplayRefusal::Contradiction("a body lies past 4 GiB".to_owned()))?;
                 self.replay.put(record, BodyRef { segment: Arc::clone(segment), at, len: body_len })
             }
             Fact::Record(record) => {
-                self.carry.see(&record);
+                self.preamble.see(&record);
                 match record {
                     Record::Stands { number, standing } if number.get() < self.floor => {
                         self.replay.old(number, Some(standing))
@@ -576,13 +576,13 @@ impl<R: Replay> JournalScan<'_, R> {
         match fact {
             Fact::Put { record, .. } => {
                 self.given = self.given.max(record.number.get());
-                self.carry.see_put(&record);
+                self.preamble.see_put(&record);
                 let Some(token) = record.token.clone() else { return Ok(()) };
                 let (answer, queue) = (record.answer(), record.queue);
                 self.replay.record(Record::Answered { queue, token, answer })
             }
             Fact::Record(record) => {
-                self.carry.see(&record);
+                self.preamble.see(&record);
                 if let Record::Answered { .. } = record { self.replay.record(record) } else { Ok(()) }
             }
             Fact::Closed => {
@@ -812,25 +812,25 @@ mod tests {
         let rest = |driver: &mut Driver| (0..1_000).for_each(|_| assert!(driver.turn()));
         let old: Vec<_> = (0..400).map(|_| put(&mut driver)).collect();
         rest(&mut driver);
-        let before = engine.counters().checkpoints;
+        let before = engine.counters().flushes;
         assert!(before > 3);
         // Just after a checkpoint the next one is far away.
         for puts in 0.. {
-            if engine.counters().checkpoints > before {
+            if engine.counters().flushes > before {
                 break;
             }
             assert!(puts < 400, "no flush is begun");
             put(&mut driver);
             rest(&mut driver);
         }
-        let checkpoints = engine.counters().checkpoints;
+        let flushes = engine.counters().flushes;
         let new: Vec<_> = (0..2).map(|_| put(&mut driver)).collect();
         for of in [&old, &new] {
             run(&mut driver, engine.cancel(queue(), vec![Target::Id(of[0])])).pop().unwrap().unwrap();
             let later = vec![(Target::Id(of[1]), When::AfterMs(1_000))];
             run(&mut driver, engine.reschedule(queue(), later)).pop().unwrap().unwrap();
         }
-        assert_eq!(engine.counters().checkpoints, checkpoints);
+        assert_eq!(engine.counters().flushes, flushes);
         let manifest = Manifest::read(&disk, dir).unwrap();
         let mut counts = RecordCounts::default();
         recover(&disk, dir, &manifest, &mut counts).unwrap();
@@ -995,7 +995,7 @@ mod tests {
                 .unwrap();
             let manifest = Manifest::read(&disk, dir).unwrap();
             let next_number =
-                |disk: &MemoryDisk| recover(disk, dir, &manifest, &mut Nobody).unwrap().carry.next_number;
+                |disk: &MemoryDisk| recover(disk, dir, &manifest, &mut Nobody).unwrap().preamble.next_number;
             assert_eq!(next_number(&disk), 2 + if skips { 1 << 32 } else { 0 }, "{durability:?}");
             engine.close().unwrap();
             while driver.turn() {}
@@ -1100,7 +1100,7 @@ mod tests {
             let put = vec![Put::new("q".parse().unwrap(), "body").after_ms(86_400_000)];
             run(&mut driver, engine.put(put)).pop().unwrap().unwrap();
         }
-        assert!(engine.counters().checkpoints > 3);
+        assert!(engine.counters().flushes > 3);
         let manifest = Manifest::read(&disk, dir).unwrap();
         let start = manifest.checkpoint.start;
         let name = SegmentName { directory: manifest.directory, shard: 0, segment: start };

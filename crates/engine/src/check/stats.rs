@@ -32,20 +32,20 @@ pub(crate) fn stats<'a>(
     let mut stats: BTreeMap<QueueName, TableQueueStats> = BTreeMap::new();
     for (file, settled) in files {
         let mut before = None;
-        for lane in file.lanes() {
-            let queue = stats.entry(lane.queue.clone()).or_default();
-            let live = u64::from(settled.live(lane.range()));
-            match lane.state {
+        for section in file.sections() {
+            let queue = stats.entry(section.queue.clone()).or_default();
+            let live = u64::from(settled.live(section.range()));
+            match section.state {
                 SectionState::Ready => queue.ready += live,
                 SectionState::Scheduled => queue.scheduled += live,
                 SectionState::Dead => queue.dead += live,
             }
-            queue.settled += u64::from(lane.count) - live;
-            queue.body_bytes += lane.body_bytes;
-            let (earliest, latest) = queue.dues.unwrap_or((lane.min_due, lane.max_due));
-            queue.dues = Some((earliest.min(lane.min_due), latest.max(lane.max_due)));
-            queue.files += u64::from(before != Some(&lane.queue));
-            before = Some(&lane.queue);
+            queue.settled += u64::from(section.count) - live;
+            queue.body_bytes += section.body_bytes;
+            let (earliest, latest) = queue.dues.unwrap_or((section.min_due, section.max_due));
+            queue.dues = Some((earliest.min(section.min_due), latest.max(section.max_due)));
+            queue.files += u64::from(before != Some(&section.queue));
+            before = Some(&section.queue);
         }
     }
     stats

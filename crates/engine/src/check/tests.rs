@@ -183,7 +183,7 @@ fn files_that_nothing_names_are_found_in_a_listing() {
 fn stats_count_what_is_live_in_each_queue() {
     let mut shard = Shard::new();
     let (_, file, settled) = &mut shard.files[0];
-    let dead = file.lanes().last().unwrap().range();
+    let dead = file.sections().last().unwrap().range();
     settled.set_range(dead.start - 2..dead.end);
     let stats = stats(shard.files.iter().map(|(_, file, settled)| (&**file, settled)));
     let queue = &stats[&"q".parse().unwrap()];

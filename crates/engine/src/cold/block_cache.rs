@@ -50,8 +50,8 @@ impl BlockCache {
     }
 
     /// Whether a read-ahead of this number of lanes at a time may keep as many blocks in memory on top of the cache.
-    pub(super) fn can_spare(&self, lanes: usize) -> bool {
-        lanes <= self.most / 2
+    pub(super) fn can_spare(&self, sections: usize) -> bool {
+        sections <= self.most / 2
     }
 
     /// An entry; at most one read, or two if its body is large.
@@ -70,23 +70,23 @@ impl BlockCache {
         self.block(cold, block)?.find(&cold.file, key)
     }
 
-    /// The ordinal of the first entry of `lane` whose due and id (its bits) are `from` or later, which is not before
+    /// The ordinal of the first entry of `section` whose due and id (its bits) are `from` or later, which is not before
     /// `start`; the end of the lane if there is none. At most one read, and none if the block is cached.
     pub(super) fn lower_bound(
         &mut self,
         cold: &ColdTable,
-        lane: &Section,
+        section: &Section,
         start: u32,
         from: (Timestamp, u128),
     ) -> sealed::Result<u32> {
-        let range = lane.range();
-        if from <= (lane.min_due, 0) {
+        let range = section.range();
+        if from <= (section.min_due, 0) {
             return Ok(range.start);
         }
-        if from.0 > lane.max_due {
+        if from.0 > section.max_due {
             return Ok(range.end);
         }
-        let block = cold.file.holding(lane, from);
+        let block = cold.file.holding(section, from);
         let ordinals = cold.file.ordinals_of(block);
         let ordinals = ordinals.start.max(range.start).max(start)..ordinals.end.min(range.end);
         let reading = self.block(cold, block)?;

@@ -76,7 +76,7 @@ struct DeadScan {
     /// Messages that died after this are searched for.
     after: Option<Died>,
     /// Lanes that are still to be read, the last one first.
-    lanes: Vec<SectionRef>,
+    sections: Vec<SectionRef>,
     /// The ordinal at which the current lane goes on.
     at: u32,
     /// The range of the times of death that were read of the current lane.
@@ -175,11 +175,11 @@ impl DeadWindow {
 
     /// Removes the [next](DeadWindow::next) message, which was handled. A message that has been written anew since is present
     /// twice, and the other place is the right one.
-    fn pop(&mut self, grave: DeadEntry) {
-        if self.window.peek().is_some_and(|Reverse(next)| *next == grave) {
+    fn pop(&mut self, dead_entry: DeadEntry) {
+        if self.window.peek().is_some_and(|Reverse(next)| *next == dead_entry) {
             self.window.pop();
         }
-        let (died, spot) = grave;
+        let (died, spot) = dead_entry;
         if self.back.get(&died) == Some(&spot) {
             self.back.remove(&died);
         }
@@ -214,12 +214,12 @@ fn within(one: HandedOver, other: HandedOver) -> HandedOver {
 }
 
 /// The lanes of a queue in which a file has messages that are cold and dead.
-fn dead_lanes(file: &ColdTable, queue: &QueueName) -> Vec<SectionRef> {
-    let lanes = (0..).zip(file.file.lanes().iter().zip(&file.lanes));
-    let of_queue = lanes.filter(|(_, (lane, _))| lane.queue == *queue);
+fn dead_sections(file: &ColdTable, queue: &QueueName) -> Vec<SectionRef> {
+    let sections = (0..).zip(file.file.sections().iter().zip(&file.sections));
+    let of_queue = sections.filter(|(_, (section, _))| section.queue == *queue);
     let dead = of_queue
-        .filter(|(_, (lane, state))| lane.state == SectionState::Dead && state.live > 0 || state.over > 0);
-    dead.map(|(lane, _)| SectionRef { file: file.file.name().number, lane }).collect()
+        .filter(|(_, (section, state))| section.state == SectionState::Dead && state.live > 0 || state.over > 0);
+    dead.map(|(section, _)| SectionRef { file: file.file.name().number, section }).collect()
 }
 
 /// Reads the blocks of a piece one by one, as far as they can be; says where it stopped.
@@ -275,10 +275,10 @@ impl ColdSet {
         };
         walk.go_to(after);
         if walk.ends_at(after) && !self.fill(&mut walk)? {
-            self.keep_walk(walk);
+            self.keep_window(walk);
             return Ok(HandedOver::To(after));
         }
-        let mut graves: Vec<DeadEntry> = Vec::new();
+        let mut dead_entries: Vec<DeadEntry> = Vec::new();
         let mut blocks = HashSet::new();
         let mut to = walk.to;
         while let Some((died, spot)) = walk.next() {
@@ -286,17 +286,17 @@ impl ColdSet {
             if let Some(file) = self.files.get(&spot.file).filter(|file| file.is_cold(spot.ordinal)) {
                 let block = (spot.file, file.file.block_of(spot.ordinal));
                 let is_full = blocks.len() >= BLOCKS && !blocks.contains(&block);
-                if graves.len() >= most || is_full {
-                    to = HandedOver::To(graves.last().map(|(died, _)| *died).or(after));
+                if dead_entries.len() >= most || is_full {
+                    to = HandedOver::To(dead_entries.last().map(|(died, _)| *died).or(after));
                     break;
                 }
                 blocks.insert(block);
-                graves.push((died, spot));
+                dead_entries.push((died, spot));
             }
             walk.pop((died, spot));
         }
         // In the order of the places, each block is read once.
-        let mut spots: Vec<EntryRef> = graves.iter().map(|(_, spot)| *spot).collect();
+        let mut spots: Vec<EntryRef> = dead_entries.iter().map(|(_, spot)| *spot).collect();
         spots.sort_unstable();
         match self.read_all(&spots) {
             Ok(found) => self.hand_over(found, into),
@@ -315,7 +315,7 @@ impl ColdSet {
             // Unreadable messages have to be found again, so the walk is dropped.
             Err(error) => return Err(error),
         }
-        self.keep_walk(walk);
+        self.keep_window(walk);
         Ok(to)
     }
 
@@ -331,7 +331,7 @@ impl ColdSet {
             return;
         }
         self.walks.retain(|walk| walk.queue != *queue || walk.reader != Reader::Retention);
-        for at in self.lanes_of(queue) {
+        for at in self.sections_of(queue) {
             self.readable.remove(&at);
         }
     }
@@ -343,11 +343,11 @@ impl ColdSet {
     }
 
     /// Drops walks that may lack messages that are dead now.
-    pub(super) fn end_stale_walks(&mut self, queue: &QueueName, reader: Reader) {
+    pub(super) fn end_stale_windows(&mut self, queue: &QueueName, reader: Reader) {
         self.walks.retain(|walk| walk.queue != *queue || walk.reader != reader || !walk.is_stale);
     }
 
-    fn keep_walk(&mut self, walk: DeadWindow) {
+    fn keep_window(&mut self, walk: DeadWindow) {
         let reader = walk.reader;
         self.walks.push(walk);
         let is_peek = |walk: &DeadWindow| walk.reader == Reader::Peek;
@@ -395,8 +395,8 @@ impl ColdSet {
         walk.back.clear();
         walk.window = BinaryHeap::new();
         let passes_over = walk.reader == Reader::Retention;
-        let mut lanes = self.lanes_of(&walk.queue);
-        lanes.retain(|at| self.has_dead_in(*at));
+        let mut sections = self.sections_of(&walk.queue);
+        sections.retain(|at| self.has_dead_in(*at));
         // Many queues have the same retention, and in each a few messages pass it every minute: not all lanes are read
         // for these.
         let until = self.retain_until.filter(|_| walk.reader == Reader::Retention);
@@ -404,14 +404,14 @@ impl ColdSet {
             let first = self.died_in(*at, passes_over).flatten().map(|(first, _)| first);
             until.zip(first).is_some_and(|((until, _), first)| first > until)
         };
-        let all = lanes.len();
-        lanes.retain(|at| !is_later(at));
-        let to = if lanes.len() < all { HandedOver::To(until) } else { HandedOver::All };
+        let all = sections.len();
+        sections.retain(|at| !is_later(at));
+        let to = if sections.len() < all { HandedOver::To(until) } else { HandedOver::All };
         // Those that may have the oldest are read first; of some that is not known.
-        lanes.sort_by_key(|at| Reverse(self.died_in(*at, passes_over).flatten().map(|(first, _)| first)));
+        sections.sort_by_key(|at| Reverse(self.died_in(*at, passes_over).flatten().map(|(first, _)| first)));
         DeadScan {
             after: walk.from,
-            lanes,
+            sections,
             at: 0,
             died: None,
             has_missed: false,
@@ -425,10 +425,10 @@ impl ColdSet {
 
     /// Reads one more piece; false if nothing is left to read.
     fn read_piece(&mut self, queue: &QueueName, scan: &mut DeadScan) -> sealed::Result<bool> {
-        let is_full = scan.oldest.len() >= self.graves;
+        let is_full = scan.oldest.len() >= self.dead_entries;
         // Lanes that need not be read cost nothing.
         let at = loop {
-            let Some(at) = scan.lanes.last().copied() else { return Ok(false) };
+            let Some(at) = scan.sections.last().copied() else { return Ok(false) };
             let Some(died) = self.died_in(at, scan.passes_over) else { break at };
             let is_past = died.is_none_or(|(_, last)| scan.after.is_some_and(|(after, _)| last < after));
             let is_behind = |first| scan.oldest.peek().is_some_and(|((latest, _), _)| first > *latest);
@@ -439,12 +439,12 @@ impl ColdSet {
             scan.has_more |= is_later;
             // It may have been read in part.
             (scan.at, scan.died, scan.has_missed, scan.has_failed) = (0, None, false, false);
-            scan.lanes.pop();
+            scan.sections.pop();
         };
-        let (range, file) = (self.lane(at).range(), &self.files[&at.file]);
-        let (from, lane) = (scan.at.max(range.start), at.lane as usize);
-        let is_dead = self.lane(at).state == SectionState::Dead;
-        let next = if is_dead { file.next_live(lane, from) } else { file.next_over(lane, from) };
+        let (range, file) = (self.section(at).range(), &self.files[&at.file]);
+        let (from, section) = (scan.at.max(range.start), at.section as usize);
+        let is_dead = self.section(at).state == SectionState::Dead;
+        let next = if is_dead { file.next_live(section, from) } else { file.next_over(section, from) };
         let Some(from) = next else {
             let (died, has_failed) = (scan.died.take(), std::mem::take(&mut scan.has_failed));
             let is_known = !std::mem::take(&mut scan.has_missed);
@@ -454,7 +454,7 @@ impl ColdSet {
                 self.deaths.insert(at, died);
             }
             scan.at = 0;
-            scan.lanes.pop();
+            scan.sections.pop();
             return Ok(true);
         };
         let mut to = file.file.piece_end(from).min(range.end);
@@ -486,7 +486,7 @@ impl ColdSet {
                 continue;
             }
             scan.oldest.push((died, EntryRef { file: at.file, ordinal }));
-            if scan.oldest.len() > self.graves {
+            if scan.oldest.len() > self.dead_entries {
                 scan.oldest.pop();
                 scan.has_more = true;
             }
@@ -498,18 +498,18 @@ impl ColdSet {
     }
 
     fn has_dead_in(&self, at: SectionRef) -> bool {
-        self.lane(at).state == SectionState::Dead || self.files[&at.file].lanes[at.lane as usize].over > 0
+        self.section(at).state == SectionState::Dead || self.files[&at.file].sections[at.section as usize].over > 0
     }
 
     /// Cold messages of a lane have expired. Windows of its queue that were begun before lack them: a sweep in progress
     /// does not need them, and everything else begins anew.
-    pub(super) fn have_died(&mut self, queue: &QueueName, file: u32, lane: usize) {
-        let lane = u32::try_from(lane).expect("lanes are counted in 32 bits");
-        let at = SectionRef { file, lane };
+    pub(super) fn have_died(&mut self, queue: &QueueName, file: u32, section: usize) {
+        let section = u32::try_from(section).expect("lanes are counted in 32 bits");
+        let at = SectionRef { file, section };
         self.deaths.remove(&at);
         self.readable.remove(&at);
         let scans = self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut());
-        scans.filter(|scan| scan.lanes.last() == Some(&at)).for_each(|scan| scan.has_missed = true);
+        scans.filter(|scan| scan.sections.last() == Some(&at)).for_each(|scan| scan.has_missed = true);
         self.walks.iter_mut().filter(|walk| walk.queue == *queue).for_each(|walk| walk.is_stale = true);
     }
 
@@ -517,20 +517,20 @@ impl ColdSet {
     pub(super) fn dead_is_back(&mut self, copy: CopyAt, died: Died) {
         let (file, ordinal) = (copy.file.get(), copy.ordinal);
         let found = &self.files[&file].file;
-        let lane = found.lane_of(ordinal);
-        let queue = &found.lanes()[lane].queue;
-        let at = SectionRef { file, lane: u32::try_from(lane).expect("lanes are counted in 32 bits") };
+        let section = found.section_of(ordinal);
+        let queue = &found.sections()[section].queue;
+        let at = SectionRef { file, section: u32::try_from(section).expect("lanes are counted in 32 bits") };
         let readable = self.readable.get_mut(&at).map(|known| known.get_or_insert((died.0, died.0)));
         for (first, last) in self.deaths.get_mut(&at).into_iter().chain(readable) {
             (*first, *last) = (died.0.min(*first), died.0.max(*last));
         }
         // A scan of its lane may be past it, and has to know the full range of the lane's times of death.
         let scans = self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut());
-        for scan in scans.filter(|scan| scan.lanes.last() == Some(&at)) {
+        for scan in scans.filter(|scan| scan.sections.last() == Some(&at)) {
             let (first, last) = scan.died.get_or_insert((died.0, died.0));
             (*first, *last) = (died.0.min(*first), died.0.max(*last));
         }
-        let most = self.graves;
+        let most = self.dead_entries;
         for walk in self.walks.iter_mut().filter(|walk| walk.queue == *queue && walk.from < Some(died)) {
             walk.put_back(died, EntryRef { file, ordinal }, most);
         }
@@ -541,13 +541,13 @@ impl ColdSet {
         let files = &self.files;
         let is_cold = |spot: &EntryRef| files.get(&spot.file).is_some_and(|file| file.is_cold(spot.ordinal));
         self.walks.retain_mut(|walk| {
-            let lanes = dead_lanes(file, &walk.queue);
-            if lanes.is_empty() {
+            let sections = dead_sections(file, &walk.queue);
+            if sections.is_empty() {
                 return true;
             }
             let Some(scan) = walk.scan.as_mut() else { return false };
             scan.forget(is_cold);
-            scan.lanes.splice(0..0, lanes);
+            scan.sections.splice(0..0, sections);
             true
         });
     }
@@ -555,10 +555,10 @@ impl ColdSet {
     /// A file was removed, of which nothing is cold: there is nothing to read in it.
     pub(super) fn dead_go(&mut self, number: u32) {
         for scan in self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut()) {
-            if scan.lanes.last().is_some_and(|at| at.file == number) {
+            if scan.sections.last().is_some_and(|at| at.file == number) {
                 (scan.at, scan.died, scan.has_missed, scan.has_failed) = (0, None, false, false);
             }
-            scan.lanes.retain(|at| at.file != number);
+            scan.sections.retain(|at| at.file != number);
         }
     }
 }
@@ -621,7 +621,7 @@ mod tests {
         let mut cold = ColdSet::new(7, 1, (1, usize::MAX), 1);
         let mut kept = |walks: &[(&str, Reader)]| {
             for (name, reader) in walks {
-                cold.keep_walk(DeadWindow::new(name.parse().unwrap(), *reader, None));
+                cold.keep_window(DeadWindow::new(name.parse().unwrap(), *reader, None));
             }
             cold.walks.iter().map(|walk| walk.queue.as_str().to_owned()).collect::<Vec<String>>()
         };
@@ -637,16 +637,16 @@ mod tests {
     /// window was taken to be complete up to there.
     #[test]
     fn a_scan_makes_room_for_the_new_place_of_what_it_had_found() {
-        let grave = |ms: i64, file: u32| {
+        let dead_entry = |ms: i64, file: u32| {
             let at = Timestamp::from_ms(ms).unwrap();
             ((at, MessageId::new(at, 0, 1, 7)), EntryRef { file, ordinal: 3 })
         };
         for has_more in [false, true] {
-            let oldest = [grave(1, 1), grave(5, 1), grave(9, 1)].into();
+            let oldest = [dead_entry(1, 1), dead_entry(5, 1), dead_entry(9, 1)].into();
             let (at, to) = (0, HandedOver::All);
             let mut scan = DeadScan {
                 after: None,
-                lanes: Vec::new(),
+                sections: Vec::new(),
                 at,
                 died: None,
                 has_missed: false,
@@ -659,8 +659,8 @@ mod tests {
             scan.forget(|spot| spot.file != 1);
             assert!(scan.oldest.is_empty());
             // Messages behind the last one that was found may have been passed over.
-            assert!(reaches(scan.to, grave(9, 2).0));
-            assert_eq!(reaches(scan.to, grave(12, 2).0), !has_more);
+            assert!(reaches(scan.to, dead_entry(9, 2).0));
+            assert_eq!(reaches(scan.to, dead_entry(12, 2).0), !has_more);
         }
     }
 }

@@ -108,8 +108,8 @@ impl SetAside {
 
     /// Sets the next retry after some of it was not tried, because the call's limit of failures or of reads was
     /// reached.
-    fn come_next(&mut self, now: Now, purse: &ExpiryBudget) {
-        let wait = if purse.has_failed() { FIRST_WAIT_MS } else { 0 };
+    fn come_next(&mut self, now: Now, budget: &ExpiryBudget) {
+        let wait = if budget.has_failed() { FIRST_WAIT_MS } else { 0 };
         self.again_ms = now.mono_ms.saturating_add(wait);
     }
 }
@@ -187,9 +187,9 @@ impl ColdTable {
     }
 
     /// Whether entries of this lane may have expired by now that were not processed.
-    fn has_fresh_in(&self, lane: usize, now: Now) -> bool {
-        let state = &self.lanes[lane];
-        let is_pending = state.live > 0 && self.file.lanes()[lane].state != SectionState::Dead;
+    fn has_fresh_in(&self, section: usize, now: Now) -> bool {
+        let state = &self.sections[section];
+        let is_pending = state.live > 0 && self.file.sections()[section].state != SectionState::Dead;
         is_pending && (state.waits || self.ahead_expiry.is_some_and(|at| at <= now.wall))
     }
 
@@ -197,36 +197,36 @@ impl ColdTable {
     fn has_aside(&self, queue: &QueueName, now: Now) -> bool {
         let Some(aside) = &self.aside else { return false };
         let over_by = self.over_by(now);
-        let lanes = self.file.lanes().iter().zip(&self.lanes);
-        let is_live = |lane: &crate::table::Section| lane.queue == *queue && lane.state != SectionState::Dead;
+        let sections = self.file.sections().iter().zip(&self.sections);
+        let is_live = |section: &crate::table::Section| section.queue == *queue && section.state != SectionState::Dead;
         aside.chunks.values().any(|earliest| *earliest <= over_by)
-            && lanes.into_iter().any(|(lane, state)| is_live(lane) && state.live > 0)
+            && sections.into_iter().any(|(section, state)| is_live(section) && state.live > 0)
     }
 
     /// Processes the expiries whose time has come, from the current position on, and returns the outcomes.
-    fn expire(&mut self, now: Now, purse: &mut ExpiryBudget, rule: Rule<'_>) -> Fates {
+    fn expire(&mut self, now: Now, budget: &mut ExpiryBudget, rule: Rule<'_>) -> Fates {
         let mut fates = Fates::default();
-        let lanes = self.file.lanes().iter();
-        let rules: Vec<Expiring> = lanes.map(|lane| rule(&lane.queue)).collect();
-        self.look_ahead(now, purse, &rules, &mut fates);
-        self.see_to_waiting(now, purse, &rules, &mut fates);
+        let sections = self.file.sections().iter();
+        let rules: Vec<Expiring> = sections.map(|section| rule(&section.queue)).collect();
+        self.look_ahead(now, budget, &rules, &mut fates);
+        self.see_to_waiting(now, budget, &rules, &mut fates);
         fates
     }
 
     /// What happens to an entry that expires. Entries that had expired when the file was ripened died by that.
     fn fate(&self, (at, ordinal): (Timestamp, u32), rules: &[Expiring]) -> Expiring {
-        if at <= self.ripe { Expiring::Die } else { rules[self.file.lane_of(ordinal)] }
+        if at <= self.ripe { Expiring::Die } else { rules[self.file.section_of(ordinal)] }
     }
 
     fn die_in(&mut self, ordinal: u32, fates: &mut Fates) {
-        if let Some(lane) = self.die(ordinal) {
-            *fates.died.entry(lane).or_default() += 1;
+        if let Some(section) = self.die(ordinal) {
+            *fates.died.entry(section).or_default() += 1;
         }
     }
 
     /// Looks at the expiries whose time has come. Entries that are to die do; those to be handed over wait, and delay
     /// no other lane.
-    fn look_ahead(&mut self, now: Now, purse: &mut ExpiryBudget, rules: &[Expiring], fates: &mut Fates) {
+    fn look_ahead(&mut self, now: Now, budget: &mut ExpiryBudget, rules: &[Expiring], fates: &mut Fates) {
         let over_by = self.over_by(now);
         loop {
             let chunk = self.ahead_to.chunk;
@@ -236,26 +236,26 @@ impl ColdTable {
             };
             let from = if self.ahead_to.pair > 0 { self.ahead_expiry.unwrap_or(first) } else { first };
             self.set_ahead_expiry(Some(from));
-            if from > over_by || purse.pairs == 0 {
+            if from > over_by || budget.pairs == 0 {
                 return;
             }
             let next = ExpiryProgress { chunk: chunk + 1, pair: 0 };
-            let Some(pairs) = self.read_chunk(chunk, first, now, purse) else {
+            let Some(pairs) = self.read_chunk(chunk, first, now, budget) else {
                 self.ahead_to = next;
                 continue;
             };
             let mut pair = self.ahead_to.pair as usize;
             while let Some(expiry) = pairs.get(pair).copied()
                 && expiry.0 <= over_by
-                && purse.pairs > 0
+                && budget.pairs > 0
             {
-                (pair, purse.pairs) = (pair + 1, purse.pairs - 1);
+                (pair, budget.pairs) = (pair + 1, budget.pairs - 1);
                 let ordinal = expiry.1;
                 match self.fate(expiry, rules) {
                     Expiring::Die => self.die_in(ordinal, fates),
                     Expiring::Go if self.is_pending(ordinal) => {
-                        let lane = self.file.lane_of(ordinal);
-                        self.lanes[lane].waits = true;
+                        let section = self.file.section_of(ordinal);
+                        self.sections[section].waits = true;
                     }
                     Expiring::Go => {}
                     Expiring::Stay => self.has_left |= self.is_pending(ordinal),
@@ -271,33 +271,33 @@ impl ColdTable {
     }
 
     /// Processes entries that wait to be handed over, in the order in which they have expired.
-    fn see_to_waiting(&mut self, now: Now, purse: &mut ExpiryBudget, rules: &[Expiring], fates: &mut Fates) {
-        let does_any_wait = self.lanes.iter().any(|lane| lane.waits);
+    fn see_to_waiting(&mut self, now: Now, budget: &mut ExpiryBudget, rules: &[Expiring], fates: &mut Fates) {
+        let does_any_wait = self.sections.iter().any(|section| section.waits);
         let mut blocks = BTreeSet::new();
         while does_any_wait && self.expired_to < self.ahead_to {
             let ExpiryProgress { chunk, pair } = self.expired_to;
             let first = self.file.expiry_chunk_from(chunk);
-            if purse.is_spent() {
+            if budget.is_spent() {
                 if pair == 0 {
                     self.set_next_expiry(first);
                 }
                 return;
             }
             let next = self.ahead_to.min(ExpiryProgress { chunk: chunk + 1, pair: 0 });
-            let Some(pairs) = self.read_chunk(chunk, first.unwrap_or(Timestamp::MIN), now, purse) else {
+            let Some(pairs) = self.read_chunk(chunk, first.unwrap_or(Timestamp::MIN), now, budget) else {
                 self.expired_to = next;
                 continue;
             };
             let end = if next.chunk == chunk { next.pair as usize } else { pairs.len() };
             let mut pair = pair as usize;
-            while let Some(expiry) = pairs.get(pair).copied().filter(|_| pair < end && !purse.is_spent()) {
-                (pair, purse.passed) = (pair + 1, purse.passed - 1);
+            while let Some(expiry) = pairs.get(pair).copied().filter(|_| pair < end && !budget.is_spent()) {
+                (pair, budget.passed) = (pair + 1, budget.passed - 1);
                 let ordinal = expiry.1;
                 match self.fate(expiry, rules) {
                     Expiring::Die => self.die_in(ordinal, fates),
                     Expiring::Go if self.is_pending(ordinal) => {
-                        purse.going -= 1;
-                        purse.blocks -= usize::from(blocks.insert(self.file.block_of(ordinal)));
+                        budget.going -= 1;
+                        budget.blocks -= usize::from(blocks.insert(self.file.block_of(ordinal)));
                         fates.going.push(ordinal);
                     }
                     Expiring::Go => {}
@@ -312,7 +312,7 @@ impl ColdTable {
                 None => self.expired_to = next,
             }
         }
-        self.lanes.iter_mut().for_each(|lane| lane.waits = false);
+        self.sections.iter_mut().for_each(|section| section.waits = false);
         (self.expired_to, self.next_expiry) = (self.ahead_to, self.ahead_expiry);
     }
 
@@ -327,12 +327,12 @@ impl ColdTable {
         chunk: u32,
         from: Timestamp,
         now: Now,
-        purse: &mut ExpiryBudget,
+        budget: &mut ExpiryBudget,
     ) -> Option<Vec<(Timestamp, u32)>> {
         if self.aside.as_ref().is_some_and(|aside| aside.chunks.contains_key(&chunk)) {
             return None;
         }
-        let read = if purse.has_failed() { None } else { Some(self.file.expiry_chunk(chunk)) };
+        let read = if budget.has_failed() { None } else { Some(self.file.expiry_chunk(chunk)) };
         let failed = match read {
             Some(Ok(pairs)) => return Some(pairs),
             Some(Err(error)) => Some(error),
@@ -340,28 +340,28 @@ impl ColdTable {
         };
         let aside = self.aside.get_or_insert_with(|| SetAside::beginning(now));
         aside.chunks.insert(chunk, from);
-        purse.failed(failed, aside);
+        budget.failed(failed, aside);
         None
     }
 
     /// Retries some of the chunks set aside, and has those that can be read now looked at like any other. Returns the
     /// chunk at which it stopped, if it did.
-    fn try_aside(&mut self, chunks: Range<u32>, purse: &mut ExpiryBudget) -> Option<u32> {
+    fn try_aside(&mut self, chunks: Range<u32>, budget: &mut ExpiryBudget) -> Option<u32> {
         let mut aside = self.aside.take()?;
         let chunks: Vec<u32> = aside.chunks.range(chunks).map(|(chunk, _)| *chunk).collect();
         let mut stopped = None;
         for chunk in chunks {
-            if purse.has_failed() || purse.retried == 0 {
+            if budget.has_failed() || budget.retried == 0 {
                 stopped = Some(chunk);
                 break;
             }
             match self.file.expiry_chunk(chunk) {
                 Ok(pairs) => {
-                    purse.retried = purse.retried.saturating_sub(pairs.len());
+                    budget.retried = budget.retried.saturating_sub(pairs.len());
                     aside.chunks.remove(&chunk);
                     self.look_again_from(chunk);
                 }
-                Err(error) => purse.failed(Some(error), &mut aside),
+                Err(error) => budget.failed(Some(error), &mut aside),
             }
         }
         if !aside.chunks.is_empty() {
@@ -398,17 +398,17 @@ impl ColdSet {
         if !has_fresh && !has_again {
             return true;
         }
-        let mut purse = ExpiryBudget::new(most);
+        let mut budget = ExpiryBudget::new(most);
         let mut is_through = true;
         if has_again {
             let is_due = |aside: &SetAside| aside.again_ms <= now.mono_ms;
             let due = self.files.iter().filter(|(_, file)| file.aside.as_deref().is_some_and(is_due));
             let due: Vec<u32> = due.map(|(number, _)| *number).collect();
-            let stopped = self.try_aside(&due, self.retry_from, now, &mut purse);
-            is_through = stopped.is_none() || purse.has_failed();
+            let stopped = self.try_aside(&due, self.retry_from, now, &mut budget);
+            is_through = stopped.is_none() || budget.has_failed();
             self.retry_from = stopped.unwrap_or_default();
         }
-        self.look_at_fresh(now, &mut purse, rule, into) && is_through
+        self.look_at_fresh(now, &mut budget, rule, into) && is_through
     }
 
     /// Has the entries looked at again that a replay has left, since their queues drop expired messages.
@@ -427,7 +427,7 @@ impl ColdSet {
         files: &[u32],
         (first, chunk): (u32, u32),
         now: Now,
-        purse: &mut ExpiryBudget,
+        budget: &mut ExpiryBudget,
     ) -> Option<(u32, u32)> {
         let (before, behind) = files.split_at(files.partition_point(|number| *number < first));
         // The first file comes last too, with the chunks before the given one.
@@ -440,7 +440,7 @@ impl ColdSet {
         for (number, chunks) in parts.chain(split.map(|number| (*number, 0..chunk))) {
             let Some(file) = self.files.get_mut(&number) else { continue };
             let is_last = chunks.start == 0;
-            stopped = file.try_aside(chunks, purse).map(|chunk| (number, chunk));
+            stopped = file.try_aside(chunks, budget).map(|chunk| (number, chunk));
             if stopped.is_some() {
                 break;
             }
@@ -452,7 +452,7 @@ impl ColdSet {
             let Some(aside) = self.files.get_mut(number).and_then(|file| file.aside.as_mut()) else {
                 continue;
             };
-            if tried.contains(number) { aside.wait(now) } else { aside.come_next(now, purse) }
+            if tried.contains(number) { aside.wait(now) } else { aside.come_next(now, budget) }
         }
         stopped
     }
@@ -468,10 +468,10 @@ impl ColdSet {
         if self.again_ms.is_none() {
             return Ok(());
         }
-        let mut purse = ExpiryBudget::new(usize::MAX);
+        let mut budget = ExpiryBudget::new(usize::MAX);
         let meant = self.files.iter().filter(|(_, file)| file.has_aside(queue, now));
         let meant: Vec<u32> = meant.map(|(number, _)| *number).collect();
-        self.try_aside(&meant, (0, 0), now, &mut purse);
+        self.try_aside(&meant, (0, 0), now, &mut budget);
         self.find_next_expiry();
         // Entries of other queues in other files wait for their turn.
         loop {
@@ -479,8 +479,8 @@ impl ColdSet {
             if fresh.is_empty() {
                 break;
             }
-            purse = ExpiryBudget { failures: purse.failures, ..ExpiryBudget::new(usize::MAX) };
-            self.look_at(fresh, now, &mut purse, rule, into);
+            budget = ExpiryBudget { failures: budget.failures, ..ExpiryBudget::new(usize::MAX) };
+            self.look_at(fresh, now, &mut budget, rule, into);
         }
         let Some(file) = self.files.values().find(|file| file.has_aside(queue, now)) else { return Ok(()) };
         let reason = file.aside.as_ref().map_or("", |aside| &*aside.reason);
@@ -493,13 +493,13 @@ impl ColdSet {
     fn look_at_fresh(
         &mut self,
         now: Now,
-        purse: &mut ExpiryBudget,
+        budget: &mut ExpiryBudget,
         rule: Rule<'_>,
         into: &mut Expired<BodyRef>,
     ) -> bool {
         let is_fresh = |file: &ColdTable| file.next_expiry.is_some_and(|next| next <= now.wall);
         let fresh = self.files.iter().filter(|(_, file)| is_fresh(file)).map(|(number, _)| *number);
-        self.look_at(fresh.collect(), now, purse, rule, into);
+        self.look_at(fresh.collect(), now, budget, rule, into);
         self.next_expiry.is_none_or(|next| next > now.wall)
     }
 
@@ -508,20 +508,20 @@ impl ColdSet {
         &mut self,
         files: BTreeSet<u32>,
         now: Now,
-        purse: &mut ExpiryBudget,
+        budget: &mut ExpiryBudget,
         rule: Rule<'_>,
         into: &mut Expired<BodyRef>,
     ) {
         for number in files {
-            if purse.is_empty() {
+            if budget.is_empty() {
                 break;
             }
             let file = self.files.get_mut(&number).expect("it was just there");
-            let Fates { mut died, going } = file.expire(now, purse, rule);
+            let Fates { mut died, going } = file.expire(now, budget, rule);
             self.let_go(number, &going, &mut died, into);
-            for (lane, count) in died {
-                let queue = self.files[&number].file.lanes()[lane].queue.clone();
-                self.have_died(&queue, number, lane);
+            for (section, count) in died {
+                let queue = self.files[&number].file.sections()[section].queue.clone();
+                self.have_died(&queue, number, section);
                 into.died.push((queue, count));
             }
         }
@@ -553,8 +553,8 @@ impl ColdSet {
                         continue;
                     }
                     let file = self.files.get_mut(&number).expect("it was just there");
-                    if let Some(lane) = file.die(spot.ordinal) {
-                        *died.entry(lane).or_default() += 1;
+                    if let Some(section) = file.die(spot.ordinal) {
+                        *died.entry(section).or_default() += 1;
                     }
                 }
             }
@@ -574,8 +574,8 @@ impl ColdSet {
     }
 
     fn fresh_lanes(&self, queue: &QueueName, now: Now) -> impl Iterator<Item = &SectionRef> {
-        let lanes = self.by_queue.get(queue).map_or(&[][..], |queued| queued.lanes.as_slice());
-        lanes.iter().filter(move |at| self.files[&at.file].has_fresh_in(at.lane as usize, now))
+        let sections = self.by_queue.get(queue).map_or(&[][..], |queued| queued.sections.as_slice());
+        sections.iter().filter(move |at| self.files[&at.file].has_fresh_in(at.section as usize, now))
     }
 
     /// Finds the next expiry and the next retry of the current files.

@@ -37,12 +37,12 @@ impl ColdSet {
         // The entries that are due by an edge and every later one, in lanes that end before it.
         let mut ended = vec![0; edges.len() + 1];
         let mut scheduled = 0;
-        for at in self.lanes_of(queue) {
-            let lane = self.lane(at);
-            if lane.state != SectionState::Scheduled || self.files[&at.file].lanes[at.lane as usize].live == 0 {
+        for at in self.sections_of(queue) {
+            let section = self.section(at);
+            if section.state != SectionState::Scheduled || self.files[&at.file].sections[at.section as usize].live == 0 {
                 continue;
             }
-            let (min_due, max_due) = (lane.min_due, lane.max_due);
+            let (min_due, max_due) = (section.min_due, section.max_due);
             let unripe = self.scheduled_in(at, ripe)?;
             scheduled += unripe.count;
             let end = rising.partition_point(|edge| *edge < max_due);
@@ -70,28 +70,28 @@ impl ColdSet {
             Some(first) => first,
             None => self.unripe_from(at, ripe)?,
         };
-        let (file, end) = (&self.files[&at.file], self.lane(at).range().end);
+        let (file, end) = (&self.files[&at.file], self.section(at).range().end);
         Ok(Unripe { first, ripe: until, count: u64::from(file.out.live(first..end)) })
     }
 
     /// An ordinal of a scheduled lane behind all cold entries that are due by `until`, and not behind any other cold
     /// one, if one is known without reading.
     fn known_unripe(&self, at: SectionRef, until: Timestamp) -> Option<u32> {
-        let (file, lane) = (&self.files[&at.file], self.lane(at));
-        let Between { low, high, .. } = file.file.due_after(lane, until);
+        let (file, section) = (&self.files[&at.file], self.section(at));
+        let Between { low, high, .. } = file.file.due_after(section, until);
         if file.out.live(low..high) == 0 {
             return Some(high);
         }
-        let first = file.next_live(at.lane as usize, file.lanes[at.lane as usize].from)?;
+        let first = file.next_live(at.section as usize, file.sections[at.section as usize].from)?;
         (self.due_known(at, first).0 > until).then_some(first)
     }
 
     /// Counts the entries of a lane that are due by each of these instants, which rise and lie within it.
     fn add_within(&self, at: SectionRef, unripe: &Unripe, edges: &[Timestamp], estimates: &mut [Estimate]) {
-        let (file, lane) = (&self.files[&at.file], self.lane(at));
+        let (file, section) = (&self.files[&at.file], self.section(at));
         let (mut counted_to, mut counted) = (unripe.first, 0);
         for (edge, estimate) in edges.iter().zip(estimates) {
-            let Between { low, high, from, to } = file.file.due_after(lane, *edge);
+            let Between { low, high, from, to } = file.file.due_after(section, *edge);
             let (low, from) = (low.max(counted_to), from.max(unripe.ripe));
             counted += u64::from(file.out.live(counted_to..low));
             counted_to = low;

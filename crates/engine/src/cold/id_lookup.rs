@@ -65,24 +65,24 @@ impl IdLookup {
 
 impl ColdSet {
     /// The place of the cold message with this id, if it has not moved since it was put. At most one read.
-    pub(super) fn nearby_home(
+    pub(super) fn find_by_id(
         &mut self,
         queue: &QueueName,
         id: MessageId,
         number: Number,
     ) -> sealed::Result<Option<EntryRef>> {
         let due = id.due_at_put();
-        let files: Vec<u32> = self.nearby.of(number).collect();
+        let files: Vec<u32> = self.id_lookup.of(number).collect();
         for file in files {
             let cold: &ColdTable = &self.files[&file];
-            let mut lanes =
-                cold.file.lanes_of(queue).iter().filter(|lane| {
-                    lane.state != SectionState::Dead && lane.min_due <= due && due <= lane.max_due
+            let mut sections =
+                cold.file.sections_of(queue).iter().filter(|section| {
+                    section.state != SectionState::Dead && section.min_due <= due && due <= section.max_due
                 });
-            let (Some(lane), None) = (lanes.next(), lanes.next()) else { continue };
+            let (Some(section), None) = (sections.next(), sections.next()) else { continue };
             let key = (due, id.as_bits());
-            let found = self.blocks.find(cold, cold.file.holding(lane, key), key)?;
-            let is_cold = |ordinal: &u32| lane.range().contains(ordinal) && cold.is_cold(*ordinal);
+            let found = self.blocks.find(cold, cold.file.holding(section, key), key)?;
+            let is_cold = |ordinal: &u32| section.range().contains(ordinal) && cold.is_cold(*ordinal);
             // There is one place where it can lie, and if it is not there, it was moved.
             return Ok(found.filter(is_cold).map(|ordinal| EntryRef { file, ordinal }));
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dwell_model::{DEFAULT_PRIORITY, MessageId, QueueName, StateKind, Timestamp};
 use dwell_store::core::{ColdCounts, ColdHead};
 
-use super::table::{ReadyEdge, SectionHead, SectionCursor as FileLane};
+use super::table::{ReadyEdge, SectionHead, SectionCursor as FileSection};
 use super::section_order::NextPriority;
 use super::ready_stream::{SectionReader, ReadyKey};
 use super::{ColdSet, SectionRef, EntryRef};
@@ -38,22 +38,22 @@ struct MergeHead {
 }
 
 impl ColdSet {
-    pub(super) fn lanes_of(&self, queue: &QueueName) -> Vec<SectionRef> {
-        let lanes = self.by_queue.get(queue).map_or(&[][..], |queued| &queued.lanes);
+    pub(super) fn sections_of(&self, queue: &QueueName) -> Vec<SectionRef> {
+        let sections = self.by_queue.get(queue).map_or(&[][..], |queued| &queued.sections);
         let has_cold = |at: &&SectionRef| {
-            let lane = &self.files[&at.file].lanes[at.lane as usize];
-            lane.live > 0 || lane.over > 0
+            let section = &self.files[&at.file].sections[at.section as usize];
+            section.live > 0 || section.over > 0
         };
-        lanes.iter().filter(has_cold).copied().collect()
+        sections.iter().filter(has_cold).copied().collect()
     }
 
-    pub(super) fn lane(&self, at: SectionRef) -> &Section {
-        &self.files[&at.file].file.lanes()[at.lane as usize]
+    pub(super) fn section(&self, at: SectionRef) -> &Section {
+        &self.files[&at.file].file.sections()[at.section as usize]
     }
 
     /// Entries of a lane that is not dead are ready if they are due by this instant.
     pub(super) fn ripe(&self, at: SectionRef, ripe: Timestamp) -> Timestamp {
-        match self.lane(at).state {
+        match self.section(at).state {
             SectionState::Ready => Timestamp::MAX,
             SectionState::Scheduled | SectionState::Dead => ripe.max(self.files[&at.file].ripe),
         }
@@ -75,14 +75,14 @@ impl ColdSet {
         until: Timestamp,
         is_over: bool,
     ) -> Option<MergeHead> {
-        let (file, lane) = (&self.files[&at.file], at.lane as usize);
+        let (file, section) = (&self.files[&at.file], at.section as usize);
         let next =
-            if is_over { file.next_over(lane, range.start) } else { file.next_live(lane, range.start) };
+            if is_over { file.next_over(section, range.start) } else { file.next_live(section, range.start) };
         let ordinal = next.filter(|next| *next < range.end)?;
-        let known = file.lanes[at.lane as usize].head.filter(|head| head.ordinal == ordinal);
+        let known = file.sections[at.section as usize].head.filter(|head| head.ordinal == ordinal);
         let ((due, id), is_exact) = match known {
             Some(head) => ((head.due, head.id.as_bits()), true),
-            None => file.file.bound(self.lane(at), ordinal),
+            None => file.file.bound(self.section(at), ordinal),
         };
         let lead = MergeHead { key: (rank, due, id), is_exact, at, ordinal, end: range.end, until, is_over };
         (due <= until).then_some(lead)
@@ -94,13 +94,13 @@ impl ColdSet {
         {
             self.looked += 1;
         }
-        let (rank, end) = (self.lane(at).priority, self.lane(at).range().end);
+        let (rank, end) = (self.section(at).priority, self.section(at).range().end);
         let file = self.files.get_mut(&at.file).expect("lanes are those of files");
-        let Some(from) = file.next_live(at.lane as usize, file.lanes[at.lane as usize].from) else {
+        let Some(from) = file.next_live(at.section as usize, file.sections[at.section as usize].from) else {
             self.list(at, None);
             return None;
         };
-        file.lanes[at.lane as usize].from = from;
+        file.sections[at.section as usize].from = from;
         self.lead(at, rank, from..end, Timestamp::MAX, false)
     }
 
@@ -119,7 +119,7 @@ impl ColdSet {
         let (due, id) = self.place(lead.at, lead.ordinal)?;
         let head = SectionHead { ordinal: lead.ordinal, due, id };
         let file = self.files.get_mut(&lead.at.file).expect("it was just read");
-        file.lanes[lead.at.lane as usize].head = Some(head);
+        file.sections[lead.at.section as usize].head = Some(head);
         self.raise(lead.at, due);
         Ok((MergeHead { key: (lead.key.0, due, id.as_bits()), is_exact: true, ..lead }, head))
     }
@@ -127,37 +127,37 @@ impl ColdSet {
     /// The ordinal from which on entries of a scheduled lane are not ready. At most two reads, and none until the first
     /// of them is due.
     pub(super) fn unripe_from(&mut self, at: SectionRef, ripe: Timestamp) -> sealed::Result<u32> {
-        let (lane, ripe) = (self.lane(at), self.ripe(at, ripe));
-        if lane.max_due <= ripe {
-            return Ok(lane.range().end);
+        let (section, ripe) = (self.section(at), self.ripe(at, ripe));
+        if section.max_due <= ripe {
+            return Ok(section.range().end);
         }
-        if ripe < lane.min_due {
-            return Ok(lane.first);
+        if ripe < section.min_due {
+            return Ok(section.first);
         }
         let file = &self.files[&at.file];
-        let edge = file.lanes[at.lane as usize].edge.as_deref().filter(|edge| edge.from <= ripe);
+        let edge = file.sections[at.section as usize].edge.as_deref().filter(|edge| edge.from <= ripe);
         if let Some(edge) = edge.filter(|edge| ripe < edge.to) {
             return Ok(edge.ordinal);
         }
         // It is not before the last known one.
         let start = edge.map_or(0, |edge| edge.ordinal);
-        let lane = &file.file.lanes()[at.lane as usize];
-        let ordinal = self.blocks.lower_bound(file, lane, start, (ripe.saturating_after(1), 0))?;
+        let section = &file.file.sections()[at.section as usize];
+        let ordinal = self.blocks.lower_bound(file, section, start, (ripe.saturating_after(1), 0))?;
         let to = self.blocks.entry(file, ordinal)?.entry.standing.due;
         let edge = ReadyEdge { from: ripe, to, ordinal, next: None };
-        self.lane_state(at).edge = Some(Box::new(edge));
+        self.section_state(at).edge = Some(Box::new(edge));
         Ok(ordinal)
     }
 
-    fn lane_state(&mut self, at: SectionRef) -> &mut FileLane {
-        &mut self.files.get_mut(&at.file).expect("lanes are those of files").lanes[at.lane as usize]
+    fn section_state(&mut self, at: SectionRef) -> &mut FileSection {
+        &mut self.files.get_mut(&at.file).expect("lanes are those of files").sections[at.section as usize]
     }
 
     /// The part of a lane whose entries are in a state.
     fn part(&mut self, at: SectionRef, state: StateKind, ripe: Timestamp) -> sealed::Result<Range<u32>> {
-        let lane = self.lane(at);
-        let (all, none) = (lane.range(), lane.first..lane.first);
-        Ok(match (self.lane(at).state, state) {
+        let section = self.section(at);
+        let (all, none) = (section.range(), section.first..section.first);
+        Ok(match (self.section(at).state, state) {
             (SectionState::Ready, StateKind::Ready) | (SectionState::Dead, StateKind::Dead) => all,
             (SectionState::Scheduled, StateKind::Ready) => all.start..self.unripe_from(at, ripe)?,
             (SectionState::Scheduled, StateKind::Scheduled) => self.unripe_from(at, ripe)?..all.end,
@@ -180,7 +180,7 @@ impl ColdSet {
             && let Some(rank) = self.next_rank(queue, ripe, after)
         {
             let mut heap = BinaryHeap::new();
-            for at in self.lanes_by(queue, rank, ripe) {
+            for at in self.sections_by(queue, rank, ripe) {
                 heap.extend(self.first_by(at, ripe).map(Reverse));
             }
             taken.extend(self.merge(heap, most - taken.len())?);
@@ -198,7 +198,7 @@ impl ColdSet {
                 return Vec::new();
             }
             after = Some(rank);
-            for at in self.lanes_by(queue, rank, ripe) {
+            for at in self.sections_by(queue, rank, ripe) {
                 let Some(lead) = self.first_by(at, ripe) else { continue };
                 let file = Arc::clone(&self.files[&at.file].file);
                 let MergeHead { ordinal, end, until, .. } = lead;
@@ -210,16 +210,16 @@ impl ColdSet {
 
     /// The key of the next message, if that was read ahead; and whether all of the queue has one priority.
     fn read_next(&mut self, queue: &QueueName, ripe: Timestamp) -> Option<(ReadyKey, bool)> {
-        let flow = self.flows.iter_mut().find(|flow| flow.queue == *queue)?;
-        if !flow.is_right(ripe) {
+        let prefetch = self.prefetches.iter_mut().find(|prefetch| prefetch.queue == *queue)?;
+        if !prefetch.is_right(ripe) {
             return None;
         }
-        while let Some(next) = flow.peek(ripe) {
+        while let Some(next) = prefetch.peek(ripe) {
             let EntryRef { file, ordinal } = next.spot;
             if self.files.get(&file).is_some_and(|file| !file.out.has(ordinal)) {
-                return Some((next.key, flow.has_one_rank));
+                return Some((next.key, prefetch.has_one_rank));
             }
-            flow.pop();
+            prefetch.pop();
         }
         None
     }
@@ -244,9 +244,9 @@ impl ColdSet {
             after = Some(rank);
             ranks.push(rank);
             let mut ready = BinaryHeap::new();
-            for at in self.lanes_by(queue, rank, ripe) {
+            for at in self.sections_by(queue, rank, ripe) {
                 let until = self.ripe(at, ripe);
-                if read.is_some() && self.lane(at).max_due <= until {
+                if read.is_some() && self.section(at).max_due <= until {
                     // All of it is ready, and none of it comes before what was read.
                     continue;
                 }
@@ -361,19 +361,19 @@ impl ColdSet {
     /// The due of an entry of a scheduled lane, or an earlier instant, as far as it is known without reading, and
     /// whether it is exact.
     pub(super) fn due_known(&self, at: SectionRef, ordinal: u32) -> (Timestamp, bool) {
-        let (file, lane) = (&self.files[&at.file], self.lane(at));
-        let state = &file.lanes[at.lane as usize];
+        let (file, section) = (&self.files[&at.file], self.section(at));
+        let state = &file.sections[at.section as usize];
         let head = state.head.filter(|head| head.ordinal == ordinal).map(|head| head.due);
         let edge = state.edge.as_deref();
         let edge = edge.and_then(|edge| {
             let next = edge.next.filter(|(next, _)| *next == ordinal).map(|(_, due)| due);
             next.or_else(|| (edge.ordinal == ordinal).then_some(edge.to))
         });
-        let first = (ordinal == lane.first).then_some(lane.min_due);
+        let first = (ordinal == section.first).then_some(section.min_due);
         match head.or(edge).or(first) {
             Some(due) => (due, true),
             None => {
-                let ((due, _), is_exact) = file.file.bound(lane, ordinal);
+                let ((due, _), is_exact) = file.file.bound(section, ordinal);
                 (due, is_exact)
             }
         }
@@ -392,8 +392,8 @@ impl ColdSet {
                 return Ok(Some(due));
             }
             let (due, id) = self.place(at, ordinal)?;
-            match self.lane_state(at) {
-                FileLane { edge: Some(edge), .. } => edge.next = Some((ordinal, due)),
+            match self.section_state(at) {
+                FileSection { edge: Some(edge), .. } => edge.next = Some((ordinal, due)),
                 state => state.head = Some(SectionHead { ordinal, due, id }),
             }
             known.push(Reverse((due, false, at, ordinal)));
@@ -411,15 +411,15 @@ impl ColdSet {
         most: usize,
     ) -> sealed::Result<Vec<(EntryRef, TableEntry)>> {
         let mut heap = BinaryHeap::new();
-        for at in self.lanes_of(queue) {
+        for at in self.sections_of(queue) {
             let mut part = self.part(at, state, ripe)?;
             if let Some((due, id)) = after {
                 let behind = (due, id.as_bits().saturating_add(1));
                 let file = &self.files[&at.file];
-                let lane = &file.file.lanes()[at.lane as usize];
-                part.start = part.start.max(self.blocks.lower_bound(file, lane, 0, behind)?);
+                let section = &file.file.sections()[at.section as usize];
+                part.start = part.start.max(self.blocks.lower_bound(file, section, 0, behind)?);
             }
-            let is_over = state == StateKind::Dead && self.lane(at).state != SectionState::Dead;
+            let is_over = state == StateKind::Dead && self.section(at).state != SectionState::Dead;
             heap.extend(self.lead(at, 0, part, Timestamp::MAX, is_over).map(Reverse));
         }
         self.merge(heap, most)
@@ -466,12 +466,12 @@ impl ColdSet {
     /// once until more becomes ready.
     pub(super) fn count(&mut self, queue: &QueueName, ripe: Timestamp) -> sealed::Result<ColdCounts> {
         let (mut cold, mut unripe) = (ColdCounts::default(), Vec::new());
-        for at in self.lanes_of(queue) {
-            let lane = &self.files[&at.file].lanes[at.lane as usize];
-            let live = u64::from(lane.live);
-            cold.counts.dead += u64::from(lane.over);
-            let is_urgent = self.lane(at).priority < DEFAULT_PRIORITY;
-            let ready = match self.lane(at).state {
+        for at in self.sections_of(queue) {
+            let section = &self.files[&at.file].sections[at.section as usize];
+            let live = u64::from(section.live);
+            cold.counts.dead += u64::from(section.over);
+            let is_urgent = self.section(at).priority < DEFAULT_PRIORITY;
+            let ready = match self.section(at).state {
                 SectionState::Dead => {
                     cold.counts.dead += live;
                     continue;
@@ -479,10 +479,10 @@ impl ColdSet {
                 SectionState::Ready => live,
                 SectionState::Scheduled => {
                     let until = self.unripe_from(at, ripe)?;
-                    let range = self.lane(at).first..until;
+                    let range = self.section(at).first..until;
                     let file = &self.files[&at.file];
                     let due = u64::from(file.out.live(range));
-                    unripe.extend(file.next_live(at.lane as usize, until).map(|ordinal| (at, ordinal)));
+                    unripe.extend(file.next_live(at.section as usize, until).map(|ordinal| (at, ordinal)));
                     cold.counts.scheduled += live - due;
                     due
                 }

@@ -69,7 +69,7 @@ pub(crate) use settlements::GoneByQueue;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SectionRef {
     file: u32,
-    lane: u32,
+    section: u32,
 }
 
 /// An entry of a file.
@@ -82,7 +82,7 @@ struct EntryRef {
 /// The lanes of a queue.
 #[derive(Debug)]
 struct QueueSections {
-    lanes: Vec<SectionRef>,
+    sections: Vec<SectionRef>,
     order: SectionOrder,
     /// The number of due messages that the next hand-over has: one at first, for a caller that takes one, then doubled
     /// each time, so that each block is read for many.
@@ -119,9 +119,9 @@ pub(crate) struct ColdSet {
     /// Runs of the key index, newest first.
     keys: Vec<Arc<IndexRun<Number>>>,
     blocks: BlockCache,
-    nearby: IdLookup,
+    id_lookup: IdLookup,
     /// Queues that are being read ahead. All are of the current version.
-    flows: Vec<Prefetch>,
+    prefetches: Vec<Prefetch>,
     /// Incremented when something becomes cold or ready other than by the progress of the clock, and when files are
     /// added.
     version: u64,
@@ -142,7 +142,7 @@ pub(crate) struct ColdSet {
     /// The next retry of what was set aside, if anything was, on the monotonic clock.
     again_ms: Option<u64>,
     /// How often a due message stayed in its file because memory was full.
-    no_room: u64,
+    memory_full: u64,
     /// The file and chunk at which the next retry begins.
     retry_from: (u32, u32),
     /// The number of entries of all files, in any state.
@@ -157,7 +157,7 @@ pub(crate) struct ColdSet {
     /// cold then.
     deaths: BTreeMap<SectionRef, (Timestamp, Timestamp)>,
     /// The maximum number of dead messages that are remembered to be handed over next.
-    graves: usize,
+    dead_entries: usize,
     /// Retention needs no message that died after this.
     retain_until: Option<Died>,
     /// Queues of which dead messages were passed over for retention, since they could not be read.
@@ -178,12 +178,12 @@ pub(crate) struct ColdSet {
 
 impl ColdSet {
     /// A set without files: `window` is the maximum number of due messages per hand-over, `block_cache` and `block_bytes`
-    /// bound the block cache, and `graves` is the maximum number of dead messages that are remembered.
+    /// bound the block cache, and `dead_entries` is the maximum number of dead messages that are remembered.
     pub(crate) fn new(
         directory: u64,
         window: usize,
         (blocks, block_bytes): (usize, usize),
-        graves: usize,
+        dead_entries: usize,
     ) -> ColdSet {
         ColdSet {
             directory,
@@ -192,8 +192,8 @@ impl ColdSet {
             numbers: Vec::new(),
             keys: Vec::new(),
             blocks: BlockCache::keeping(blocks, block_bytes),
-            nearby: IdLookup::default(),
-            flows: Vec::new(),
+            id_lookup: IdLookup::default(),
+            prefetches: Vec::new(),
             version: 0,
             executor: None,
             bodies: PrefetchedBodies::keeping(block_bytes / 2),
@@ -203,14 +203,14 @@ impl ColdSet {
             most_ripe: Timestamp::MIN,
             next_expiry: None,
             again_ms: None,
-            no_room: 0,
+            memory_full: 0,
             retry_from: (0, 0),
             entries: 0,
             bytes: 0,
             split_from: None,
             walks: Vec::new(),
             deaths: BTreeMap::new(),
-            graves: graves.max(1),
+            dead_entries: dead_entries.max(1),
             retain_until: None,
             passed_over: BTreeMap::new(),
             readable: BTreeMap::new(),
@@ -256,12 +256,12 @@ impl ColdSet {
     }
 
     /// How often a due message stayed in its file because memory was full.
-    pub(crate) fn no_room(&self) -> u64 {
-        self.no_room
+    pub(crate) fn memory_full(&self) -> u64 {
+        self.memory_full
     }
 
     fn refuse_for_room(&mut self) -> Error {
-        self.no_room += 1;
+        self.memory_full += 1;
         overloaded()
     }
 
@@ -277,9 +277,9 @@ impl ColdSet {
     }
 
     /// Ends the read-ahead: what was read may no longer be what comes next.
-    fn end_flows(&mut self) {
+    fn end_prefetches(&mut self) {
         self.version += 1;
-        self.flows.clear();
+        self.prefetches.clear();
     }
 
     pub(crate) fn files(&self) -> &BTreeMap<u32, ColdTable> {
@@ -296,46 +296,46 @@ impl ColdSet {
 
     /// Adds a file.
     pub(crate) fn add(&mut self, file: ColdTable) {
-        self.end_flows();
+        self.end_prefetches();
         let number = file.file.name().number;
-        for (lane, at) in file.file.lanes().iter().zip(0..) {
-            let queued = self.by_queue.entry(lane.queue.clone());
-            let new = || QueueSections { lanes: Vec::new(), order: SectionOrder::default(), window: 1, version: 0 };
+        for (section, at) in file.file.sections().iter().zip(0..) {
+            let queued = self.by_queue.entry(section.queue.clone());
+            let new = || QueueSections { sections: Vec::new(), order: SectionOrder::default(), window: 1, version: 0 };
             let queued = queued.or_insert_with(new);
-            queued.lanes.push(SectionRef { file: number, lane: at });
+            queued.sections.push(SectionRef { file: number, section: at });
         }
         self.next_expiry = self.next_expiry.into_iter().chain(file.next_expiry).min();
         self.split_from = self.split_from.into_iter().chain(file.split_from()).min();
         self.entries += u64::from(file.file.len());
         self.bytes += file.file.size();
-        self.nearby.add(&file.file);
+        self.id_lookup.add(&file.file);
         self.dead_come(&file);
         self.most_ripe = self.most_ripe.max(file.ripe);
-        let lanes = file.lanes.len() as u32;
+        let sections = file.sections.len() as u32;
         let before = self.files.insert(number, file);
         assert!(before.is_none(), "no two files have one number");
-        (0..lanes).for_each(|lane| self.enlist(SectionRef { file: number, lane }));
+        (0..sections).for_each(|section| self.enlist(SectionRef { file: number, section }));
     }
 
     /// Removes a file without cold entries.
     pub(crate) fn remove(&mut self, number: u32) -> Option<ColdTable> {
-        self.flows.iter().for_each(|flow| flow.forget(number));
-        let lanes = self.files.get(&number)?.lanes.len() as u32;
-        (0..lanes).for_each(|lane| self.list(SectionRef { file: number, lane }, None));
+        self.prefetches.iter().for_each(|prefetch| prefetch.forget(number));
+        let sections = self.files.get(&number)?.sections.len() as u32;
+        (0..sections).for_each(|section| self.list(SectionRef { file: number, section }, None));
         let file = self.files.remove(&number)?;
         self.entries -= u64::from(file.file.len());
         self.bytes -= file.file.size();
-        self.nearby.remove(&file.file);
+        self.id_lookup.remove(&file.file);
         self.dead_go(number);
         self.deaths.retain(|at, _| at.file != number);
         self.readable.retain(|at, _| at.file != number);
         // Those of a queue lie side by side.
-        for of_queue in file.file.lanes().chunk_by(|one, other| one.queue == other.queue) {
-            let Some(lane) = of_queue.first() else { continue };
-            if let Some(queued) = self.by_queue.get_mut(&lane.queue) {
-                queued.lanes.retain(|at| at.file != number);
-                if queued.lanes.is_empty() {
-                    self.by_queue.remove(&lane.queue);
+        for of_queue in file.file.sections().chunk_by(|one, other| one.queue == other.queue) {
+            let Some(section) = of_queue.first() else { continue };
+            if let Some(queued) = self.by_queue.get_mut(&section.queue) {
+                queued.sections.retain(|at| at.file != number);
+                if queued.sections.is_empty() {
+                    self.by_queue.remove(&section.queue);
                 }
             }
         }
@@ -356,8 +356,8 @@ impl ColdSet {
 
     /// The entries of a file that were dead when it was written.
     pub(crate) fn dead_of(&self, file: u32) -> Vec<Range<u32>> {
-        let lanes = self.files.get(&file).map_or(&[][..], |file| file.file.lanes());
-        lanes.iter().filter(|lane| lane.state == SectionState::Dead).map(|lane| lane.range()).collect()
+        let sections = self.files.get(&file).map_or(&[][..], |file| file.file.sections());
+        sections.iter().filter(|section| section.state == SectionState::Dead).map(|section| section.range()).collect()
     }
 
     /// Records that entries due by these instants have been moved out of these files.
@@ -415,9 +415,9 @@ impl ColdSet {
     pub(crate) fn totals(&self) -> BTreeMap<QueueName, (u64, u64)> {
         let mut totals: BTreeMap<QueueName, (u64, u64)> = BTreeMap::new();
         for file in self.files.values() {
-            for (lane, state) in file.file.lanes().iter().zip(&file.lanes) {
-                let (pending, dead) = totals.entry(lane.queue.clone()).or_default();
-                let count = if lane.state == SectionState::Dead { &mut *dead } else { pending };
+            for (section, state) in file.file.sections().iter().zip(&file.sections) {
+                let (pending, dead) = totals.entry(section.queue.clone()).or_default();
+                let count = if section.state == SectionState::Dead { &mut *dead } else { pending };
                 *count += u64::from(state.live);
                 *dead += u64::from(state.over);
             }
@@ -430,10 +430,10 @@ impl ColdSet {
         let files = self.files.values().map(ColdTable::memory).sum::<usize>();
         let runs = self.numbers.iter().map(|run| run.memory()).sum::<usize>();
         let keys = self.keys.iter().map(|run| run.memory()).sum::<usize>();
-        let flows = self.flows.iter().map(Prefetch::memory).sum::<usize>();
+        let prefetches = self.prefetches.iter().map(Prefetch::memory).sum::<usize>();
         let walks = self.walks.iter().map(dead::DeadWindow::memory).sum::<usize>();
         let deaths = self.deaths.len() * 2 * size_of::<(SectionRef, (Timestamp, Timestamp))>();
-        files + runs + keys + self.blocks.memory() + self.nearby.memory() + flows + walks + deaths
+        files + runs + keys + self.blocks.memory() + self.id_lookup.memory() + prefetches + walks + deaths
     }
 
     /// The settled entries of each file, and the instant by which it is ripe.
@@ -489,17 +489,17 @@ impl ColdSet {
         most: usize,
         into: &mut Vec<ColdMessage<BodyRef>>,
     ) {
-        let Some(at) = self.flow_of(queue, ripe) else { return };
+        let Some(at) = self.prefetch_of(queue, ripe) else { return };
         let mut left = most;
         let bodies = self.bodies.of(queue);
-        into.reserve(most.min(self.flows[at].at_hand()));
-        while left > 0 && self.flows[at].peek(ripe).is_some() {
-            let Some(next) = self.flows[at].pop() else { break };
+        into.reserve(most.min(self.prefetches[at].at_hand()));
+        while left > 0 && self.prefetches[at].peek(ripe).is_some() {
+            let Some(next) = self.prefetches[at].pop() else { break };
             let (spot, number) = (next.spot, next.number());
             let Some(file) = self.files.get_mut(&spot.file).filter(|file| !file.out.has(spot.ordinal)) else {
                 continue;
             };
-            file.take_out_of(next.lane as usize, spot.ordinal);
+            file.take_out_of(next.section as usize, spot.ordinal);
             self.handed += 1;
             into.push(cold_message(spot, next.found, &file.segment, file.ripe, false));
             if let Some(body) = next.body {
@@ -508,20 +508,20 @@ impl ColdSet {
             left -= 1;
         }
         if left == most {
-            self.flows.remove(at);
+            self.prefetches.remove(at);
         } else {
-            self.flows[at].go_on(self.executor.as_deref());
+            self.prefetches[at].go_on(self.executor.as_deref());
         }
     }
 
     /// The index of the queue's read-ahead, which is begun if much of the queue was asked for and nothing else has
     /// happened since.
-    fn flow_of(&mut self, queue: &QueueName, ripe: Timestamp) -> Option<usize> {
-        if let Some(at) = self.flows.iter().position(|flow| flow.queue == *queue) {
-            if self.flows[at].is_right(ripe) {
+    fn prefetch_of(&mut self, queue: &QueueName, ripe: Timestamp) -> Option<usize> {
+        if let Some(at) = self.prefetches.iter().position(|prefetch| prefetch.queue == *queue) {
+            if self.prefetches[at].is_right(ripe) {
                 return Some(at);
             }
-            self.flows.remove(at);
+            self.prefetches.remove(at);
             return None;
         }
         let (version, most) = (self.version, 2 * self.window);
@@ -536,12 +536,12 @@ impl ColdSet {
             return None;
         }
         let has_one_rank = self.has_one_rank(queue);
-        let flow = Prefetch::new(queue.clone(), ripe, has_one_rank, ReadyStream::new(cursors), count, most);
-        if self.flows.len() >= MAX_PREFETCHES {
-            self.flows.remove(0);
+        let prefetch = Prefetch::new(queue.clone(), ripe, has_one_rank, ReadyStream::new(cursors), count, most);
+        if self.prefetches.len() >= MAX_PREFETCHES {
+            self.prefetches.remove(0);
         }
-        self.flows.push(flow);
-        Some(self.flows.len() - 1)
+        self.prefetches.push(prefetch);
+        Some(self.prefetches.len() - 1)
     }
 
     /// The bodies of these messages in their order, as far as they were read ahead.
@@ -653,9 +653,9 @@ impl ColdSet {
                 continue;
             }
             // The known times of death of the lane may be enough to skip it.
-            let lane = u32::try_from(file.file.lane_of(spot.ordinal)).expect("lanes are counted in 32 bits");
+            let section = u32::try_from(file.file.section_of(spot.ordinal)).expect("lanes are counted in 32 bits");
             let least = search.youngest.map(|(died, _)| died).max(after);
-            let deaths = self.deaths.get(&SectionRef { file: spot.file, lane });
+            let deaths = self.deaths.get(&SectionRef { file: spot.file, section });
             if deaths.zip(least).is_some_and(|((_, last), (least, _))| *last < least) {
                 continue;
             }
@@ -765,7 +765,7 @@ impl Cold<BodyRef> for ColdSet {
         id: MessageId,
         number: Number,
     ) -> Result<Option<ColdMessage<BodyRef>>> {
-        let spot = match self.nearby_home(queue, id, number) {
+        let spot = match self.find_by_id(queue, id, number) {
             Ok(None) => self.home(number),
             found => found,
         };
@@ -784,12 +784,12 @@ impl Cold<BodyRef> for ColdSet {
         }
         let has_enough = self.has_handed_enough();
         let Some(queued) = self.by_queue.get_mut(queue) else { return Ok(()) };
-        let most = self.window.min(MIN_WINDOW.max(PER_SECTION * queued.lanes.len()));
+        let most = self.window.min(MIN_WINDOW.max(PER_SECTION * queued.sections.len()));
         let usual = queued.window.min(most);
         queued.window = (2 * usual).min(most);
         let window = if has_enough { (usual / FEWER).max(1) } else { usual };
         if self.is_tight && self.again_ms.is_some() {
-            self.flows.retain(|flow| flow.queue != *queue);
+            self.prefetches.retain(|prefetch| prefetch.queue != *queue);
         } else {
             self.hand_over_read(queue, ripe, window, into);
         }
@@ -887,7 +887,7 @@ impl Cold<BodyRef> for ColdSet {
         into: &mut Vec<ColdMessage<BodyRef>>,
     ) -> Result<HandedOver> {
         if anew {
-            self.end_stale_walks(queue, reader);
+            self.end_stale_windows(queue, reader);
         }
         let handed_over = self.hand_over_dead(queue, reader, after, most, into);
         self.tell(handed_over)
@@ -916,7 +916,7 @@ impl Cold<BodyRef> for ColdSet {
     }
 
     fn forget(&mut self, queue: &QueueName, which: Which) {
-        self.flows.retain(|flow| flow.queue != *queue);
+        self.prefetches.retain(|prefetch| prefetch.queue != *queue);
         self.bodies.forget(queue);
         self.walks.retain(|walk| which == Which::Pending || !walk.is_of(queue));
         if which == Which::Dead {
@@ -927,20 +927,20 @@ impl Cold<BodyRef> for ColdSet {
             // None of its lanes has any entry left: without this, the next take would find that out lane by lane.
             queued.order = SectionOrder::default();
         }
-        for at in &queued.lanes {
+        for at in &queued.sections {
             let file = self.files.get_mut(&at.file).expect("lanes are those of files");
-            let is_dead = file.file.lanes()[at.lane as usize].state == SectionState::Dead;
+            let is_dead = file.file.sections()[at.section as usize].state == SectionState::Dead;
             if is_dead == (which == Which::Dead) {
-                file.clear_lane(at.lane as usize);
-                file.lanes[at.lane as usize].bound = None;
+                file.clear_section(at.section as usize);
+                file.sections[at.section as usize].bound = None;
             } else if which == Which::Dead {
-                file.clear_over(at.lane as usize);
+                file.clear_over(at.section as usize);
             }
         }
     }
 
     fn ripen(&mut self, wall: Timestamp) {
-        self.end_flows();
+        self.end_prefetches();
         self.ripened = self.ripened.max(wall);
         self.most_ripe = self.most_ripe.max(wall);
         for file in self.files.values_mut() {
@@ -949,18 +949,18 @@ impl Cold<BodyRef> for ColdSet {
     }
 
     fn put_back(&mut self, copy: CopyAt, died: Option<Died>) {
-        self.end_flows();
+        self.end_prefetches();
         if let Some(died) = died {
             self.dead_is_back(copy, died);
         }
         let file = self.files.get_mut(&copy.file.get()).expect("a copy lies in a file");
-        let lane = file.file.lane_of(copy.ordinal);
-        if died.is_some() && file.file.lanes()[lane].state != SectionState::Dead {
+        let section = file.file.section_of(copy.ordinal);
+        if died.is_some() && file.file.sections()[section].state != SectionState::Dead {
             file.be_over(copy.ordinal);
             return;
         }
-        let lane = file.put_back(copy.ordinal) as u32;
-        self.lower(SectionRef { file: copy.file.get(), lane }, copy.ordinal);
+        let section = file.put_back(copy.ordinal) as u32;
+        self.lower(SectionRef { file: copy.file.get(), section }, copy.ordinal);
     }
 
     fn most_ripe(&self) -> Timestamp {

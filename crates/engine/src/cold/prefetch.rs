@@ -250,15 +250,15 @@ mod tests {
     #[test]
     fn nothing_is_read_ahead_for_a_flow_that_has_ended() {
         for has_ended in [true, false] {
-            let flow = Prefetch::new("q".parse().unwrap(), Timestamp::MIN, true, ReadyStream::new(Vec::new()), 0, 8);
-            let shared = Arc::clone(&flow.shared);
-            let lent = LentStream { shared: &shared, stream: flow.lend(), some: Vec::new() };
-            let flow = Some(flow).filter(|_| !has_ended);
+            let prefetch = Prefetch::new("q".parse().unwrap(), Timestamp::MIN, true, ReadyStream::new(Vec::new()), 0, 8);
+            let shared = Arc::clone(&prefetch.shared);
+            let lent = LentStream { shared: &shared, stream: prefetch.lend(), some: Vec::new() };
+            let prefetch = Some(prefetch).filter(|_| !has_ended);
             drop(lent);
             let is_over = ReadAhead(Arc::clone(&shared)).slice(1).is_some();
             // A stream that was read to its end is dropped.
             assert_eq!((is_over, shared.state().stream.is_some()), (has_ended, has_ended));
-            drop(flow);
+            drop(prefetch);
         }
     }
 
@@ -266,11 +266,11 @@ mod tests {
     fn a_flow_that_has_ended_holds_nothing_though_its_task_was_not_come_to() {
         let executor = Executor::without_threads();
         let stream = ReadyStream::new(Vec::new());
-        let flow = Prefetch::new("q".parse().unwrap(), Timestamp::MIN, true, stream, 0, 8);
-        (0..3).for_each(|_| flow.go_on(Some(&executor)));
+        let prefetch = Prefetch::new("q".parse().unwrap(), Timestamp::MIN, true, stream, 0, 8);
+        (0..3).for_each(|_| prefetch.go_on(Some(&executor)));
         assert_eq!(executor.pending(), [Class::Prefetch], "one task reads, however often it is asked for");
-        let shared = Arc::clone(&flow.shared);
-        drop(flow);
+        let shared = Arc::clone(&prefetch.shared);
+        drop(prefetch);
         assert!(shared.state().stream.is_none());
         while executor.step(0) {}
         assert_eq!(Arc::strong_count(&shared), 1, "the task is gone");

@@ -46,7 +46,7 @@ pub(super) struct SectionReader {
 #[derive(Debug)]
 pub(super) struct PrefetchedMessage {
     pub(super) spot: EntryRef,
-    pub(super) lane: u32,
+    pub(super) section: u32,
     pub(super) key: ReadyKey,
     pub(super) found: TableEntry,
     /// Its body, if it was read too, and its checksum was right.
@@ -64,15 +64,15 @@ pub(super) struct ReadyStream {
 
 impl SectionReader {
     fn rank(&self) -> u32 {
-        self.file.lanes()[self.at.lane as usize].priority
+        self.file.sections()[self.at.section as usize].priority
     }
 
     /// The key of the next entry, or a lower bound, and whether it is exact; `None` if it is due too late. Nothing is
     /// read.
     fn bound(&self) -> Option<(ReadyKey, bool)> {
-        let lane = &self.file.lanes()[self.at.lane as usize];
-        let ((due, id), is_exact) = self.file.bound(lane, self.next);
-        (due <= self.until).then_some(((lane.priority, due, id), is_exact))
+        let section = &self.file.sections()[self.at.section as usize];
+        let ((due, id), is_exact) = self.file.bound(section, self.next);
+        (due <= self.until).then_some(((section.priority, due, id), is_exact))
     }
 
     /// The block of the next entry. Reads it if it is not loaded, and then prefetches the one behind it.
@@ -114,7 +114,7 @@ impl SectionReader {
 pub(super) fn open_at_once(cursors: &[SectionReader]) -> usize {
     let span = |cursor: &SectionReader| {
         let ((rank, from, _), _) = cursor.bound()?;
-        let to = cursor.file.lanes()[cursor.at.lane as usize].max_due.min(cursor.until);
+        let to = cursor.file.sections()[cursor.at.section as usize].max_due.min(cursor.until);
         Some(((rank, from), (rank, to)))
     };
     let mut spans: Vec<_> = cursors.iter().filter_map(span).collect();
@@ -190,7 +190,7 @@ impl ReadyStream {
             places.push(body(block, &file, &found, bodies));
             let prepared = PrefetchedMessage {
                 spot: EntryRef { file: cursor.at.file, ordinal: next },
-                lane: cursor.at.lane,
+                section: cursor.at.section,
                 key,
                 found,
                 body: None,

@@ -21,7 +21,7 @@ use crate::table::SectionState;
 /// The lanes of a queue, by their priorities and bounds.
 #[derive(Debug)]
 pub(super) struct SectionOrder {
-    lanes: BTreeSet<(u32, Timestamp, SectionRef)>,
+    sections: BTreeSet<(u32, Timestamp, SectionRef)>,
     /// The priorities whose first bound is at or before `to`.
     ripe: BTreeSet<u32>,
     /// The other priorities, by their first bounds.
@@ -38,31 +38,31 @@ pub(super) const SECTION_BYTES: usize = 64;
 const LOOKED_AT: usize = 64;
 
 /// Sorts before all lanes.
-const FIRST_SECTION: SectionRef = SectionRef { file: 0, lane: 0 };
+const FIRST_SECTION: SectionRef = SectionRef { file: 0, section: 0 };
 
 impl Default for SectionOrder {
     fn default() -> SectionOrder {
-        let (lanes, ripe, later) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        SectionOrder { lanes, ripe, later, to: Timestamp::MIN }
+        let (sections, ripe, later) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        SectionOrder { sections, ripe, later, to: Timestamp::MIN }
     }
 }
 
 impl SectionOrder {
     fn insert(&mut self, rank: u32, bound: Timestamp, at: SectionRef) {
         let before = self.first_of(rank);
-        self.lanes.insert((rank, bound, at));
+        self.sections.insert((rank, bound, at));
         self.file_rank(rank, before.map(|(bound, _)| bound));
     }
 
     fn remove(&mut self, rank: u32, bound: Timestamp, at: SectionRef) {
         let before = self.first_of(rank);
-        self.lanes.remove(&(rank, bound, at));
+        self.sections.remove(&(rank, bound, at));
         self.file_rank(rank, before.map(|(bound, _)| bound));
     }
 
     /// The first lane of a priority whose bound is at or after `from`.
     fn first_from(&self, rank: u32, from: Timestamp) -> Option<(Timestamp, SectionRef)> {
-        let next = self.lanes.range((rank, from, FIRST_SECTION)..).next();
+        let next = self.sections.range((rank, from, FIRST_SECTION)..).next();
         next.filter(|(of, ..)| *of == rank).map(|(_, bound, at)| (*bound, *at))
     }
 
@@ -98,8 +98,8 @@ impl SectionOrder {
 
     /// The lanes of a priority whose bound is at or before `until`.
     fn by(&self, rank: u32, until: Timestamp) -> impl Iterator<Item = SectionRef> {
-        let lanes = self.lanes.range((rank, Timestamp::MIN, FIRST_SECTION)..);
-        lanes.take_while(move |(of, bound, _)| *of == rank && *bound <= until).map(|(.., at)| *at)
+        let sections = self.sections.range((rank, Timestamp::MIN, FIRST_SECTION)..);
+        sections.take_while(move |(of, bound, _)| *of == rank && *bound <= until).map(|(.., at)| *at)
     }
 }
 
@@ -139,7 +139,7 @@ impl ColdSet {
     }
 
     /// The lanes of a queue and a priority that may have something ready, and perhaps some more.
-    pub(super) fn lanes_by(&self, queue: &QueueName, rank: u32, ripe: Timestamp) -> Vec<SectionRef> {
+    pub(super) fn sections_by(&self, queue: &QueueName, rank: u32, ripe: Timestamp) -> Vec<SectionRef> {
         let horizon = self.horizon(ripe);
         self.by_queue.get(queue).map_or_else(Vec::new, |queued| queued.order.by(rank, horizon).collect())
     }
@@ -148,7 +148,7 @@ impl ColdSet {
     pub(super) fn first_later(&self, queue: &QueueName, below: Option<u32>) -> NextPriority {
         let Some(QueueSections { order, .. }) = self.by_queue.get(queue) else { return NextPriority::None };
         let is_below = |rank: u32| below.is_none_or(|below| rank < below);
-        if order.lanes.first().is_none_or(|(least, ..)| !is_below(*least)) {
+        if order.sections.first().is_none_or(|(least, ..)| !is_below(*least)) {
             return NextPriority::None;
         }
         let mut later = order.later.iter();
@@ -173,9 +173,9 @@ impl ColdSet {
     /// Whether all messages of a queue that are not dead have the same priority.
     pub(super) fn has_one_rank(&self, queue: &QueueName) -> bool {
         let Some(queued) = self.by_queue.get(queue) else { return true };
-        let is_live = |at: SectionRef| self.files[&at.file].lanes[at.lane as usize].live > 0;
+        let is_live = |at: SectionRef| self.files[&at.file].sections[at.section as usize].live > 0;
         let live = |from: (u32, Timestamp, SectionRef)| {
-            queued.order.lanes.range(from..).find(|(.., at)| is_live(*at)).map(|(rank, ..)| *rank)
+            queued.order.sections.range(from..).find(|(.., at)| is_live(*at)).map(|(rank, ..)| *rank)
         };
         let Some(first) = live((0, Timestamp::MIN, FIRST_SECTION)) else { return true };
         first.checked_add(1).and_then(|next| live((next, Timestamp::MIN, FIRST_SECTION))).is_none()
@@ -183,48 +183,48 @@ impl ColdSet {
 
     /// Lists a lane of whose entries nothing is known yet.
     pub(super) fn enlist(&mut self, at: SectionRef) {
-        let lane = self.lane(at);
-        match lane.state {
+        let section = self.section(at);
+        match section.state {
             SectionState::Dead => {}
             SectionState::Ready => self.list(at, Some(Timestamp::MIN)),
-            SectionState::Scheduled => self.list(at, Some(lane.min_due)),
+            SectionState::Scheduled => self.list(at, Some(section.min_due)),
         }
     }
 
     /// Moves a lane to another bound, or removes it.
     pub(super) fn list(&mut self, at: SectionRef, bound: Option<Timestamp>) {
         let file = self.files.get_mut(&at.file).expect("lanes are those of files");
-        let lane = &file.file.lanes()[at.lane as usize];
-        let before = std::mem::replace(&mut file.lanes[at.lane as usize].bound, bound);
+        let section = &file.file.sections()[at.section as usize];
+        let before = std::mem::replace(&mut file.sections[at.section as usize].bound, bound);
         if before == bound {
             return;
         }
-        let Some(QueueSections { order, .. }) = self.by_queue.get_mut(&lane.queue) else { return };
+        let Some(QueueSections { order, .. }) = self.by_queue.get_mut(&section.queue) else { return };
         if let Some(before) = before {
-            order.remove(lane.priority, before, at);
+            order.remove(section.priority, before, at);
         }
         if let Some(bound) = bound {
-            order.insert(lane.priority, bound, at);
+            order.insert(section.priority, bound, at);
         }
     }
 
     /// Raises the bound of a lane whose first cold entry is not due before `due`.
     pub(super) fn raise(&mut self, at: SectionRef, due: Timestamp) {
-        let bound = self.files[&at.file].lanes[at.lane as usize].bound;
-        if self.lane(at).state == SectionState::Scheduled && bound.is_some_and(|bound| bound < due) {
+        let bound = self.files[&at.file].sections[at.section as usize].bound;
+        if self.section(at).state == SectionState::Scheduled && bound.is_some_and(|bound| bound < due) {
             self.list(at, Some(due));
         }
     }
 
     /// Lowers the bound of a lane of which an entry is cold again.
     pub(super) fn lower(&mut self, at: SectionRef, ordinal: u32) {
-        let (file, lane) = (&self.files[&at.file], self.lane(at));
-        match file.lanes[at.lane as usize].bound {
+        let (file, section) = (&self.files[&at.file], self.section(at));
+        match file.sections[at.section as usize].bound {
             // The bound is before the whole lane.
-            Some(bound) if bound <= lane.min_due => {}
+            Some(bound) if bound <= section.min_due => {}
             None => self.enlist(at),
             Some(bound) => {
-                let ((due, _), _) = file.file.bound(lane, ordinal);
+                let ((due, _), _) = file.file.bound(section, ordinal);
                 if due < bound {
                     self.list(at, Some(due));
                 }

@@ -42,9 +42,9 @@ impl ColdSet {
                     return;
                 };
                 let is_over = file.take_out(ordinal);
-                let lane = &file.file.lanes()[file.file.lane_of(ordinal)];
-                let (pending, dead) = counts.entry(lane.queue.clone()).or_default();
-                *(if is_over || lane.state == SectionState::Dead { dead } else { pending }) += 1;
+                let section = &file.file.sections()[file.file.section_of(ordinal)];
+                let (pending, dead) = counts.entry(section.queue.clone()).or_default();
+                *(if is_over || section.state == SectionState::Dead { dead } else { pending }) += 1;
             })?;
         }
         Ok(counts)
@@ -109,9 +109,9 @@ impl ColdSet {
         let ((first, _), (last, _)) = (*dues.first()?, *dues.last()?);
         let mut places = EntryRanges::default();
         for (number, file) in &self.files {
-            for (lane, state) in file.file.lanes().iter().zip(&file.lanes) {
-                let is_beside = lane.max_due < first || last < lane.min_due;
-                if lane.state == SectionState::Dead || state.live == 0 || is_beside {
+            for (section, state) in file.file.sections().iter().zip(&file.sections) {
+                let is_beside = section.max_due < first || last < section.min_due;
+                if section.state == SectionState::Dead || state.live == 0 || is_beside {
                     continue;
                 }
                 let has_any = |from, to| {
@@ -121,7 +121,7 @@ impl ColdSet {
                     let at = dues.partition_point(|(due, _)| *due < from);
                     dues.get(at).is_some_and(|(due, _)| *due <= to)
                 };
-                for (ordinals, len) in file.file.blocks_with(lane, has_any) {
+                for (ordinals, len) in file.file.blocks_with(section, has_any) {
                     places.bytes += len;
                     places.ordinals.push((*number, ordinals));
                 }

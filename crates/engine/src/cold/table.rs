@@ -21,9 +21,9 @@ fn coarse(file: &Table, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
     if file.writes() >= MAX_BODY_WRITES {
         return None;
     }
-    let scheduled = || file.lanes().iter().filter(|lane| lane.state == table::SectionState::Scheduled);
-    let first = scheduled().map(|lane| lane.min_due).min()?;
-    let last = scheduled().map(|lane| lane.max_due).max()?;
+    let scheduled = || file.sections().iter().filter(|section| section.state == table::SectionState::Scheduled);
+    let first = scheduled().map(|section| section.min_due).min()?;
+    let last = scheduled().map(|section| section.max_due).max()?;
     (last > now && last.ms_since(first.max(now)) > FINE_MS).then_some((first, last))
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct ColdTable {
     pub(super) over: DeletionBitmap,
     /// Scheduled entries that are due by this instant are ready, and what expires by it is dead.
     pub(crate) ripe: Timestamp,
-    pub(super) lanes: Vec<SectionCursor>,
+    pub(super) sections: Vec<SectionCursor>,
     /// Its expiries were processed up to here.
     pub(super) expired_to: ExpiryProgress,
     /// No cold entry expires before this, apart from those set aside.
@@ -104,8 +104,8 @@ impl ColdTable {
         ripe: Timestamp,
         now: Timestamp,
     ) -> ColdTable {
-        let lanes = file.lanes().iter().map(|lane| {
-            let range = lane.range();
+        let sections = file.sections().iter().map(|section| {
+            let range = section.range();
             SectionCursor {
                 live: out.live(range.clone()),
                 over: 0,
@@ -116,14 +116,14 @@ impl ColdTable {
                 waits: false,
             }
         });
-        let (lanes, over, coarse) = (lanes.collect(), DeletionBitmap::none(file.len()), coarse(&file, now));
+        let (sections, over, coarse) = (sections.collect(), DeletionBitmap::none(file.len()), coarse(&file, now));
         let mut file = ColdTable {
             file,
             segment,
             out,
             over,
             ripe,
-            lanes,
+            sections,
             expired_to: ExpiryProgress::default(),
             next_expiry: None,
             ahead_to: ExpiryProgress::default(),
@@ -143,7 +143,7 @@ impl ColdTable {
 
     /// Whether an entry was dead when it was written.
     pub(crate) fn was_dead(&self, ordinal: u32) -> bool {
-        self.file.lanes()[self.file.lane_of(ordinal)].state == table::SectionState::Dead
+        self.file.sections()[self.file.section_of(ordinal)].state == table::SectionState::Dead
     }
 
     /// The entries that are settled in the manifest: all that are not cold.
@@ -153,26 +153,26 @@ impl ColdTable {
 
     /// Marks a cold entry as expired. Returns the index of its lane; `None` if it was dead or is not cold.
     pub(super) fn die(&mut self, ordinal: u32) -> Option<usize> {
-        let lane = self.file.lane_of(ordinal);
-        if self.file.lanes()[lane].state == table::SectionState::Dead || !self.out.set(ordinal) {
+        let section = self.file.section_of(ordinal);
+        if self.file.sections()[section].state == table::SectionState::Dead || !self.out.set(ordinal) {
             return None;
         }
-        self.lanes[lane].live -= 1;
-        self.set_over(lane, ordinal);
-        Some(lane)
+        self.sections[section].live -= 1;
+        self.set_over(section, ordinal);
+        Some(section)
     }
 
     /// Marks an entry that is out as cold and expired.
     pub(crate) fn be_over(&mut self, ordinal: u32) {
         assert!(self.out.has(ordinal), "entry {ordinal} of {} was not cold", self.file.path().display());
-        let lane = self.file.lane_of(ordinal);
-        self.set_over(lane, ordinal);
+        let section = self.file.section_of(ordinal);
+        self.set_over(section, ordinal);
     }
 
-    fn set_over(&mut self, lane: usize, ordinal: u32) {
+    fn set_over(&mut self, section: usize, ordinal: u32) {
         let is_news = self.over.set(ordinal);
         assert!(is_news, "entry {ordinal} of {} was not over", self.file.path().display());
-        self.lanes[lane].over += 1;
+        self.sections[section].over += 1;
     }
 
     /// If it is coarse: no scheduled entry that could be moved out of it is due before this.
@@ -192,8 +192,8 @@ impl ColdTable {
         if until < from {
             return 0;
         }
-        let scheduled = self.file.lanes().iter().zip(&self.lanes);
-        let scheduled = scheduled.filter(|(lane, _)| lane.state == table::SectionState::Scheduled);
+        let scheduled = self.file.sections().iter().zip(&self.sections);
+        let scheduled = scheduled.filter(|(section, _)| section.state == table::SectionState::Scheduled);
         let live: u64 = scheduled.map(|(_, state)| u64::from(state.live)).sum();
         let (part, whole) = (until.min(to).ms_since(from), to.ms_since(from));
         (u128::from(live) * (u128::from(part) + 1) / (u128::from(whole) + 1)) as u64
@@ -202,65 +202,65 @@ impl ColdTable {
     /// Its memory in bytes.
     pub(super) fn memory(&self) -> usize {
         // Each lane is also in the list of its queue, and in its order.
-        let lanes = self.lanes.capacity() * (size_of::<SectionCursor>() + 2 * size_of::<u64>() + SECTION_BYTES);
-        let edges = self.lanes.iter().filter(|lane| lane.edge.is_some()).count() * size_of::<ReadyEdge>();
+        let sections = self.sections.capacity() * (size_of::<SectionCursor>() + 2 * size_of::<u64>() + SECTION_BYTES);
+        let edges = self.sections.iter().filter(|section| section.edge.is_some()).count() * size_of::<ReadyEdge>();
         let aside = self.aside.as_ref().map_or(0, |aside| aside.memory());
         let bits = self.out.memory() + self.over.memory();
-        size_of::<ColdTable>() + lanes + edges + bits + self.file.memory() + aside
+        size_of::<ColdTable>() + sections + edges + bits + self.file.memory() + aside
     }
 
     /// The first cold entry of a lane from `ordinal` on.
-    pub(super) fn next_live(&self, lane: usize, ordinal: u32) -> Option<u32> {
-        let end = self.file.lanes()[lane].range().end;
+    pub(super) fn next_live(&self, section: usize, ordinal: u32) -> Option<u32> {
+        let end = self.file.sections()[section].range().end;
         self.out.next_live(ordinal).filter(|next| *next < end)
     }
 
     /// The first entry of a lane from `ordinal` on that is over.
-    pub(super) fn next_over(&self, lane: usize, ordinal: u32) -> Option<u32> {
-        let end = self.file.lanes()[lane].range().end;
+    pub(super) fn next_over(&self, section: usize, ordinal: u32) -> Option<u32> {
+        let end = self.file.sections()[section].range().end;
         self.over.next_settled(ordinal).filter(|next| *next < end)
     }
 
     /// Makes an entry no longer cold. Returns whether it was over.
     pub(super) fn take_out(&mut self, ordinal: u32) -> bool {
-        let lane = self.file.lane_of(ordinal);
+        let section = self.file.section_of(ordinal);
         if self.over.clear(ordinal) {
-            self.lanes[lane].over -= 1;
+            self.sections[section].over -= 1;
             return true;
         }
-        self.take_out_of(lane, ordinal);
+        self.take_out_of(section, ordinal);
         false
     }
 
     /// The same for an entry whose lane is known, and which is not over.
-    pub(super) fn take_out_of(&mut self, lane: usize, ordinal: u32) {
+    pub(super) fn take_out_of(&mut self, section: usize, ordinal: u32) {
         let is_news = self.out.set(ordinal);
         assert!(is_news, "entry {ordinal} of {} was cold", self.file.path().display());
-        self.lanes[lane].live -= 1;
+        self.sections[section].live -= 1;
     }
 
     /// Makes an entry cold again, and not over. Returns the index of its lane.
     pub(super) fn put_back(&mut self, ordinal: u32) -> usize {
         let is_news = self.out.clear(ordinal);
         assert!(is_news, "entry {ordinal} of {} was not cold", self.file.path().display());
-        let at = self.file.lane_of(ordinal);
-        let lane = &mut self.lanes[at];
-        lane.live += 1;
-        lane.from = lane.from.min(ordinal);
+        let at = self.file.section_of(ordinal);
+        let section = &mut self.sections[at];
+        section.live += 1;
+        section.from = section.from.min(ordinal);
         at
     }
 
     /// Removes all entries of a lane, except those that are over.
-    pub(super) fn clear_lane(&mut self, lane: usize) {
-        self.out.set_range(self.file.lanes()[lane].range());
-        self.lanes[lane].live = 0;
+    pub(super) fn clear_section(&mut self, section: usize) {
+        self.out.set_range(self.file.sections()[section].range());
+        self.sections[section].live = 0;
     }
 
     /// Removes all entries of a lane that are over.
-    pub(super) fn clear_over(&mut self, lane: usize) {
-        if self.lanes[lane].over > 0 {
-            self.over.clear_range(self.file.lanes()[lane].range());
-            self.lanes[lane].over = 0;
+    pub(super) fn clear_over(&mut self, section: usize) {
+        if self.sections[section].over > 0 {
+            self.over.clear_range(self.file.sections()[section].range());
+            self.sections[section].over = 0;
         }
     }
 }

@@ -141,10 +141,10 @@ struct Beside {
 }
 
 impl Beside {
-    fn new(window: usize, blocks: usize, graves: usize) -> Beside {
+    fn new(window: usize, blocks: usize, dead_entries: usize) -> Beside {
         let disk = MemoryDisk::new();
         disk.create_dir(Path::new("/d")).unwrap();
-        let cold = ColdSet::new(DIRECTORY, window, (blocks, usize::MAX), graves);
+        let cold = ColdSet::new(DIRECTORY, window, (blocks, usize::MAX), dead_entries);
         let (known, ripe, swept) = (Vec::new(), BTreeMap::new(), None);
         Beside { disk, cold, known, ripe, now: at(100), swept, expires: None, key: None }
     }
@@ -199,7 +199,7 @@ impl Beside {
             writer.push(entry, body).unwrap();
         }
         let file = Arc::new(writer.finish().unwrap());
-        let segment = Arc::new(Segment::of_due_file(&file));
+        let segment = Arc::new(Segment::of_table(&file));
         let mut out = DeletionBitmap::none(file.len());
         if !is_cold {
             out.set_range(0..file.len());
@@ -302,8 +302,8 @@ impl Beside {
     fn check_order(&self) {
         for Known { copy, entry, .. } in self.known.iter().filter(|known| known.is_cold) {
             let (file, due) = (&self.cold.files()[&copy.file.get()], entry.standing.due);
-            let lane = file.file.lane_of(copy.ordinal);
-            match (file.file.lanes()[lane].state, file.lanes[lane].bound) {
+            let section = file.file.section_of(copy.ordinal);
+            match (file.file.sections()[section].state, file.sections[section].bound) {
                 (SectionState::Dead, bound) => assert_eq!(bound, None),
                 (SectionState::Ready, bound) => assert_eq!(bound, Some(Timestamp::MIN)),
                 (SectionState::Scheduled, bound) => {
@@ -329,17 +329,17 @@ impl Beside {
         assert_eq!(forecast.due_by.last(), Some(&forecast.scheduled));
         assert!(forecast.due_by[..76].is_sorted_by(|later, earlier| later >= earlier));
         // Less than a block of each lane.
-        let lanes = self.cold.lanes_of(&queue()).into_iter().filter(|at| {
-            let lane = self.cold.lane(*at);
-            lane.state == SectionState::Scheduled && lane.max_due > self.now
+        let sections = self.cold.sections_of(&queue()).into_iter().filter(|at| {
+            let section = self.cold.section(*at);
+            section.state == SectionState::Scheduled && section.max_due > self.now
         });
         let largest = |at: SectionRef| {
             let file = &self.cold.files()[&at.file].file;
-            let range = self.cold.lane(at).range();
+            let range = self.cold.section(at).range();
             let blocks = file.block_of(range.start)..file.block_of(range.end - 1) + 1;
             blocks.map(|block| file.ordinals_of(block).len() as u64 - 1).max().unwrap()
         };
-        let most: u64 = lanes.map(largest).sum();
+        let most: u64 = sections.map(largest).sum();
         assert!(forecast.within <= most, "{} is more than {most}", forecast.within);
     }
 
@@ -455,9 +455,9 @@ proptest! {
     fn the_dead_are_handed_over_oldest_first(
         files in prop::collection::vec(prop::collection::vec(dead(), 1..150), 1..6),
         steps in steps_of_a_sweep(),
-        graves in 1..60usize,
+        dead_entries in 1..60usize,
     ) {
-        let mut beside = Beside::new(8, 64, graves);
+        let mut beside = Beside::new(8, 64, dead_entries);
         files.iter().for_each(|file| beside.add(file));
         steps.into_iter().for_each(|step| beside.step(step));
         let mut calls = 0;
@@ -479,15 +479,15 @@ fn what_follows_is_read_ahead_once_much_is_asked_for() {
     (0..3).for_each(|from| beside.add(&every(from)));
     beside.now = at(1_000);
     (0..8).for_each(|_| beside.due());
-    assert_eq!(beside.cold.flows.len(), 1, "it reads ahead");
+    assert_eq!(beside.cold.prefetches.len(), 1, "it reads ahead");
     assert!(!beside.cold.blocks.can_spare(1_000), "a few lanes at a time");
     let gone = beside.known.iter().position(|known| !known.is_cold).unwrap();
     beside.cold.put_back(beside.known[gone].copy, None);
     beside.known[gone].is_cold = true;
-    assert!(beside.cold.flows.is_empty(), "what was read may not be what comes next");
+    assert!(beside.cold.prefetches.is_empty(), "what was read may not be what comes next");
     beside.due();
     beside.cold.forget(&queue(), Which::Pending);
-    assert!(beside.cold.flows.is_empty(), "nor is there any left");
+    assert!(beside.cold.prefetches.is_empty(), "nor is there any left");
 }
 
 #[test]
@@ -508,7 +508,7 @@ fn lets_a_file_go(while_it_is_read: bool) {
     (0..3).for_each(|from| beside.add(&every(from)));
     beside.now = at(2_000);
     (0..8).for_each(|_| beside.due());
-    assert_eq!(beside.cold.flows.len(), 1, "it reads ahead");
+    assert_eq!(beside.cold.prefetches.len(), 1, "it reads ahead");
     let file = Arc::downgrade(&beside.cold.files()[&2].file);
     let left = beside.known.iter_mut().filter(|known| known.is_cold && known.copy.file.get() == 2);
     for known in left {
@@ -516,14 +516,14 @@ fn lets_a_file_go(while_it_is_read: bool) {
         known.is_cold = false;
     }
     if while_it_is_read {
-        let stream = beside.cold.flows[0].lend().expect("not all of it was read");
+        let stream = beside.cold.prefetches[0].lend().expect("not all of it was read");
         beside.cold.remove(2);
         assert_ne!(file.strong_count(), 0, "it is read");
-        beside.cold.flows[0].give_back(stream);
+        beside.cold.prefetches[0].give_back(stream);
     } else {
         beside.cold.remove(2);
     }
-    assert_eq!((file.strong_count(), beside.cold.flows.len()), (0, 1));
+    assert_eq!((file.strong_count(), beside.cold.prefetches.len()), (0, 1));
     while !beside.ready().is_empty() {
         beside.due();
     }
@@ -534,18 +534,18 @@ fn a_take_looks_at_no_lane_whose_time_has_not_come() {
     let mut beside = Beside::new(16, 64, 16);
     let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
     // Each lane begins with a message that is due soon, and ends with one that is due later.
-    (0..50).for_each(|lane| beside.add(&[drawn(50), drawn(1_000 + lane)]));
+    (0..50).for_each(|section| beside.add(&[drawn(50), drawn(1_000 + section)]));
     beside.now = at(60);
     while !beside.ready().is_empty() {
         beside.due();
         beside.head();
     }
-    assert_eq!(beside.cold.lanes_by(&queue(), 1, at(999)), []);
-    assert_eq!(beside.cold.lanes_by(&queue(), 1, at(1_000)).len(), 1);
+    assert_eq!(beside.cold.sections_by(&queue(), 1, at(999)), []);
+    assert_eq!(beside.cold.sections_by(&queue(), 1, at(1_000)).len(), 1);
     let first = beside.known[0].copy;
     beside.cold.put_back(first, None);
     beside.known[0].is_cold = true;
-    assert_eq!(beside.cold.lanes_by(&queue(), 1, at(60)).len(), 1, "it may be ready again");
+    assert_eq!(beside.cold.sections_by(&queue(), 1, at(60)).len(), 1, "it may be ready again");
     beside.head();
     beside.due();
 }
@@ -586,7 +586,7 @@ fn a_file_that_goes_is_forgotten_by_all_of_its_queues() {
             writer.push(&entry, b"").unwrap();
         }
         let file = Arc::new(writer.finish().unwrap());
-        let (segment, none) = (Arc::new(Segment::of_due_file(&file)), DeletionBitmap::none(file.len()));
+        let (segment, none) = (Arc::new(Segment::of_table(&file)), DeletionBitmap::none(file.len()));
         ColdTable::new(file, segment, none, Timestamp::MIN, at(0))
     };
     for (number, queues) in [(1, &names[..]), (2, &names[1..])] {
@@ -685,11 +685,11 @@ fn lanes_count_as_far_as_they_are_read_at_a_time() {
     let read_ahead = |apart: i64| {
         let mut beside = Beside::new(16, 12, 16);
         let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
-        let lane = |lane: i64| (0..30).map(|at| drawn(lane * apart + at)).collect::<Vec<_>>();
-        (0..12).for_each(|at| beside.add(&lane(at)));
+        let section = |section: i64| (0..30).map(|at| drawn(section * apart + at)).collect::<Vec<_>>();
+        (0..12).for_each(|at| beside.add(&section(at)));
         beside.now = at(1_000);
         (0..8).for_each(|_| beside.due());
-        beside.cold.flows.len()
+        beside.cold.prefetches.len()
     };
     assert_eq!(read_ahead(20), 1, "of twelve lanes no more than two at a time");
     assert_eq!(read_ahead(0), 0, "of twelve lanes more than blocks can be spared");
@@ -701,7 +701,7 @@ fn lanes_that_meet_at_one_instant_are_read_at_a_time() {
     for (apart, open) in [(29, 2), (30, 1)] {
         let mut beside = Beside::new(16, 64, 16);
         let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
-        (0..5).for_each(|lane| beside.add(&(0..30).map(|at| drawn(lane * apart + at)).collect::<Vec<_>>()));
+        (0..5).for_each(|section| beside.add(&(0..30).map(|at| drawn(section * apart + at)).collect::<Vec<_>>()));
         let cursors = beside.cold.cursors(&queue(), at(1_000));
         assert_eq!((cursors.len(), open_at_once(&cursors)), (5, open), "{apart} apart");
     }
@@ -957,19 +957,19 @@ fn what_can_be_read_again_is_looked_at_a_few_at_a_time() {
 #[test]
 fn to_forget_the_dead_of_a_lane_looks_at_no_more_of_a_file_than_the_lane() {
     let mut beside = Beside::new(16, 64, 16);
-    let lanes = 20_000;
+    let sections = 20_000;
     beside.add(
-        &(0..lanes).map(|priority| Drawn { state: 0, priority, due: 50, body_len: 0 }).collect::<Vec<_>>(),
+        &(0..sections).map(|priority| Drawn { state: 0, priority, due: 50, body_len: 0 }).collect::<Vec<_>>(),
     );
     let file = beside.cold.files.get_mut(&1).unwrap();
-    assert!((0..lanes).step_by(2).all(|ordinal| file.die(ordinal).is_some()));
+    assert!((0..sections).step_by(2).all(|ordinal| file.die(ordinal).is_some()));
     let before = table::pages_changed();
     beside.cold.forget(&queue(), Which::Dead);
     let looked = table::pages_changed() - before;
-    assert!(looked <= 2 * u64::from(lanes) / 2, "{looked} pages for {} lanes", lanes / 2);
+    assert!(looked <= 2 * u64::from(sections) / 2, "{looked} pages for {} lanes", sections / 2);
     let file = &beside.cold.files[&1];
-    assert!(file.over.is_empty() && file.lanes.iter().all(|lane| lane.over == 0));
-    assert!((0..lanes).all(|ordinal| file.is_cold(ordinal) == (ordinal % 2 == 1)));
+    assert!(file.over.is_empty() && file.sections.iter().all(|section| section.over == 0));
+    assert!((0..sections).all(|ordinal| file.is_cold(ordinal) == (ordinal % 2 == 1)));
 }
 
 /// A run of these pairs.
@@ -1019,12 +1019,12 @@ fn a_message_that_stands_as_it_was_put_is_found_without_a_run() {
     for known in beside.known.clone() {
         let Entry { id, number, .. } = known.entry;
         let (_, TableRef { file, ordinal }) = home_of(&known);
-        let found = beside.cold.nearby_home(&queue(), id, number).unwrap();
+        let found = beside.cold.find_by_id(&queue(), id, number).unwrap();
         assert_eq!(found, Some(EntryRef { file, ordinal }), "{known:?}");
     }
     let last = &beside.known[29].entry;
     let never = MessageId::new(last.standing.due, 0, 1, 9_999);
-    assert_eq!(beside.cold.nearby_home(&queue(), never, last.number).unwrap(), None);
+    assert_eq!(beside.cold.find_by_id(&queue(), never, last.number).unwrap(), None);
 }
 
 #[test]

@@ -55,10 +55,10 @@ impl CompactionSource {
     /// The ordinals of the entries to move, apart from settled ones.
     pub(super) fn ranges(&self) -> sealed::Result<Vec<Range<u32>>> {
         let Some(until) = self.until else { return Ok(std::iter::once(0..self.file.len()).collect()) };
-        let scheduled = self.file.lanes().iter().filter(|lane| lane.state == SectionState::Scheduled);
-        let near = scheduled.map(|lane| {
-            let end = self.file.lower_bound(lane, (until.saturating_after(1), 0))?;
-            Ok(lane.first..end)
+        let scheduled = self.file.sections().iter().filter(|section| section.state == SectionState::Scheduled);
+        let near = scheduled.map(|section| {
+            let end = self.file.lower_bound(section, (until.saturating_after(1), 0))?;
+            Ok(section.first..end)
         });
         near.collect()
     }
@@ -186,16 +186,16 @@ fn sparse_holding(files: &[Holding]) -> Vec<u32> {
     sparse.into_iter().map(|(_, number)| number).collect()
 }
 
-/// Chooses the files, with about as many messages to be moved out of all of them together as `desk` allows. A file that
+/// Chooses the files, with about as many messages to be moved out of all of them together as `context` allows. A file that
 /// a held message needs stays, and so does one that cannot be read.
 pub(super) fn choose(
     cold: &ColdSet,
     states: &BTreeMap<u32, (DeletionBitmap, Timestamp)>,
     needed: &BTreeSet<u32>,
     now: Timestamp,
-    desk: &FlushContext,
+    context: &FlushContext,
 ) -> Vec<CompactionSource> {
-    let (least, most, unreadable) = (desk.least, desk.moved, &desk.unreadable());
+    let (least, most, unreadable) = (context.least, context.moved, &context.unreadable());
     let source = |number: u32, until: Option<Timestamp>| {
         let file = &cold.files()[&number];
         CompactionSource {
@@ -225,7 +225,7 @@ pub(super) fn choose(
         .retain(|used| used.live > 0 && !needed.contains(&used.number) && !unreadable.contains(&used.number));
     files.sort_unstable_by_key(|used| (used.is_spent, used.fullness(), used.number));
     for used in files.iter().filter(|used| used.is_sparse()) {
-        let may_be = if used.is_spent { 2 * live + desk.spare(cold) } else { 2 * live };
+        let may_be = if used.is_spent { 2 * live + context.spare(cold) } else { 2 * live };
         if entries <= may_be || !giving.take(used, true) {
             break;
         }
@@ -362,15 +362,15 @@ mod tests {
                 writer.push(&entry, &[7; 4_096]).unwrap();
             }
             let file = Arc::new(writer.finish().unwrap());
-            let (segment, mut out) = (Arc::new(Segment::of_due_file(&file)), DeletionBitmap::none(10));
+            let (segment, mut out) = (Arc::new(Segment::of_table(&file)), DeletionBitmap::none(10));
             out.set_range(0..10 - live);
             cold.add(ColdTable::new(file, segment, out, Timestamp::MIN, at(now)));
         }
         // The spare bytes are fewer messages than are spare in any case.
         let (budget, executor) = (MemoryBudget::of(4_096, 4_096), Executor::without_threads());
-        let mut desk = FlushContext::new(Arc::new(disk), dir.into(), 7, &budget, 100, executor);
-        (desk.least, desk.moved) = (2, moved);
-        let sources = choose(&cold, &cold.states(), &needed.iter().copied().collect(), at(now), &desk);
+        let mut context = FlushContext::new(Arc::new(disk), dir.into(), 7, &budget, 100, executor);
+        (context.least, context.moved) = (2, moved);
+        let sources = choose(&cold, &cold.states(), &needed.iter().copied().collect(), at(now), &context);
         let numbers = |is_given_up: bool| {
             let of_kind = sources.iter().filter(|source| source.until.is_none() == is_given_up);
             of_kind.map(|source| source.file.name().number).collect()
@@ -440,7 +440,7 @@ mod tests {
         };
         writer.push(&entry, &[7; 10]).unwrap();
         let file = Arc::new(writer.finish().unwrap());
-        let segment = Arc::new(Segment::of_due_file(&file));
+        let segment = Arc::new(Segment::of_table(&file));
         let is_dead = |ripe: Timestamp, drops: &BTreeSet<QueueName>| {
             let (file, segment) = (Arc::clone(&file), Arc::clone(&segment));
             let (settled, over_by) = (DeletionBitmap::none(1), at(60));

@@ -64,9 +64,9 @@ pub(crate) struct FlushContext {
     /// Runs flushes and merges.
     pub(crate) executor: Arc<Executor>,
     /// Records failures.
-    pub(crate) troubles: Arc<BackgroundFailures>,
+    pub(crate) background_failures: Arc<BackgroundFailures>,
     /// The number of unreadable runs that were rebuilt.
-    pub(crate) healed: Arc<AtomicU64>,
+    pub(crate) rebuilt: Arc<AtomicU64>,
     /// The number of the next sealed file.
     next_file: Arc<AtomicU32>,
     /// The number of bodies that failed their checksums when they were to be copied.
@@ -90,8 +90,8 @@ impl FlushContext {
         let (least, moved, body_bytes, spare_bytes, filters) = (0, 0, 0, 0, budget.filters());
         let deleter = FileDeleter::new(Arc::clone(&disk), Arc::clone(&executor));
         let (damaged, Options { run_bytes, .. }) = (Arc::default(), Options::default());
-        let (troubles, healed) = (Arc::default(), Arc::default());
-        let mut desk = FlushContext {
+        let (background_failures, rebuilt) = (Arc::default(), Arc::default());
+        let mut context = FlushContext {
             disk,
             deleter,
             dir,
@@ -103,14 +103,14 @@ impl FlushContext {
             filters,
             run_bytes,
             executor,
-            troubles,
-            healed,
+            background_failures,
+            rebuilt,
             next_file,
             damaged,
             unreadable: Arc::default(),
         };
-        desk.go_by(budget);
-        desk
+        context.go_by(budget);
+        context
     }
 
     /// Applies the current memory budget.
@@ -225,7 +225,7 @@ enum FlushStage {
 
 /// See the module.
 pub(crate) struct FlushJob {
-    desk: FlushContext,
+    context: FlushContext,
     manifest: Manifest,
     made: UnnamedFiles,
     stage: FlushStage,
@@ -267,7 +267,7 @@ pub(crate) struct FlushJob {
 
 impl FlushJob {
     pub(crate) fn new(
-        desk: FlushContext,
+        context: FlushContext,
         moment: CheckpointMoment,
         (mut to_copy, names): (Vec<Captured<BodyRef>>, Names),
         merged: usize,
@@ -277,7 +277,7 @@ impl FlushJob {
     ) -> FlushJob {
         let CheckpointMoment { manifest, start, seen, numbering, files, drops } = moment;
         let (mut held, mut to_be_held) = (Vec::new(), BTreeMap::new());
-        let mut left_by_held = compaction_source::left_by_held(&files, &to_copy, &desk.unreadable(), desk.moved);
+        let mut left_by_held = compaction_source::left_by_held(&files, &to_copy, &context.unreadable(), context.moved);
         to_copy.retain_mut(|one| {
             if let (State::Leased(_), Some(copy)) = (one.state(), one.copy)
                 && left_by_held.remove(&copy)
@@ -303,7 +303,7 @@ impl FlushJob {
         let is_gone = |number: &u32, settled: &DeletionBitmap| settled.is_full() && !needed.contains(number);
         let gone_files = files.iter().filter(|(number, (settled, _))| is_gone(number, settled));
         let mut gone_files: Vec<u32> = gone_files.map(|(number, _)| *number).collect();
-        let sources = if moves { compaction_source::choose(cold, &files, &needed, seen, &desk) } else { Vec::new() };
+        let sources = if moves { compaction_source::choose(cold, &files, &needed, seen, &context) } else { Vec::new() };
         let given_up = sources.iter().filter(|source| source.until.is_none());
         gone_files.extend(given_up.map(|source| source.file.name().number));
         let old_files = files
@@ -312,10 +312,10 @@ impl FlushJob {
             .map(|(number, (settled, ripe))| TableState { number, ripe, settled });
         let mut manifest = manifest;
         manifest.checkpoint = Checkpoint { start, seen, numbering, ..Checkpoint::default() };
-        let may_move = desk.moved;
+        let may_move = context.moved;
         FlushJob {
             manifest,
-            made: UnnamedFiles::new(desk.clone()),
+            made: UnnamedFiles::new(context.clone()),
             stage: FlushStage::Sources,
             sources,
             drops,
@@ -341,7 +341,7 @@ impl FlushJob {
             numbers: cold.numbers().to_vec(),
             keys: cold.keys().to_vec(),
             progress: Arc::new(progress),
-            desk,
+            context,
         }
     }
 
@@ -358,7 +358,7 @@ impl FlushJob {
                 Some(source) => self.move_out(source),
                 None => {
                     self.ranks = ranks(self.names.all());
-                    self.parts = partition(&self.to_copy, self.manifest.checkpoint.seen, self.desk.least);
+                    self.parts = partition(&self.to_copy, self.manifest.checkpoint.seen, self.context.least);
                     self.parts.reverse();
                     self.stage = FlushStage::Files;
                 }
@@ -420,7 +420,7 @@ impl FlushJob {
         self.writes.insert(source.file.name().number, source.file.writes());
         let Err(error) = self.read_out(&source) else { return };
         if error.is_of_the_place() {
-            let mut unreadable = self.desk.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut unreadable = self.context.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
             unreadable.insert(source.file.name().number);
         }
         self.to_copy.truncate(before);
@@ -479,7 +479,7 @@ impl FlushJob {
         let (mut rest, mut bodies) = (order.as_slice(), Vec::new());
         while !rest.is_empty() {
             let name = self.made.new_name(FileKind::Table)?;
-            let mut writer = TableWriter::create(&*self.desk.disk, &self.desk.dir, name)?;
+            let mut writer = TableWriter::create(&*self.context.disk, &self.context.dir, name)?;
             let (first, mut held) = (self.copies.len(), Vec::new());
             while writer.bytes() < TARGET_TABLE_BYTES && !rest.is_empty() {
                 let mut wanted = Vec::new();
@@ -489,7 +489,7 @@ impl FlushJob {
                 // leave the file.
                 let damaged = BodyRef::gather(&wanted, &mut bodies)?;
                 drop(wanted);
-                self.desk.damaged.fetch_add(damaged.len() as u64, Ordering::Relaxed);
+                self.context.damaged.fetch_add(damaged.len() as u64, Ordering::Relaxed);
                 let mut next = 0;
                 for (index, at) in some.iter().enumerate() {
                     if index.is_multiple_of(LOOKAHEAD) {
@@ -516,7 +516,7 @@ impl FlushJob {
                         self.expired.push((number, at));
                     }
                     // A moved message is in a run already, unless its hash has changed.
-                    if let Some(hash) = key_hash_of(self.desk.directory, &entry)
+                    if let Some(hash) = key_hash_of(self.context.directory, &entry)
                         && (moved.is_none() || self.dying.contains(&number))
                     {
                         self.key_hashes.push((hash, number));
@@ -551,7 +551,7 @@ impl FlushJob {
         for near in rest.chunks(LOOKAHEAD) {
             touch(to_copy, near);
             for at in near {
-                if bytes >= self.desk.body_bytes {
+                if bytes >= self.context.body_bytes {
                     return wanted.len();
                 }
                 let one = &to_copy[*at as usize];
@@ -570,7 +570,7 @@ impl FlushJob {
             let standing = self.to_be_held.remove(&message).expect("it was looked up a moment ago");
             self.held.push(LeasedMessage { copy: CopyAt { file: number, ordinal }, number: message, standing });
         }
-        let segment = Arc::new(Segment::of_due_file(&file));
+        let segment = Arc::new(Segment::of_table(&file));
         self.files.push(NewFile { number, file, segment });
         self.new_settled.push(settled);
     }
@@ -582,7 +582,7 @@ impl FlushJob {
         let range = self.copies.first().zip(self.copies.last());
         let range = range.map(|(first, last)| (first.number.get(), last.number.get()));
         let total = self.copies.len() as u64;
-        let filter_for = numbers_room(total, range, &self.numbers, self.desk.filters);
+        let filter_for = numbers_room(total, range, &self.numbers, self.context.filters);
         let mut numbers = self.parts(filter_for);
         for copy in &self.copies {
             let home = TableRef { file: self.files[copy.file].number.get(), ordinal: copy.ordinal };
@@ -592,7 +592,7 @@ impl FlushJob {
         let mut hashes = std::mem::take(&mut self.key_hashes);
         hashes.sort_unstable();
         let all = self.keys.iter().map(|run| run.len()).sum();
-        let mut keys = self.parts(room::<Number>(hashes.len() as u64, all, self.desk.filters.keys));
+        let mut keys = self.parts(room::<Number>(hashes.len() as u64, all, self.context.filters.keys));
         for (hash, number) in hashes {
             keys.push(hash, number, || self.made.new_name(FileKind::Keys))?;
         }
@@ -603,8 +603,8 @@ impl FlushJob {
     /// Runs to be written, with filters sized for `filter_for` pairs in all.
     fn parts<V: IndexValue>(&self, filter_for: u64) -> SplitWriter<V> {
         // A pair takes three bytes at least, and what is longer than a run is divided.
-        let filter_for = filter_for.min(self.desk.run_bytes / 3);
-        SplitWriter::new(Arc::clone(&self.desk.disk), self.desk.dir.clone(), self.desk.run_bytes, filter_for)
+        let filter_for = filter_for.min(self.context.run_bytes / 3);
+        SplitWriter::new(Arc::clone(&self.context.disk), self.context.dir.clone(), self.context.run_bytes, filter_for)
     }
 
     fn write_manifest(&mut self) -> Result<(), FlushError> {
@@ -623,8 +623,8 @@ impl FlushJob {
         checkpoint.numbers = self.numbers.iter().map(|run| run.name().number).collect();
         checkpoint.keys = self.keys.iter().map(|run| run.name().number).collect();
         checkpoint.held = std::mem::take(&mut self.held);
-        checkpoint.next_file = self.desk.next_file.load(Ordering::Relaxed);
-        let (disk, dir) = (Arc::clone(&self.desk.disk), self.desk.dir.clone());
+        checkpoint.next_file = self.context.next_file.load(Ordering::Relaxed);
+        let (disk, dir) = (Arc::clone(&self.context.disk), self.context.dir.clone());
         // The files' names have to be durable before the manifest's is.
         match disk.sync_dir(&dir) {
             // Nothing names them yet: they are removed, and others are written.
@@ -765,10 +765,10 @@ mod tests {
         let (seen, drops) = (Timestamp::MIN, BTreeSet::new());
         let moment = CheckpointMoment { manifest, start: 1, seen, numbering: Vec::new(), files, drops };
         let (budget, executor) = (MemoryBudget::of(32 << 20, 8 << 20), Executor::without_threads());
-        let desk = FlushContext::new(Arc::new(disk.clone()), dir, 7, &budget, 1, executor);
+        let context = FlushContext::new(Arc::new(disk.clone()), dir, 7, &budget, 1, executor);
         let cold = ColdSet::new(7, 1, (1, usize::MAX), 1);
         let captured = (Vec::new(), Names::default());
-        FlushJob::new(desk, moment, captured, 0, &cold, true, FlushProgress::new(None))
+        FlushJob::new(context, moment, captured, 0, &cold, true, FlushProgress::new(None))
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl MemoryBudget {
     }
 
     /// The number of dead messages that are remembered for a sweep: a twelfth of the memory for messages.
-    pub(crate) fn graves(&self) -> usize {
+    pub(crate) fn dead_entries(&self) -> usize {
         usize::try_from(self.messages() / DEAD_SPOT_BYTES / 12).unwrap_or(usize::MAX).clamp(2, 256 * 1024)
     }
 
@@ -154,7 +154,7 @@ impl MemoryBudget {
         MemoryUse {
             limit: self.limit,
             messages: self.messages(),
-            retirement: self.rest() - self.messages(),
+            flush: self.rest() - self.messages(),
             files: self.files,
             buffers: self.buffers(),
         }
@@ -171,8 +171,8 @@ mod tests {
             for files in [0, limit / 10, limit / 2] {
                 let mut budget = MemoryBudget::of(limit, 64 << 20);
                 budget.set_files(files);
-                let MemoryUse { messages, retirement, files, buffers, .. } = budget.told();
-                let whole = messages + retirement + files + buffers;
+                let MemoryUse { messages, flush, files, buffers, .. } = budget.told();
+                let whole = messages + flush + files + buffers;
                 assert!(whole <= limit && whole >= limit / 20 * 19, "{whole} of {limit}");
             }
         }
@@ -194,7 +194,7 @@ mod tests {
             let parts = [
                 (budget.generation() as u64, messages / 5 * 2, PLAIN, FEWEST / 2, u64::MAX),
                 (budget.window() as u64, messages / 8, PLAIN, 1, MAX_HANDED_OVER as u64),
-                (budget.graves() as u64, messages / 12, DEAD_SPOT_BYTES, 2, 256 * 1024),
+                (budget.dead_entries() as u64, messages / 12, DEAD_SPOT_BYTES, 2, 256 * 1024),
             ];
             for (count, bytes, each, least, most) in parts {
                 assert!((least..=most).contains(&count), "{limit}: {count}");

@@ -137,7 +137,7 @@ pub(crate) enum FlushStepped {
 /// The flushes of a shard, and the merging of its runs.
 pub(crate) struct Flush {
     pub(crate) budget: MemoryBudget,
-    desk: FlushContext,
+    context: FlushContext,
     /// The durable manifest.
     manifest: Manifest,
     phase: FlushPhase,
@@ -146,7 +146,7 @@ pub(crate) struct Flush {
     /// Runs that have been merged. They are removed when a manifest is durable that was begun after that.
     merged: Vec<PathBuf>,
     /// Bytes written to due files.
-    pub(crate) due_bytes: u64,
+    pub(crate) table_bytes: u64,
     /// The maximum number of times the body of an unchanged message has been written.
     pub(crate) body_writes: u64,
     /// The number of settled entries after the last flush.
@@ -169,17 +169,17 @@ pub(crate) struct Flush {
 }
 
 impl Flush {
-    pub(crate) fn new(budget: MemoryBudget, desk: FlushContext, manifest: Manifest) -> Flush {
+    pub(crate) fn new(budget: MemoryBudget, context: FlushContext, manifest: Manifest) -> Flush {
         Flush {
             in_use: in_use(&manifest),
             budget,
-            desk,
+            context,
             manifest,
             phase: FlushPhase::Idle,
             numbers: RunCompactor::new(BackgroundWork::MergeNumbers),
             keys: RunCompactor::new(BackgroundWork::MergeKeys),
             merged: Vec::new(),
-            due_bytes: 0,
+            table_bytes: 0,
             body_writes: 0,
             waste: 0,
             captured_of: 0,
@@ -193,7 +193,7 @@ impl Flush {
 
     /// The number of messages that are looked at between one turn and the next.
     fn at_a_time(&self) -> usize {
-        if self.desk.executor.has_threads() { AT_A_TIME } else { AT_A_TIME_DRIVEN }
+        if self.context.executor.has_threads() { AT_A_TIME } else { AT_A_TIME_DRIVEN }
     }
 
     /// The segment at whose beginning the state was that of the manifest.
@@ -213,24 +213,24 @@ impl Flush {
 
     /// Opens a file that the manifest names.
     pub(crate) fn open(&self, name: FileId) -> io::Result<(PathBuf, Arc<dyn DiskFile>)> {
-        let path = self.desk.dir.join(name.file_name());
-        let file = self.desk.disk.open(&path)?;
+        let path = self.context.dir.join(name.file_name());
+        let file = self.context.disk.open(&path)?;
         Ok((path, file))
     }
 
     /// The number of bodies that failed their checksums when they were to be copied.
     pub(crate) fn damaged(&self) -> u64 {
-        self.desk.damaged.load(Ordering::Relaxed)
+        self.context.damaged.load(Ordering::Relaxed)
     }
 
     /// The number of unreadable runs that were rebuilt.
-    pub(crate) fn healed(&self) -> u64 {
-        self.desk.healed.load(Ordering::Relaxed)
+    pub(crate) fn rebuilt(&self) -> u64 {
+        self.context.rebuilt.load(Ordering::Relaxed)
     }
 
     /// Failures of flushes and merges that are being retried.
-    pub(crate) fn troubles(&self) -> &Arc<BackgroundFailures> {
-        &self.desk.troubles
+    pub(crate) fn background_failures(&self) -> &Arc<BackgroundFailures> {
+        &self.context.background_failures
     }
 
     /// Whether the manifest names files that are not searched yet.
@@ -267,7 +267,7 @@ impl Flush {
     /// Whether files have more than twice as many entries as are in use, and more than after the last flush.
     fn has_waste(&self, step: &Step) -> bool {
         let (core, cold) = (step.core(), step.cold());
-        let spare = self.desk.spare(cold);
+        let spare = self.context.spare(cold);
         let in_use = core.cold_len() + core.len() as u64;
         cold.entries() > (2 * in_use).saturating_add(spare)
             && (cold.entries() - in_use) > self.waste.saturating_add(spare / 2)
@@ -281,8 +281,8 @@ impl Flush {
             return false;
         }
         self.looked_near.set(Some(now));
-        let (least, most) = (self.desk.least, self.desk.moved as u64);
-        compaction_source::near_end(step.cold(), &self.desk.unreadable(), now, least, most).is_some()
+        let (least, most) = (self.context.least, self.context.moved as u64);
+        compaction_source::near_end(step.cold(), &self.context.unreadable(), now, least, most).is_some()
     }
 
     /// Whether due files are being written, and turns have nothing to do for it now.
@@ -405,14 +405,14 @@ impl Flush {
         }
         let captured = changed.len();
         let merged = self.merged.len();
-        let progress = FlushProgress::new(self.desk.executor.notifier());
-        let mut desk = self.desk.clone();
-        desk.moved = desk.moved.checked_shr(self.squeezed).unwrap_or(0).max(1);
+        let progress = FlushProgress::new(self.context.executor.notifier());
+        let mut context = self.context.clone();
+        context.moved = context.moved.checked_shr(self.squeezed).unwrap_or(0).max(1);
         // A rebuild of runs uses the files that were there when it was begun: nothing is moved out of them meanwhile.
         let moves = !self.numbers.heals() && !self.keys.heals();
-        let job = FlushJob::new(desk, *moment, (changed, names), merged, cold, moves, progress);
+        let job = FlushJob::new(context, *moment, (changed, names), merged, cold, moves, progress);
         let progress = Arc::clone(&job.progress);
-        let (handle, submitted) = spawn(&self.desk.executor, Class::Flush, FlushTask::new(job));
+        let (handle, submitted) = spawn(&self.context.executor, Class::Flush, FlushTask::new(job));
         let again_ms = self.started(submitted, now);
         self.phase = FlushPhase::Writing { handle, again_ms, progress, captured };
     }
@@ -420,7 +420,7 @@ impl Flush {
     /// When to retry starting a thread, if that has failed.
     fn started(&self, started: io::Result<()>, now: Now) -> Option<u64> {
         let error = started.err()?;
-        self.desk.troubles.note(BackgroundWork::Flush, format!("no thread can be started: {error}"), now.wall);
+        self.context.background_failures.note(BackgroundWork::Flush, format!("no thread can be started: {error}"), now.wall);
         Some(now.mono_ms.saturating_add(RETRY_MS))
     }
 
@@ -471,18 +471,18 @@ impl Flush {
             Ok(written) => {
                 self.manifest = written.manifest.clone();
                 self.in_use = in_use(&self.manifest);
-                self.due_bytes += written.files.iter().map(|new| new.file.size()).sum::<u64>();
+                self.table_bytes += written.files.iter().map(|new| new.file.size()).sum::<u64>();
                 let most = written.files.iter().map(|new| u64::from(new.file.writes())).max();
                 self.body_writes = self.body_writes.max(most.unwrap_or_default());
                 self.has_freed = !written.gone_files.is_empty();
                 self.squeezed = self.squeezed.saturating_sub(1);
                 self.has_failed = false;
-                self.desk.troubles.end(BackgroundWork::Flush);
+                self.context.background_failures.end(BackgroundWork::Flush);
                 self.phase = FlushPhase::Placing { written: Box::new(written), placed: 0, captured };
                 FlushStepped::Checkpointed
             }
             Err(FlushError::Again { error }) => {
-                self.desk.troubles.note(BackgroundWork::Flush, error.to_string(), now.wall);
+                self.context.background_failures.note(BackgroundWork::Flush, error.to_string(), now.wall);
                 self.has_failed = true;
                 if let WriteError::Full(_) = WriteError::from(error) {
                     self.squeezed += 1;
@@ -525,19 +525,19 @@ impl Flush {
                 continue;
             }
             let was_over = cold.take_out(old);
-            let lane = &file.file.lanes()[file.file.lane_of(copy.ordinal)];
-            let is_dead = lane.state == SectionState::Dead;
+            let section = &file.file.sections()[file.file.section_of(copy.ordinal)];
+            let is_dead = section.state == SectionState::Dead;
             if is_dead && !cold.was_dead(old) {
                 let at = written.expired.binary_search_by_key(&copy.number, |(number, _)| *number);
                 let ripe = cold.files()[&old.file.get()].ripe;
-                expired.extend(at.map(|at| (&lane.queue, copy.number, written.expired[at].1, ripe)));
+                expired.extend(at.map(|at| (&section.queue, copy.number, written.expired[at].1, ripe)));
             }
             match (was_over, is_dead) {
                 // It has expired since it was written.
                 (true, false) => overs[copy.file].push(copy.ordinal),
                 (false, true) if !cold.was_dead(old) => {
                     // It had expired then, and its expiry was not processed yet.
-                    core.died_cold(&lane.queue, 1);
+                    core.died_cold(&section.queue, 1);
                     outs[copy.file].clear(copy.ordinal);
                 }
                 _ => drop(outs[copy.file].clear(copy.ordinal)),
@@ -552,7 +552,7 @@ impl Flush {
         }
         for number in &written.gone_files {
             if let Some(file) = cold.remove(*number) {
-                self.desk.deleter.remove_held(file.file.path().to_owned(), file);
+                self.context.deleter.remove_held(file.file.path().to_owned(), file);
             }
         }
         let runs = cold.numbers().iter().map(|run| run.path().to_owned());
@@ -563,15 +563,15 @@ impl Flush {
                 || cold.keys().iter().any(|run| run.path() == path)
         };
         for path in runs.into_iter().filter(|path| !kept(path)) {
-            self.desk.deleter.remove(path);
+            self.context.deleter.remove(path);
         }
         for path in self.merged.drain(..written.merged) {
-            self.desk.deleter.remove(path);
+            self.context.deleter.remove(path);
         }
         cold.set_split(&written.split);
         // The capture did not know what has been settled since.
         self.waste = cold.entries().saturating_sub(self.captured_of);
-        if written.parted >= self.desk.least {
+        if written.parted >= self.context.least {
             // There may be more.
             self.looked_near.set(None);
         }
@@ -582,7 +582,7 @@ impl Flush {
     /// Updates the memory of the structures that find messages in files, with that of merges in progress.
     fn count_files(&mut self, cold: u64) {
         self.budget.set_files(cold + self.numbers.memory() + self.keys.memory());
-        self.desk.go_by(&self.budget);
+        self.context.go_by(&self.budget);
     }
 
     /// Continues merging runs, or begins to.
@@ -591,7 +591,7 @@ impl Flush {
         let (_, cold) = step.both();
         let gone = || files.iter().map(|file| gone_of(file, cold)).collect();
         let known = MergeContext { numbers: cold.numbers(), in_use: self.in_use };
-        let merged = self.numbers.go_on(cold.numbers(), &self.desk, &known, gone, now);
+        let merged = self.numbers.go_on(cold.numbers(), &self.context, &known, gone, now);
         if let Some(ReplacedRuns { old, new }) = merged {
             let is_done = cold.replace_numbers(&old, &new);
             self.replaced(is_done, old.iter().map(|run| run.path()), new.iter().map(|run| run.path()));
@@ -599,7 +599,7 @@ impl Flush {
         let files = &self.manifest.checkpoint.files;
         let gone = || files.iter().map(|file| gone_of(file, cold)).collect();
         let known = MergeContext { numbers: cold.numbers(), in_use: self.in_use };
-        let merged = self.keys.go_on(cold.keys(), &self.desk, &known, gone, now);
+        let merged = self.keys.go_on(cold.keys(), &self.context, &known, gone, now);
         if let Some(ReplacedRuns { old, new }) = merged {
             let is_done = cold.replace_keys(&old, &new);
             self.replaced(is_done, old.iter().map(|run| run.path()), new.iter().map(|run| run.path()));
@@ -617,7 +617,7 @@ impl Flush {
         if is_done {
             self.merged.extend(old.map(Path::to_owned));
         } else {
-            new.for_each(|path| self.desk.deleter.remove(path.to_owned()));
+            new.for_each(|path| self.context.deleter.remove(path.to_owned()));
         }
     }
 
@@ -677,14 +677,14 @@ mod tests {
     use crate::executor::{Executor, Task};
     use crate::index_run::{NumberSet, IndexRun, IndexValue, RunWriter};
 
-    fn run<V: IndexValue>(desk: &FlushContext, pairs: impl Iterator<Item = (u64, V)>) -> Arc<IndexRun<V>> {
-        let name = desk.new_name(V::KIND).unwrap();
-        let mut writer = RunWriter::create(&*desk.disk, &desk.dir, name, 0).unwrap();
+    fn run<V: IndexValue>(context: &FlushContext, pairs: impl Iterator<Item = (u64, V)>) -> Arc<IndexRun<V>> {
+        let name = context.new_name(V::KIND).unwrap();
+        let mut writer = RunWriter::create(&*context.disk, &context.dir, name, 0).unwrap();
         pairs.for_each(|(key, value)| writer.push(key, value).unwrap());
         Arc::new(writer.finish().unwrap())
     }
 
-    fn retirement() -> (MemoryDisk, Arc<Executor>, Flush) {
+    fn flush() -> (MemoryDisk, Arc<Executor>, Flush) {
         let disk = MemoryDisk::new();
         disk.create_dir(Path::new("/d")).unwrap();
         let budget = MemoryBudget::of(32 << 20, 8 << 20);
@@ -697,8 +697,8 @@ mod tests {
             checkpoint: Default::default(),
         };
         let executor = Executor::without_threads();
-        let desk = FlushContext::new(Arc::new(disk.clone()), "/d".into(), 7, &budget, 1, Arc::clone(&executor));
-        (disk, executor, Flush::new(budget, desk, manifest))
+        let context = FlushContext::new(Arc::new(disk.clone()), "/d".into(), 7, &budget, 1, Arc::clone(&executor));
+        (disk, executor, Flush::new(budget, context, manifest))
     }
 
     #[test]
@@ -727,11 +727,11 @@ mod tests {
 
     #[test]
     fn puts_fill_as_much_of_the_room_as_the_retirement_is_far() {
-        let (_, executor, mut retirement) = retirement();
-        let shares = |retirement: &Flush| [RoomShare::All, RoomShare::Half].map(|part| retirement.share(part));
-        assert_eq!(shares(&retirement), [WHOLE, WHOLE]);
-        retirement.phase = FlushPhase::Capturing(Box::new(CheckpointMoment {
-            manifest: retirement.manifest.clone(),
+        let (_, executor, mut flush) = flush();
+        let shares = |flush: &Flush| [RoomShare::All, RoomShare::Half].map(|part| flush.share(part));
+        assert_eq!(shares(&flush), [WHOLE, WHOLE]);
+        flush.phase = FlushPhase::Capturing(Box::new(CheckpointMoment {
+            manifest: flush.manifest.clone(),
             start: 1,
             seen: Timestamp::MIN,
             numbering: Vec::new(),
@@ -739,19 +739,19 @@ mod tests {
             drops: Default::default(),
         }));
         assert_eq!(
-            shares(&retirement),
+            shares(&flush),
             [WHOLE, AT_ONCE],
             "half leaves what all may have when the writing begins"
         );
         let progress = Arc::new(FlushProgress::new(None));
         let (handle, _) = spawn(&executor, Class::Flush, Endless);
-        retirement.phase =
+        flush.phase =
             FlushPhase::Writing { handle, again_ms: None, progress: Arc::clone(&progress), captured: 10 };
-        assert_eq!(shares(&retirement), [AT_ONCE, AT_ONCE]);
+        assert_eq!(shares(&flush), [AT_ONCE, AT_ONCE]);
         progress.set(WHOLE / 2);
-        assert_eq!(shares(&retirement), [AT_ONCE + (WHOLE - AT_ONCE) / 2; 2]);
+        assert_eq!(shares(&flush), [AT_ONCE + (WHOLE - AT_ONCE) / 2; 2]);
         progress.set(WHOLE);
-        assert_eq!(shares(&retirement), [WHOLE, WHOLE]);
+        assert_eq!(shares(&flush), [WHOLE, WHOLE]);
     }
 
     struct Runs {
@@ -761,77 +761,77 @@ mod tests {
 
     impl Runs {
         /// Four runs of either kind of about one size, and a long one of numbers.
-        fn new(desk: &FlushContext) -> Runs {
+        fn new(context: &FlushContext) -> Runs {
             let homes = |from: u64| (0..1_000).map(move |at| (from + at * 50, TableRef { file: 1, ordinal: 1 }));
-            let mut numbers: Vec<_> = (1..=4).map(|from| run(desk, homes(from))).collect();
-            numbers.push(run(desk, (0..9_000).map(|at| (at + 100_000, TableRef { file: 1, ordinal: 1 }))));
+            let mut numbers: Vec<_> = (1..=4).map(|from| run(context, homes(from))).collect();
+            numbers.push(run(context, (0..9_000).map(|at| (at + 100_000, TableRef { file: 1, ordinal: 1 }))));
             let of_key = |from: u64| (0..500).map(move |at| (from + at * 7, Number::new(at + 1).unwrap()));
-            Runs { numbers, keys: (1..=4).map(|from| run(desk, of_key(from))).collect() }
+            Runs { numbers, keys: (1..=4).map(|from| run(context, of_key(from))).collect() }
         }
 
         /// Each merge in progress does a slice; then its outcome is processed, or another is begun.
-        fn go_on(&self, executor: &Executor, retirement: &mut Flush, mono_ms: u64) {
+        fn go_on(&self, executor: &Executor, flush: &mut Flush, mono_ms: u64) {
             executor.step_each();
-            let (desk, now) = (retirement.desk.clone(), Now { wall: Timestamp::MIN, mono_ms });
+            let (context, now) = (flush.context.clone(), Now { wall: Timestamp::MIN, mono_ms });
             let known = MergeContext { numbers: &self.numbers, in_use: 100_000 };
             let gone = Default::default;
-            drop(retirement.numbers.go_on(&self.numbers, &desk, &known, gone, now));
-            drop(retirement.keys.go_on(&self.keys, &desk, &known, gone, now));
+            drop(flush.numbers.go_on(&self.numbers, &context, &known, gone, now));
+            drop(flush.keys.go_on(&self.keys, &context, &known, gone, now));
         }
     }
 
     #[test]
     fn merges_count_for_memory_while_they_last() {
-        let (_, executor, mut retirement) = retirement();
-        retirement.count_files(1_000_000);
-        assert_eq!(retirement.budget.told().files, 1_000_000);
-        Runs::new(&retirement.desk).go_on(&executor, &mut retirement, 0);
-        let (numbers, keys) = (retirement.numbers.memory(), retirement.keys.memory());
+        let (_, executor, mut flush) = flush();
+        flush.count_files(1_000_000);
+        assert_eq!(flush.budget.told().files, 1_000_000);
+        Runs::new(&flush.context).go_on(&executor, &mut flush, 0);
+        let (numbers, keys) = (flush.numbers.memory(), flush.keys.memory());
         // Sixteen bits for each of 4,000 sparse numbers and of 2,000 keys, and the set of the messages in due files.
         let sparse = |from: u64| NumberSet::most_memory(1_000, (2 * from, 2 * (from + 49_950) + 1));
         let living = (1..=4).map(sparse).sum::<u64>() + NumberSet::most_memory(9_000, (200_000, 217_999));
         assert_eq!((numbers, keys), (4_000 * 2, 2_000 * 2 + living));
-        retirement.count_files(1_000_000);
-        assert_eq!(retirement.budget.told().files, 1_000_000 + numbers + keys);
+        flush.count_files(1_000_000);
+        assert_eq!(flush.budget.told().files, 1_000_000 + numbers + keys);
     }
 
     /// Crash story: 1. Due files cannot be written, and that is retried each second. 2. No merge is begun meanwhile,
     /// and there are more and more runs to be searched.
     #[test]
     fn merges_are_begun_though_no_due_file_can_be_written() {
-        let (_, executor, mut retirement) = retirement();
-        retirement.put_off(Now { wall: Timestamp::MIN, mono_ms: 0 });
-        Runs::new(&retirement.desk).go_on(&executor, &mut retirement, 0);
-        assert!(retirement.numbers.is_under_way() && retirement.keys.is_under_way());
+        let (_, executor, mut flush) = flush();
+        flush.put_off(Now { wall: Timestamp::MIN, mono_ms: 0 });
+        Runs::new(&flush.context).go_on(&executor, &mut flush, 0);
+        assert!(flush.numbers.is_under_way() && flush.keys.is_under_way());
     }
 
     /// Crash story: 1. A merge of one kind of runs fails each time. 2. Each time the writing of due files is delayed by
     /// a second, and puts are refused; and no run of the other kind is merged.
     #[test]
     fn a_merge_that_fails_rests_alone() {
-        let (disk, executor, mut retirement) = retirement();
-        let runs = Runs::new(&retirement.desk);
-        runs.go_on(&executor, &mut retirement, 0);
+        let (disk, executor, mut flush) = flush();
+        let runs = Runs::new(&flush.context);
+        runs.go_on(&executor, &mut flush, 0);
         // The next read is one of a run of numbers.
         disk.fail(Fault { calls: Calls::Reads, after: 0, times: 1, error: io::ErrorKind::OutOfMemory });
-        runs.go_on(&executor, &mut retirement, 0);
+        runs.go_on(&executor, &mut flush, 0);
         assert!(
             !disk.has_faults(Calls::Reads)
-                && !retirement.numbers.is_under_way()
-                && retirement.keys.is_under_way()
+                && !flush.numbers.is_under_way()
+                && flush.keys.is_under_way()
         );
-        assert_eq!(retirement.not_before_ms, 0, "nothing else is put off");
-        let troubles = retirement.troubles().now();
-        assert_eq!(troubles.iter().map(|trouble| trouble.work).collect::<Vec<_>>(), [BackgroundWork::MergeNumbers]);
+        assert_eq!(flush.not_before_ms, 0, "nothing else is put off");
+        let background_failures = flush.background_failures().now();
+        assert_eq!(background_failures.iter().map(|trouble| trouble.work).collect::<Vec<_>>(), [BackgroundWork::MergeNumbers]);
         for _ in 0..1_000 {
-            runs.go_on(&executor, &mut retirement, 999);
+            runs.go_on(&executor, &mut flush, 999);
         }
-        assert!(!retirement.numbers.is_under_way(), "it rests");
-        runs.go_on(&executor, &mut retirement, 1_000);
-        assert!(retirement.numbers.is_under_way(), "it is tried again");
-        while retirement.numbers.is_under_way() {
-            runs.go_on(&executor, &mut retirement, 1_000);
+        assert!(!flush.numbers.is_under_way(), "it rests");
+        runs.go_on(&executor, &mut flush, 1_000);
+        assert!(flush.numbers.is_under_way(), "it is tried again");
+        while flush.numbers.is_under_way() {
+            runs.go_on(&executor, &mut flush, 1_000);
         }
-        assert_eq!(retirement.troubles().now(), []);
+        assert_eq!(flush.background_failures().now(), []);
     }
 }

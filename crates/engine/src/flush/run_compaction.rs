@@ -43,7 +43,7 @@ pub(super) struct CompactionOrder<V: Mergeable> {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct RunCompaction<V: Mergeable> {
-    desk: FlushContext,
+    context: FlushContext,
     made: UnnamedFiles,
     merge: RunMerge<V>,
     parts: Option<SplitWriter<V>>,
@@ -53,7 +53,7 @@ pub(super) struct RunCompaction<V: Mergeable> {
     /// The runs from which the others are determined.
     unread: Option<RunMerge<TableRef>>,
     heals: bool,
-    healing: Option<Rebuild<V>>,
+    rebuild: Option<Rebuild<V>>,
 }
 
 /// The scan of due files for what runs hide.
@@ -70,21 +70,21 @@ struct Rebuild<V> {
 }
 
 impl<V: Mergeable> RunCompaction<V> {
-    pub(super) fn new(desk: &FlushContext, order: CompactionOrder<V>) -> RunCompaction<V> {
+    pub(super) fn new(context: &FlushContext, order: CompactionOrder<V>) -> RunCompaction<V> {
         let CompactionOrder { inputs, filter_for, unread, gone, heals } = order;
         let iter = |run: &Arc<IndexRun<V>>| if heals { run.iter_readable() } else { run.iter() };
         let unread = (!unread.is_empty()).then(|| index_run::merge(unread.iter().map(IndexRun::iter).collect()));
-        let (disk, dir) = (Arc::clone(&desk.disk), desk.dir.clone());
+        let (disk, dir) = (Arc::clone(&context.disk), context.dir.clone());
         RunCompaction {
-            made: UnnamedFiles::new(desk.clone()),
+            made: UnnamedFiles::new(context.clone()),
             merge: index_run::merge(inputs.iter().map(iter).collect()),
-            parts: Some(SplitWriter::new(disk, dir, desk.run_bytes, filter_for)),
+            parts: Some(SplitWriter::new(disk, dir, context.run_bytes, filter_for)),
             gone,
             living: unread.is_some().then(Living::default),
             unread,
             heals,
-            healing: None,
-            desk: desk.clone(),
+            rebuild: None,
+            context: context.clone(),
         }
     }
 
@@ -94,13 +94,13 @@ impl<V: Mergeable> RunCompaction<V> {
         let mut left = most;
         while left > 0 {
             left = left.saturating_sub(1);
-            if let Some(healing) = &mut self.healing {
-                left = left.saturating_sub(AN_ENTRY * healing.read_on(&self.desk, &self.gone)?);
-                if healing.found.len() >= GATHERED.max(self.desk.moved) || healing.is_at_end() {
-                    healing.write(&self.desk, &mut self.made)?;
+            if let Some(rebuild) = &mut self.rebuild {
+                left = left.saturating_sub(AN_ENTRY * rebuild.read_on(&self.context, &self.gone)?);
+                if rebuild.found.len() >= GATHERED.max(self.context.moved) || rebuild.is_at_end() {
+                    rebuild.write(&self.context, &mut self.made)?;
                 }
-                if healing.is_at_end() {
-                    let Rebuild { mut written, merged, .. } = self.healing.take().expect("it was just there");
+                if rebuild.is_at_end() {
+                    let Rebuild { mut written, merged, .. } = self.rebuild.take().expect("it was just there");
                     written.extend(merged);
                     return Ok(Some(self.end(written)));
                 }
@@ -128,7 +128,7 @@ impl<V: Mergeable> RunCompaction<V> {
                 assert!(self.heals, "nothing is passed over unless it is made anew");
                 let files = self.gone.keys().rev().copied().collect();
                 let (open, found, written) = (None, Vec::new(), Vec::new());
-                self.healing = Some(Rebuild { lost, files, open, found, written, merged });
+                self.rebuild = Some(Rebuild { lost, files, open, found, written, merged });
             }
         }
         Ok(None)
@@ -161,9 +161,9 @@ impl<V: Mergeable> Rebuild<V> {
     }
 
     /// Reads a piece of a file; returns the number of its entries.
-    fn read_on(&mut self, desk: &FlushContext, gone: &DeletionBitmaps) -> io::Result<usize> {
+    fn read_on(&mut self, context: &FlushContext, gone: &DeletionBitmaps) -> io::Result<usize> {
         let Some((file, from)) = self.open.take() else {
-            self.open_next(desk)?;
+            self.open_next(context)?;
             return Ok(0);
         };
         let settled = &gone[&file.name().number].settled;
@@ -173,7 +173,7 @@ impl<V: Mergeable> Rebuild<V> {
         file.read(next..to, &mut entries)?;
         for TableEntry { ordinal, entry, .. } in entries.iter().filter(|one| !settled.has(one.ordinal)) {
             let home = TableRef { file: file.name().number, ordinal: *ordinal };
-            let pair = V::pair_of(entry, home, desk.directory);
+            let pair = V::pair_of(entry, home, context.directory);
             self.found.extend(pair.filter(|(key, _)| self.lost.has(*key)));
         }
         self.open = Some((file, to));
@@ -181,9 +181,9 @@ impl<V: Mergeable> Rebuild<V> {
     }
 
     /// Opens the next file that may have any of the hidden pairs.
-    fn open_next(&mut self, desk: &FlushContext) -> io::Result<()> {
+    fn open_next(&mut self, context: &FlushContext) -> io::Result<()> {
         let Some(number) = self.files.pop() else { return Ok(()) };
-        match Table::open(&*desk.disk, &desk.dir, file_name(desk.directory, FileKind::Table, number)) {
+        match Table::open(&*context.disk, &context.dir, file_name(context.directory, FileKind::Table, number)) {
             Ok(file) => {
                 let keys = V::keys_of(&file);
                 self.open = keys.is_none_or(|keys| self.lost.has_any(keys)).then_some((file, 0));
@@ -195,12 +195,12 @@ impl<V: Mergeable> Rebuild<V> {
     }
 
     /// Writes what was collected.
-    fn write(&mut self, desk: &FlushContext, made: &mut UnnamedFiles) -> io::Result<()> {
+    fn write(&mut self, context: &FlushContext, made: &mut UnnamedFiles) -> io::Result<()> {
         let mut found = std::mem::take(&mut self.found);
         found.sort_unstable();
         found.dedup_by(|one, other| one.0 == other.0 && (V::IS_UNIQUE || one.1 == other.1));
-        let (disk, dir) = (Arc::clone(&desk.disk), desk.dir.clone());
-        let mut parts = SplitWriter::new(disk, dir, desk.run_bytes, found.len() as u64);
+        let (disk, dir) = (Arc::clone(&context.disk), context.dir.clone());
+        let mut parts = SplitWriter::new(disk, dir, context.run_bytes, found.len() as u64);
         for (key, value) in found {
             parts.push(key, value, || made.new_name(V::KIND))?;
         }
@@ -233,9 +233,9 @@ mod tests {
         let disk = MemoryDisk::new();
         disk.create_dir(Path::new("/d")).unwrap();
         let (budget, executor) = (MemoryBudget::of(32 << 20, 8 << 20), Executor::without_threads());
-        let desk = FlushContext::new(Arc::new(disk), "/d".into(), 7, &budget, 1, executor);
-        let mut made = UnnamedFiles::new(desk.clone());
-        let mut healing = Rebuild {
+        let context = FlushContext::new(Arc::new(disk), "/d".into(), 7, &budget, 1, executor);
+        let mut made = UnnamedFiles::new(context.clone());
+        let mut rebuild = Rebuild {
             lost: UnreadableKeys::default(),
             files: Vec::new(),
             open: None,
@@ -243,9 +243,9 @@ mod tests {
             written: Vec::new(),
             merged: Vec::new(),
         };
-        healing.write(&desk, &mut made).unwrap();
+        rebuild.write(&context, &mut made).unwrap();
         made.keep();
-        let pairs = healing.written.iter().flat_map(|run| run.iter());
+        let pairs = rebuild.written.iter().flat_map(|run| run.iter());
         pairs.map(Result::unwrap).collect()
     }
 
@@ -255,14 +255,14 @@ mod tests {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/d"));
         disk.create_dir(dir).unwrap();
         let (budget, executor) = (MemoryBudget::of(32 << 20, 8 << 20), Executor::without_threads());
-        let desk = FlushContext::new(Arc::new(disk.clone()), dir.into(), 7, &budget, 1, Arc::clone(&executor));
-        let name = desk.new_name(FileKind::Numbers).unwrap();
+        let context = FlushContext::new(Arc::new(disk.clone()), dir.into(), 7, &budget, 1, Arc::clone(&executor));
+        let name = context.new_name(FileKind::Numbers).unwrap();
         let mut writer = index_run::RunWriter::create(&disk, dir, name, 0).unwrap();
         (0..4).for_each(|key| writer.push(key, TableRef { file: 9, ordinal: 0 }).unwrap());
         let inputs = vec![Arc::new(writer.finish().unwrap())];
         let gone = [(9, GoneOf { settled: DeletionBitmap::none(4), dead: Vec::new() })].into();
         let order = CompactionOrder { inputs, filter_for: 0, unread: Vec::new(), gone, heals: false };
-        let mut merge = RunCompaction::new(&desk, order);
+        let mut merge = RunCompaction::new(&context, order);
         assert!(merge.slice(1).is_none());
         assert_eq!(disk.list(dir).unwrap().len(), 2);
         assert!(merge.panicked().is_err());

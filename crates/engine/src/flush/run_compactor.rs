@@ -17,12 +17,12 @@ use crate::background_failures::BackgroundWork;
 /// See the module.
 pub(super) struct RunCompactor<V: Mergeable> {
     work: BackgroundWork,
-    merging: Option<MergeInProgress<V>>,
+    merge: Option<MergeInProgress<V>>,
     /// When the merge was begun, on the monotonic clock.
     begun_ms: u64,
-    rest: RetryBackoff,
+    backoff: RetryBackoff,
     /// The retry delay of rebuilding unreadable runs.
-    healing_rest: RetryBackoff,
+    rebuild_backoff: RetryBackoff,
 }
 
 /// Runs, and those that replace them.
@@ -33,86 +33,86 @@ pub(super) struct ReplacedRuns<V> {
 
 impl<V: Mergeable> RunCompactor<V> {
     pub(super) fn new(work: BackgroundWork) -> RunCompactor<V> {
-        let (rest, healing_rest) = (RetryBackoff::default(), RetryBackoff::default());
-        RunCompactor { work, merging: None, begun_ms: 0, rest, healing_rest }
+        let (backoff, rebuild_backoff) = (RetryBackoff::default(), RetryBackoff::default());
+        RunCompactor { work, merge: None, begun_ms: 0, backoff, rebuild_backoff }
     }
 
     /// Whether a merge has ended whose outcome was not processed yet.
     pub(super) fn is_over(&self) -> bool {
-        self.merging.as_ref().is_some_and(MergeInProgress::is_over)
+        self.merge.as_ref().is_some_and(MergeInProgress::is_over)
     }
 
     /// Whether a merge is in progress.
     #[cfg(test)]
     pub(super) fn is_under_way(&self) -> bool {
-        self.merging.is_some()
+        self.merge.is_some()
     }
 
     /// Whether unreadable runs are being rebuilt now.
     pub(super) fn heals(&self) -> bool {
-        self.merging.as_ref().is_some_and(MergeInProgress::heals)
+        self.merge.as_ref().is_some_and(MergeInProgress::heals)
     }
 
     pub(super) fn memory(&self) -> u64 {
-        self.merging.as_ref().map_or(0, MergeInProgress::memory)
+        self.merge.as_ref().map_or(0, MergeInProgress::memory)
     }
 
     /// Continues a merge of `runs`, or begins one. Returns the result when it is done.
     pub(super) fn go_on(
         &mut self,
         runs: &[Arc<IndexRun<V>>],
-        desk: &FlushContext,
+        context: &FlushContext,
         known: &MergeContext<'_>,
         gone: impl FnOnce() -> DeletionBitmaps,
         now: Now,
     ) -> Option<ReplacedRuns<V>> {
-        let Some(merging) = &mut self.merging else {
-            if self.rest.is_over(now.mono_ms) {
-                let may_heal = self.healing_rest.is_over(now.mono_ms);
+        let Some(merge) = &mut self.merge else {
+            if self.backoff.is_over(now.mono_ms) {
+                let may_heal = self.rebuild_backoff.is_over(now.mono_ms);
                 self.begun_ms = now.mono_ms;
-                match MergeInProgress::begin(runs, desk, known, may_heal, gone) {
-                    Ok(merging) => self.merging = merging,
-                    Err(error) => self.failed(error.to_string(), desk, now),
+                match MergeInProgress::begin(runs, context, known, may_heal, gone) {
+                    Ok(merge) => self.merge = merge,
+                    Err(error) => self.failed(error.to_string(), context, now),
                 }
             }
             return None;
         };
-        let outcome = merging.outcome()?;
-        let (old, heals) = (merging.take_inputs(), merging.heals());
-        self.merging = None;
+        let outcome = merge.outcome()?;
+        let (old, heals) = (merge.take_inputs(), merge.heals());
+        self.merge = None;
         let damage = || old.iter().find_map(|run| run.damage());
         match outcome {
             Ok(new) => {
-                self.rest.end();
+                self.backoff.end();
                 if heals {
-                    self.healing_rest.end();
-                    desk.healed.fetch_add(damaged(&old), Ordering::Relaxed);
+                    self.rebuild_backoff.end();
+                    context.rebuilt.fetch_add(damaged(&old), Ordering::Relaxed);
                 }
                 if heals || damaged(runs) == 0 {
-                    desk.troubles.end(self.work);
+                    context.background_failures.end(self.work);
                 }
                 return Some(ReplacedRuns { old, new });
             }
             Err(error) => match damage() {
-                None => self.failed(error.to_string(), desk, now),
+                None => self.failed(error.to_string(), context, now),
                 Some(damage) if heals => {
-                    self.healing_rest.failed(self.begun_ms, now.mono_ms);
+                    self.rebuild_backoff.failed(self.begun_ms, now.mono_ms);
                     let reason = format!("{damage}; it cannot be made anew: {error}; {REPAIR}");
-                    desk.troubles.note(self.work, reason, now.wall);
+                    context.background_failures.note(self.work, reason, now.wall);
                 }
                 Some(damage) => {
                     // The rebuild is tried at once.
                     let reason = format!("{damage}; it is made anew from due files");
-                    desk.troubles.note(self.work, reason, now.wall);
+                    context.background_failures.note(self.work, reason, now.wall);
                 }
             },
         }
         None
     }
 
-    fn failed(&mut self, reason: String, desk: &FlushContext, now: Now) {
-        self.rest.failed(self.begun_ms, now.mono_ms);
-        desk.troubles.note(self.work, reason, now.wall);
+    fn failed(&mut self, reason: String, context: &FlushContext, now: Now) {
+        self.backoff.failed(self.begun_ms, now.mono_ms);
+        context.background_failures.note(self.work, reason, now.wall);
     }
 }
 

@@ -219,21 +219,21 @@ impl<V: Mergeable> MergeInProgress<V> {
     /// names. Unreadable runs are rebuilt if `may_heal`.
     pub(super) fn begin(
         runs: &[Arc<IndexRun<V>>],
-        desk: &FlushContext,
+        context: &FlushContext,
         known: &MergeContext<'_>,
         may_heal: bool,
         gone: impl FnOnce() -> DeletionBitmaps,
     ) -> io::Result<Option<MergeInProgress<V>>> {
-        let Some(ChosenRuns { merged, heals }) = choose(runs, desk, known, may_heal) else { return Ok(None) };
+        let Some(ChosenRuns { merged, heals }) = choose(runs, context, known, may_heal) else { return Ok(None) };
         let inputs = runs[merged.clone()].to_vec();
         let asks_for_living = V::asks_for_living(merged.end == runs.len()) && is_sound(known.numbers);
         let unread = if asks_for_living { known.numbers.to_vec() } else { Vec::new() };
         let living_bytes = if asks_for_living { known.living_bytes() } else { 0 };
-        let filter_for = V::filter_for(runs, merged, desk.filters);
+        let filter_for = V::filter_for(runs, merged, context.filters);
         let memory = filter_for * V::FILTER_BITS / 8 + living_bytes;
-        let filter_for = filter_of_each(filter_for, &inputs, desk.run_bytes);
+        let filter_for = filter_of_each(filter_for, &inputs, context.run_bytes);
         let order = CompactionOrder { inputs: inputs.clone(), filter_for, unread, gone: gone(), heals };
-        let (handle, submitted) = spawn(&desk.executor, Class::Compaction, RunCompaction::new(desk, order));
+        let (handle, submitted) = spawn(&context.executor, Class::Compaction, RunCompaction::new(context, order));
         // If no thread can be started it is given up, and retried after a delay.
         submitted?;
         Ok(Some(MergeInProgress { inputs, memory, heals, handle }))
@@ -282,7 +282,7 @@ fn is_sound<V: IndexValue>(runs: &[Arc<IndexRun<V>>]) -> bool {
 
 /// The unreadable runs, and those between them; otherwise all runs if they have twice the pairs that they need, or else
 /// the newest ones, if there are several of about one size.
-fn choose<V: Mergeable>(runs: &[Arc<IndexRun<V>>], desk: &FlushContext, known: &MergeContext<'_>, may_heal: bool) -> Option<ChosenRuns> {
+fn choose<V: Mergeable>(runs: &[Arc<IndexRun<V>>], context: &FlushContext, known: &MergeContext<'_>, may_heal: bool) -> Option<ChosenRuns> {
     let is_bad = |run: &Arc<IndexRun<V>>| run.damage().is_some();
     let first_bad = runs.iter().position(is_bad);
     if let (Some(first), Some(last), true) = (first_bad, runs.iter().rposition(is_bad), may_heal) {
@@ -291,10 +291,10 @@ fn choose<V: Mergeable>(runs: &[Arc<IndexRun<V>>], desk: &FlushContext, known: &
     let sound = &runs[..first_bad.unwrap_or(runs.len())];
     let is_all = sound.len() == runs.len();
     let leaves_out = !V::asks_for_living(true) || (is_all && is_sound(known.numbers));
-    if leaves_out && !sound.is_empty() && pairs(sound) > 2 * known.in_use + 8 * desk.least as u64 {
+    if leaves_out && !sound.is_empty() && pairs(sound) > 2 * known.in_use + 8 * context.least as u64 {
         return Some(ChosenRuns { merged: 0..sound.len(), heals: false });
     }
-    let units = units(sound, desk.run_bytes);
+    let units = units(sound, context.run_bytes);
     let count = alike(units.iter().map(|(_, pairs)| *pairs))?;
     let runs = units[..count].iter().map(|(runs, _)| runs).sum();
     Some(ChosenRuns { merged: 0..runs, heals: false })
@@ -400,12 +400,12 @@ mod tests {
         disk.create_dir(Path::new("/d")).unwrap();
         let runs = [numbers(&disk, 20_001, 1, 0)];
         let budget = crate::flush::memory_budget::MemoryBudget::of(64 << 10, 8 << 10);
-        let mut desk = FlushContext::new(Arc::new(disk), "/d".into(), 1, &budget, 1, Executor::without_threads());
-        desk.least = 5;
-        let enough = (20_000 - 8 * desk.least as u64) / 2;
+        let mut context = FlushContext::new(Arc::new(disk), "/d".into(), 1, &budget, 1, Executor::without_threads());
+        context.least = 5;
+        let enough = (20_000 - 8 * context.least as u64) / 2;
         assert!(enough > 1_000);
         let merged = |in_use| {
-            let chosen = choose(&runs, &desk, &MergeContext { numbers: &runs, in_use }, true);
+            let chosen = choose(&runs, &context, &MergeContext { numbers: &runs, in_use }, true);
             chosen.map(|chosen| (chosen.merged, chosen.heals))
         };
         assert_eq!([merged(enough), merged(20_000)], [None, None]);

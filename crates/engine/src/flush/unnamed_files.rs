@@ -9,18 +9,18 @@ use crate::sealed::{FileKind, FileId};
 /// kept](UnnamedFiles::keep).
 #[derive(Debug)]
 pub(super) struct UnnamedFiles {
-    desk: FlushContext,
+    context: FlushContext,
     names: Vec<FileId>,
 }
 
 impl UnnamedFiles {
-    pub(super) fn new(desk: FlushContext) -> UnnamedFiles {
-        UnnamedFiles { desk, names: Vec::new() }
+    pub(super) fn new(context: FlushContext) -> UnnamedFiles {
+        UnnamedFiles { context, names: Vec::new() }
     }
 
     /// The name of the next file, which is about to be made.
     pub(super) fn new_name(&mut self, kind: FileKind) -> io::Result<FileId> {
-        let name = self.desk.new_name(kind)?;
+        let name = self.context.new_name(kind)?;
         self.names.push(name);
         Ok(name)
     }
@@ -34,7 +34,7 @@ impl UnnamedFiles {
 impl Drop for UnnamedFiles {
     fn drop(&mut self) {
         for name in self.names.drain(..) {
-            self.desk.deleter.remove(self.desk.dir.join(name.file_name()));
+            self.context.deleter.remove(self.context.dir.join(name.file_name()));
         }
     }
 }

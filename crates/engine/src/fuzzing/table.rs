@@ -33,7 +33,7 @@ pub fn table(data: &[u8]) {
     let file = Arc::new(Table::open(&disk, dir(), NAME).expect("it was just written"));
     file.verify(&mut |_| ()).expect("it was just written");
     let whole = transcript(&file);
-    assert_eq!(written.lanes(), file.lanes(), "an index is read as it was written");
+    assert_eq!(written.sections(), file.sections(), "an index is read as it was written");
     check(&file, &entries, &mut input);
 
     let path = dir().join(NAME.file_name());
@@ -139,21 +139,21 @@ fn entry(input: &mut Input<'_>, nth: u64) -> (Entry, Bytes) {
 fn check(file: &Arc<Table>, entries: &[(Entry, Bytes)], input: &mut Input<'_>) {
     let scanned = file.scan(0..file.len()).map(|read| read.expect("it is whole"));
     assert!(scanned.map(|(found, body)| (found.entry, body)).eq(entries.iter().cloned()));
-    let mut lanes = 0;
-    for (at, lane) in file.lanes().iter().enumerate() {
-        let ours = &entries[lane.range().start as usize..lane.range().end as usize];
-        assert!(ours.iter().all(|(entry, _)| lane.takes(entry)));
-        assert!(lane.range().all(|ordinal| file.lane_of(ordinal) == at));
-        assert_eq!(lane.body_bytes, ours.iter().map(|(_, body)| body.len() as u64).sum::<u64>());
-        lanes += ours.len();
+    let mut sections = 0;
+    for (at, section) in file.sections().iter().enumerate() {
+        let ours = &entries[section.range().start as usize..section.range().end as usize];
+        assert!(ours.iter().all(|(entry, _)| section.takes(entry)));
+        assert!(section.range().all(|ordinal| file.section_of(ordinal) == at));
+        assert_eq!(section.body_bytes, ours.iter().map(|(_, body)| body.len() as u64).sum::<u64>());
+        sections += ours.len();
         let key = |entry: &Entry| (entry.standing.due, entry.id.as_bits());
         let from = (input.instant(), u128::from(input.u64()) << 64);
         for from in ours.iter().map(|(entry, _)| key(entry)).chain([from]) {
             let right = ours.partition_point(|(entry, _)| key(entry) < from) as u32;
-            assert_eq!(file.lower_bound(lane, from).expect("it is whole"), lane.first + right);
+            assert_eq!(file.lower_bound(section, from).expect("it is whole"), section.first + right);
         }
     }
-    assert_eq!(lanes, entries.len());
+    assert_eq!(sections, entries.len());
     for (ordinal, (entry, body)) in (0..).zip(entries) {
         let (TableEntry { entry: found, body: place, .. }, read) = file.get(ordinal).expect("it is whole");
         assert_eq!((&found, &read), (entry, body));

@@ -101,7 +101,7 @@ pub(crate) struct Batch {
     reach: u32,
     /// Whether a body lies beyond the reach of a place.
     is_out_of_reach: bool,
-    pub(crate) carry: SegmentPreamble,
+    pub(crate) preamble: SegmentPreamble,
 }
 
 impl Batch {
@@ -110,7 +110,7 @@ impl Batch {
     /// The capacity that is kept for the next batch.
     const KEPT: usize = 4 * Batch::FULL;
 
-    pub(crate) fn new(segment: Arc<Segment>, context: BatchContext, carry: SegmentPreamble, reach: u32) -> Batch {
+    pub(crate) fn new(segment: Arc<Segment>, context: BatchContext, preamble: SegmentPreamble, reach: u32) -> Batch {
         Batch {
             bytes: Vec::new(),
             encoder: Encoder::default(),
@@ -124,7 +124,7 @@ impl Batch {
             needs_sync: false,
             reach,
             is_out_of_reach: false,
-            carry,
+            preamble,
         }
     }
 
@@ -152,7 +152,7 @@ impl Batch {
 
     /// Adds the settings of all queues: what a segment begins with.
     pub(crate) fn take_in_settings(&mut self) {
-        for record in self.carry.settings() {
+        for record in self.preamble.settings() {
             self.encoder.record(&mut self.bytes, self.context, &record);
             self.records += 1;
         }
@@ -224,7 +224,7 @@ impl Log<BodyRef> for Batch {
         self.is_out_of_reach |= place.is_none();
         self.records += 1;
         self.needs_sync = true;
-        self.carry.see_put(record);
+        self.preamble.see_put(record);
         BodyRef {
             segment: Arc::clone(&self.segment),
             at: place.unwrap_or(u32::MAX),
@@ -236,7 +236,7 @@ impl Log<BodyRef> for Batch {
         self.encoder.record(&mut self.bytes, self.context, record);
         self.records += 1;
         self.needs_sync |= durability == Durability::Synced;
-        self.carry.see(record);
+        self.preamble.see(record);
     }
 
     fn keep_time(&mut self) {

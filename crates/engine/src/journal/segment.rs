@@ -42,7 +42,7 @@ impl Segment {
 
     /// A due file as the segment of its bodies: they have the layout of bodies in segments. Its name has a number
     /// above those of all segments.
-    pub(crate) fn of_due_file(due: &Table) -> Segment {
+    pub(crate) fn of_table(due: &Table) -> Segment {
         let crate::sealed::FileId { directory, shard, number, .. } = due.name();
         let name = SegmentName { directory, shard, segment: 1 << 63 | u64::from(number) };
         let (path, file) = (due.path().to_owned(), Arc::clone(due.handle()));

@@ -158,7 +158,7 @@ impl JournalWriter {
         kept: VecDeque<ClosedSegment>,
         number: u64,
         sequence: u64,
-        carry: SegmentPreamble,
+        preamble: SegmentPreamble,
         checkpoint: JournalStart,
         now: Timestamp,
     ) -> Result<(JournalWriter, Batch), WriteError> {
@@ -166,13 +166,13 @@ impl JournalWriter {
         let oldest = kept.get(gone).map_or(number, |kept| kept.segment.name.segment);
         let segment = create(&home, number)?;
         let context = BatchContext { shard: home.shard, incarnation: home.incarnation, now, salt: segment.salt };
-        let mut batch = Batch::new(Arc::clone(&segment), context, carry, home.body_reach);
+        let mut batch = Batch::new(Arc::clone(&segment), context, preamble, home.body_reach);
         let path = segment.path.clone();
         let active = fill(&home, segment, sequence, oldest, &mut batch, now, true).inspect_err(|_| {
             // Nothing is written after it, so it is safe to leave it.
             let _ = home.disk.remove(&path);
         })?;
-        batch.carry.begin_segment();
+        batch.preamble.begin_segment();
         let sequence = active.sequence;
         let synced = sequence;
         let mut writer = JournalWriter { home, kept, active, sequence, synced, checkpoint, half_made: None };
@@ -303,7 +303,7 @@ impl JournalWriter {
     }
 
     /// The segments that are needed for their messages.
-    pub(crate) fn unretired(&self) -> Unflushed {
+    pub(crate) fn unflushed(&self) -> Unflushed {
         let is_needed = |kept: &&ClosedSegment| kept.segment.name.segment >= self.checkpoint.segment;
         let ActiveSegment { records, begun, end, .. } = self.active;
         let active = Unflushed { segments: 1, records, bytes: end - begun };
@@ -327,7 +327,7 @@ impl JournalWriter {
     }
 
     fn removable(&self, batch: &Batch, now: Timestamp) -> usize {
-        removable(&self.kept, self.checkpoint, batch.carry.revived, now)
+        removable(&self.kept, self.checkpoint, batch.preamble.revived, now)
     }
 
     fn roll_over(&mut self, batch: &mut Batch, now: Timestamp, sets_aside: bool) -> Result<(), WriteError> {
@@ -356,10 +356,10 @@ impl JournalWriter {
             segment: sealed.segment,
             records: sealed.records,
             bytes: sealed.end - sealed.begun,
-            tokens_until: batch.carry.tokens_until,
-            revived: batch.carry.revived,
+            tokens_until: batch.preamble.tokens_until,
+            revived: batch.preamble.revived,
         });
-        batch.carry.begin_segment();
+        batch.preamble.begin_segment();
         self.let_go(gone);
         Ok(())
     }
@@ -425,7 +425,7 @@ fn fill(
         incarnation: home.incarnation,
         first: sequence + 1,
         oldest,
-        next_number: batch.carry.next_number,
+        next_number: batch.preamble.next_number,
         made: now,
         synced_answers: home.synced_answers,
     };
@@ -578,13 +578,13 @@ mod tests {
     fn what_a_segment_begins_with_is_a_batch_that_counts_for_nothing() {
         let (disk, now) = (MemoryDisk::new(), Timestamp::MIN);
         let (mut writer, mut batch) = begin(home(&disk), JournalStart { segment: 1, has_files: true });
-        let unretired = |segments, records, bytes| Unflushed { segments, records, bytes };
+        let unflushed = |segments, records, bytes| Unflushed { segments, records, bytes };
         let header = SegmentHeader::LEN as u64;
-        assert_eq!((writer.begun(), writer.unretired()), (header, unretired(1, 0, 0)));
+        assert_eq!((writer.begun(), writer.unflushed()), (header, unflushed(1, 0, 0)));
         assert_eq!(writer.rotate(&mut batch, now, true).unwrap(), 1, "nothing was written to it");
         let first = append(&mut writer, &mut batch, 2);
         let second = append(&mut writer, &mut batch, 3);
-        assert_eq!(writer.unretired(), unretired(1, 5, first + second));
+        assert_eq!(writer.unflushed(), unflushed(1, 5, first + second));
         assert_eq!(batches(&writer), (vec![1, 2], header + first + second));
         assert!(writer.is_unsynced());
 
@@ -593,12 +593,12 @@ mod tests {
         let (sequences, end) = batches(&writer);
         assert_eq!((sequences, writer.begun()), (vec![3], end));
         assert!(end > header);
-        assert_eq!((writer.segments(), writer.unretired()), (2, unretired(2, 5, first + second)));
+        assert_eq!((writer.segments(), writer.unflushed()), (2, unflushed(2, 5, first + second)));
         assert_eq!(writer.rotate(&mut batch, now, true).unwrap(), 2, "it holds nothing yet but settings");
         let third = append(&mut writer, &mut batch, 1);
         assert_eq!(batches(&writer), (vec![3, 4], end + third));
         writer.set_checkpoint(JournalStart { segment: 2, has_files: true });
-        assert_eq!(writer.unretired(), unretired(1, 1, third), "the first is needed no more");
+        assert_eq!(writer.unflushed(), unflushed(1, 1, third), "the first is needed no more");
     }
 
     /// The preallocated room of a segment counts in addition to the free space of the disk, and shrinks as batches

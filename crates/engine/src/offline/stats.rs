@@ -72,7 +72,7 @@ pub struct DirectoryStats {
     /// Manifest, segments, due files, runs of numbers and of keys, and other files.
     pub kinds: [(&'static str, KindStats); 6],
     /// The due files, in the order in which they were written.
-    pub due_files: Vec<TableStats>,
+    pub tables: Vec<TableStats>,
     /// The current state of each queue, and its messages in due files.
     pub queues: Vec<(QueueStats, QueueTables)>,
 }
@@ -91,7 +91,7 @@ fn measured(disk: &dyn Disk, dir: &Path, now: Now) -> Result<DirectoryStats, Ope
     let mut stored = LoadedDirectory::read(disk, dir)?;
     let (messages, was_closed) = (stored.messages(), stored.report.was_closed);
     let files = files_by_queue(&stored);
-    let due_files = due_files(&stored);
+    let tables = tables(&stored);
     stored.open(now);
     let (core, cold) = stored.step.both();
     let cold_len = core.cold_len();
@@ -121,7 +121,7 @@ fn measured(disk: &dyn Disk, dir: &Path, now: Now) -> Result<DirectoryStats, Ope
         cold: cold_len,
         start: manifest.checkpoint.start,
         kinds: kinds(disk, dir, &names),
-        due_files,
+        tables,
         queues,
     })
 }
@@ -154,7 +154,7 @@ fn kinds(disk: &dyn Disk, dir: &Path, names: &[String]) -> [(&'static str, KindS
     kinds
 }
 
-fn due_files(stored: &LoadedDirectory) -> Vec<TableStats> {
+fn tables(stored: &LoadedDirectory) -> Vec<TableStats> {
     let settled = stored.manifest.checkpoint.files.iter().map(|file| (file.number, &file.settled));
     let settled: BTreeMap<_, _> = settled.collect();
     let rows = stored.step.cold().files().iter().map(|(number, file)| {

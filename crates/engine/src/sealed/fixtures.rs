@@ -16,9 +16,9 @@ use crate::disk::{Disk, MemoryDisk};
 use crate::table::{self, DeletionBitmap};
 use crate::index_run::{self, TableRef, IndexRun, IndexValue, key_hash};
 
-const DUE: FileId = FileId { directory: 77, shard: 3, kind: FileKind::Table, number: 12 };
-const NUMBERS: FileId = FileId { kind: FileKind::Numbers, ..DUE };
-const KEYS: FileId = FileId { kind: FileKind::Keys, ..DUE };
+const TABLE: FileId = FileId { directory: 77, shard: 3, kind: FileKind::Table, number: 12 };
+const NUMBERS: FileId = FileId { kind: FileKind::Numbers, ..TABLE };
+const KEYS: FileId = FileId { kind: FileKind::Keys, ..TABLE };
 const SETTLED: &str = "settled";
 
 fn fixture(format: u16) -> PathBuf {
@@ -33,7 +33,7 @@ fn write_all() -> MemoryDisk {
     let disk = MemoryDisk::new();
     disk.create_dir(dir()).unwrap();
     let entries = table::tests::of_all_kinds();
-    let mut writer = table::TableWriter::create(&disk, dir(), DUE).unwrap();
+    let mut writer = table::TableWriter::create(&disk, dir(), TABLE).unwrap();
     for (entry, body) in &entries {
         writer.push(entry, body).unwrap();
     }
@@ -46,7 +46,7 @@ fn write_all() -> MemoryDisk {
     writer.finish().unwrap();
 
     let mut writer = index_run::RunWriter::create(&disk, dir(), KEYS, 0).unwrap();
-    let hash = |key: &str| key_hash(DUE.directory, &"orders".parse().unwrap(), &key.parse().unwrap(), false);
+    let hash = |key: &str| key_hash(TABLE.directory, &"orders".parse().unwrap(), &key.parse().unwrap(), false);
     let mut hashes: Vec<u64> = ["заказ 7", "a", "b", "c"].into_iter().map(hash).collect();
     hashes.sort_unstable();
     for hash in hashes {
@@ -62,7 +62,7 @@ fn write_all() -> MemoryDisk {
     }
     settled.set(29_999);
     let mut bytes = Vec::new();
-    settled.encode(DUE.salt(), &mut bytes);
+    settled.encode(TABLE.salt(), &mut bytes);
     disk.put_file(&dir().join(SETTLED), bytes);
     disk
 }
@@ -70,9 +70,9 @@ fn write_all() -> MemoryDisk {
 /// Everything in the files, as text.
 fn describe(disk: &MemoryDisk) -> String {
     let mut text = String::new();
-    let file = Arc::new(table::Table::open(disk, dir(), DUE).unwrap());
+    let file = Arc::new(table::Table::open(disk, dir(), TABLE).unwrap());
     file.verify(&mut |_| ()).unwrap();
-    file.lanes().iter().for_each(|lane| writeln!(text, "{lane:?}").unwrap());
+    file.sections().iter().for_each(|section| writeln!(text, "{section:?}").unwrap());
     for read in file.scan(0..file.len()) {
         let (found, body) = read.unwrap();
         writeln!(text, "{} {:?} {:?}", found.ordinal, found.entry, String::from_utf8_lossy(&body)).unwrap();
@@ -81,7 +81,7 @@ fn describe(disk: &MemoryDisk) -> String {
     describe_run::<TableRef>(&mut text, disk, NUMBERS);
     describe_run::<Number>(&mut text, disk, KEYS);
     let bytes = disk.read_file(&dir().join(SETTLED)).unwrap();
-    let (settled, _) = DeletionBitmap::decode(&bytes, DUE.salt()).unwrap();
+    let (settled, _) = DeletionBitmap::decode(&bytes, TABLE.salt()).unwrap();
     let live: Vec<_> =
         (0..settled.len()).step_by(1_000).map(|from| settled.live(from..from + 1_000)).collect();
     writeln!(text, "live by the thousand {live:?}").unwrap();

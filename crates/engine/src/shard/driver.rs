@@ -18,8 +18,8 @@ use crate::sync::{Builder, JoinHandle};
 pub struct Driver {
     turns: LoopState,
     sleeper: Box<dyn Sleeper>,
-    inbox: Arc<CommandQueue>,
-    tally: Arc<ShardCounters>,
+    command_queue: Arc<CommandQueue>,
+    counters: Arc<ShardCounters>,
 }
 
 impl Driver {
@@ -27,18 +27,18 @@ impl Driver {
         shard: Shard,
         clock: Arc<dyn Clock>,
         sleeper: Box<dyn Sleeper>,
-        tally: Arc<ShardCounters>,
+        counters: Arc<ShardCounters>,
         executor: Arc<Executor>,
         lock: Box<dyn DiskLock>,
     ) -> (Driver, Arc<CommandQueue>) {
-        let inbox = Arc::new(CommandQueue::new(sleeper.notifier()));
-        let turns = LoopState::new(shard, clock, Arc::clone(&inbox), executor, lock);
-        (Driver { turns, sleeper, inbox: Arc::clone(&inbox), tally }, inbox)
+        let command_queue = Arc::new(CommandQueue::new(sleeper.notifier()));
+        let turns = LoopState::new(shard, clock, Arc::clone(&command_queue), executor, lock);
+        (Driver { turns, sleeper, command_queue: Arc::clone(&command_queue), counters }, command_queue)
     }
 
     /// Runs turns until nothing is left to do now, and then one slice of each background task. A bulk revive or
     /// discard takes as many calls of this as it has slices: see
-    /// [`Options::swept_a_call`](crate::Options::swept_a_call). False once the engine is closed.
+    /// [`Options::bulk_per_call`](crate::Options::bulk_per_call). False once the engine is closed.
     pub fn turn(&mut self) -> bool {
         let is_open = self.turn_alone();
         if is_open {
@@ -74,15 +74,15 @@ impl Driver {
 
     /// Starts a thread that runs the turns, and a seat for callers.
     pub(crate) fn spawn(self) -> std::io::Result<(JoinHandle<()>, Arc<EventLoop>)> {
-        let Driver { mut turns, sleeper, inbox, tally } = self;
+        let Driver { mut turns, sleeper, command_queue, counters } = self;
         turns.use_thread();
-        let seat = Arc::new(EventLoop::new(turns, inbox));
+        let event_loop = Arc::new(EventLoop::new(turns, command_queue));
         let thread = Builder::new().name("dwell-shard-0".to_owned());
         let thread = thread.spawn({
-            let seat = Arc::clone(&seat);
-            move || seat.run(sleeper, &tally)
+            let event_loop = Arc::clone(&event_loop);
+            move || event_loop.run(sleeper, &counters)
         })?;
-        Ok((thread, seat))
+        Ok((thread, event_loop))
     }
 }
 

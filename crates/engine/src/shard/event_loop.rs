@@ -53,10 +53,10 @@ impl InlineCall {
 
 /// The seat of a shard; see the [module](self).
 pub(crate) struct EventLoop {
-    seated: Mutex<LoopGuarded>,
-    inbox: Arc<CommandQueue>,
+    guarded: Mutex<LoopGuarded>,
+    command_queue: Arc<CommandQueue>,
     /// The number of consecutive commands that came alone.
-    alone: AtomicU64,
+    lone: AtomicU64,
 }
 
 struct LoopGuarded {
@@ -69,69 +69,69 @@ struct LoopGuarded {
 }
 
 impl EventLoop {
-    pub(crate) fn new(turns: LoopState, inbox: Arc<CommandQueue>) -> EventLoop {
-        let seated = Mutex::new(LoopGuarded { turns: Some(turns), planned: Wake::default(), usual_us: 0 });
-        EventLoop { seated, inbox, alone: AtomicU64::new(0) }
+    pub(crate) fn new(turns: LoopState, command_queue: Arc<CommandQueue>) -> EventLoop {
+        let guarded = Mutex::new(LoopGuarded { turns: Some(turns), planned: Wake::default(), usual_us: 0 });
+        EventLoop { guarded, command_queue, lone: AtomicU64::new(0) }
     }
 
     /// Runs a command in a turn of the caller, or sends it to the thread. It may have been answered when this
     /// returns.
-    pub(crate) fn send(&self, command: Command, patience: InlineCall) {
-        if let Err(command) = self.take_turn(command, patience) {
-            self.inbox.send(command);
+    pub(crate) fn send(&self, command: Command, inline: InlineCall) {
+        if let Err(command) = self.take_turn(command, inline) {
+            self.command_queue.send(command);
         }
     }
 
     /// Runs a turn for `command`; returns it if the thread has to run it.
-    fn take_turn(&self, command: Command, patience: InlineCall) -> Result<(), Command> {
+    fn take_turn(&self, command: Command, inline: InlineCall) -> Result<(), Command> {
         // If the turn panics, the thread finds the seat poisoned, and reports it to all waiting callers.
-        let _alarm = Alarm(self.inbox.notifier());
-        let Ok(mut seated) = self.seated.try_lock() else {
-            self.alone.store(0, Ordering::Relaxed);
+        let _alarm = Alarm(self.command_queue.notifier());
+        let Ok(mut guarded) = self.guarded.try_lock() else {
+            self.lone.store(0, Ordering::Relaxed);
             return Err(command);
         };
-        let LoopGuarded { turns: Some(turns), planned, usual_us } = &mut *seated else { return Err(command) };
+        let LoopGuarded { turns: Some(turns), planned, usual_us } = &mut *guarded else { return Err(command) };
         if !turns.is_idle() {
-            self.alone.store(0, Ordering::Relaxed);
+            self.lone.store(0, Ordering::Relaxed);
             return Err(command);
         }
-        if self.alone.fetch_add(1, Ordering::Relaxed) < LONE_CALLS || !command.is_short() {
+        if self.lone.fetch_add(1, Ordering::Relaxed) < LONE_CALLS || !command.is_short() {
             return Err(command);
         }
         let watch = Stopwatch::start();
         turns.take_for(command)?;
         *usual_us = (*usual_us * 7 + watch.elapsed_us()) / 8;
-        if *usual_us > patience.most_us() {
+        if *usual_us > inline.most_us() {
             // It is tried again after [`LONE_CALLS`] commands, and only once if turns are still slow.
-            self.alone.store(0, Ordering::Relaxed);
-            *usual_us = patience.most_us();
+            self.lone.store(0, Ordering::Relaxed);
+            *usual_us = inline.most_us();
         }
         let is_late = is_sooner(turns.next_wake(), *planned) || !turns.is_idle();
-        drop(seated);
+        drop(guarded);
         if is_late {
-            self.inbox.notifier().notify();
+            self.command_queue.notifier().notify();
         }
         Ok(())
     }
 
     /// The body of the thread: runs turns until the engine is closed; sleeps whenever there is nothing to do.
-    pub(crate) fn run(self: Arc<Self>, mut sleeper: Box<dyn Sleeper>, tally: &ShardCounters) {
+    pub(crate) fn run(self: Arc<Self>, mut sleeper: Box<dyn Sleeper>, counters: &ShardCounters) {
         let leaving = Leaving(self);
         while let Some(wake) = leaving.0.take_turns() {
             sleeper.sleep(wake);
-            tally.wakeups.store(sleeper.wakeups(), Ordering::Relaxed);
+            counters.wakeups.store(sleeper.wakeups(), Ordering::Relaxed);
         }
     }
 
     /// Runs all turns that are due; returns until when there is nothing to do, and `None` once the engine is closed.
     fn take_turns(&self) -> Option<Wake> {
-        let mut seated = self.seated.lock().ok()?;
-        let turns = seated.turns.as_mut()?;
+        let mut guarded = self.guarded.lock().ok()?;
+        let turns = guarded.turns.as_mut()?;
         if !turns.take() {
             return None;
         }
-        seated.planned = turns.next_wake();
-        Some(seated.planned)
+        guarded.planned = turns.next_wake();
+        Some(guarded.planned)
     }
 }
 
@@ -140,7 +140,7 @@ struct Leaving(Arc<EventLoop>);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        let turns = self.0.seated.lock().unwrap_or_else(PoisonError::into_inner).turns.take();
+        let turns = self.0.guarded.lock().unwrap_or_else(PoisonError::into_inner).turns.take();
         drop(turns);
     }
 }
@@ -166,6 +166,6 @@ fn is_sooner(wake: Wake, planned: Wake) -> bool {
 
 impl std::fmt::Debug for EventLoop {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seat").field("alone", &self.alone).finish_non_exhaustive()
+        f.debug_struct("Seat").field("alone", &self.lone).finish_non_exhaustive()
     }
 }

@@ -18,7 +18,7 @@ use crate::executor::Executor;
 pub(crate) struct LoopState {
     shard: Shard,
     clock: Arc<dyn Clock>,
-    inbox: Arc<CommandQueue>,
+    command_queue: Arc<CommandQueue>,
     /// Commands that were taken from the inbox and not run yet.
     mine: VecDeque<Command>,
     /// Whether a thread runs the turns. Otherwise the driver may want to send something between two slices of a
@@ -33,11 +33,11 @@ impl LoopState {
     pub(crate) fn new(
         shard: Shard,
         clock: Arc<dyn Clock>,
-        inbox: Arc<CommandQueue>,
+        command_queue: Arc<CommandQueue>,
         executor: Arc<Executor>,
         lock: Box<dyn DiskLock>,
     ) -> LoopState {
-        LoopState { shard, clock, inbox, mine: VecDeque::new(), has_thread: false, executor, _lock: lock }
+        LoopState { shard, clock, command_queue, mine: VecDeque::new(), has_thread: false, executor, _lock: lock }
     }
 
     /// From now on a thread runs the turns, and background work between them if no other thread does.
@@ -50,15 +50,15 @@ impl LoopState {
     /// is closed.
     pub(crate) fn take(&mut self) -> bool {
         loop {
-            self.inbox.take_into(&mut self.mine);
+            self.command_queue.take_into(&mut self.mine);
             self.shard.turn(&mut self.mine, self.clock.now());
             if self.shard.is_closed() {
                 self.refuse_all();
                 return false;
             }
             let has_work = self.has_thread && self.does_background_work();
-            let goes_on = has_work || self.shard.wants_turns() || self.has_thread && self.shard.is_sweeping();
-            if self.mine.is_empty() && !goes_on || self.shard.is_stuck() {
+            let goes_on = has_work || self.shard.wants_turns() || self.has_thread && self.shard.has_bulk_work();
+            if self.mine.is_empty() && !goes_on || self.shard.is_stalled() {
                 return true;
             }
         }
@@ -92,7 +92,7 @@ impl LoopState {
 
     /// Whether no command is waiting.
     pub(crate) fn is_idle(&self) -> bool {
-        self.mine.is_empty() && self.inbox.is_empty()
+        self.mine.is_empty() && self.command_queue.is_empty()
     }
 
     /// When the next turn is due if no command comes.
@@ -104,7 +104,7 @@ impl LoopState {
         for command in self.mine.drain(..).chain(self.shard.take_held()) {
             command.refuse(&Error::Closed);
         }
-        self.inbox.close();
+        self.command_queue.close();
     }
 }
 

@@ -160,7 +160,7 @@ impl Step {
     }
 
     /// Whether a command begins a sweep over the dead messages of a queue of which some are in files.
-    fn begins_to_sweep(&self, command: &Command) -> bool {
+    fn begins_bulk(&self, command: &Command) -> bool {
         match command {
             Command::Revive(queue, Selection::All | Selection::Oldest(_), ..)
             | Command::Discard(queue, Selection::Oldest(_), _) => self.core.has_cold_dead(queue),
@@ -207,7 +207,7 @@ impl Step {
             }
             return Stepped::Behind(command);
         }
-        if self.begins_to_sweep(&command) && std::mem::replace(&mut self.sweeps, true) {
+        if self.begins_bulk(&command) && std::mem::replace(&mut self.sweeps, true) {
             return Stepped::Behind(command);
         }
         let core = &mut self.core;

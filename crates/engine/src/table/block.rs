@@ -159,7 +159,7 @@ pub(super) struct Heads<'a> {
     cursor: ByteCursor<'a>,
     before: PreviousHead,
     shard: u16,
-    lanes: &'a [Section],
+    sections: &'a [Section],
     ordinal: u32,
     bodies_end: u64,
     next_body: u64,
@@ -173,7 +173,7 @@ impl<'a> Heads<'a> {
         bytes: &'a [u8],
         salt: Salt,
         shard: u16,
-        lanes: &'a [Section],
+        sections: &'a [Section],
     ) -> Result<Heads<'a>, BadBlock> {
         let bad = |reason| (u64::from(spot.at), Unreadable::Malformed(reason));
         if bytes.len() < HEADER_LEN || bytes.len() < heads_end(bytes) {
@@ -190,9 +190,9 @@ impl<'a> Heads<'a> {
         if !fits {
             return Err(bad("a block is not the one that the index has there"));
         }
-        let lanes = &lanes[lane_of(lanes, spot.first)..];
+        let sections = &sections[section_of(sections, spot.first)..];
         let mut cursor = ByteCursor::new(&bytes[HEADER_LEN..heads_end]);
-        section::check_shares(&mut cursor, spot.first..spot.first + spot.count, lanes)
+        section::check_shares(&mut cursor, spot.first..spot.first + spot.count, sections)
             .map_err(|why| (u64::from(spot.at), why))?;
         let next_body = u64::from(spot.at) + heads_end as u64;
         Ok(Heads {
@@ -200,7 +200,7 @@ impl<'a> Heads<'a> {
             cursor,
             before: PreviousHead::default(),
             shard,
-            lanes,
+            sections,
             ordinal: spot.first,
             bodies_end: next_body + u64::from(bodies_len),
             next_body,
@@ -218,7 +218,7 @@ impl<'a> Heads<'a> {
         spot: BlockPlace,
         bytes: &'a [u8],
         shard: u16,
-        lanes: &'a [Section],
+        sections: &'a [Section],
         mark: BlockPosition,
     ) -> Heads<'a> {
         let BlockPosition { position, before, ordinal, next_body } = mark;
@@ -226,8 +226,8 @@ impl<'a> Heads<'a> {
         let mut cursor = ByteCursor::new(&bytes[HEADER_LEN..heads_end]);
         cursor.take(position).expect("a mark lies in the block that it was made in");
         let bodies_end = u64::from(spot.at) + heads_end as u64 + u64::from(u32_at(bytes, 16));
-        let lanes = &lanes[lane_of(lanes, ordinal)..];
-        Heads { spot, cursor, before, shard, lanes, ordinal, bodies_end, next_body }
+        let sections = &sections[section_of(sections, ordinal)..];
+        Heads { spot, cursor, before, shard, sections, ordinal, bodies_end, next_body }
     }
 
     /// The next entry, or `None` after the last.
@@ -240,10 +240,10 @@ impl<'a> Heads<'a> {
             }
             return Ok(None);
         }
-        while self.ordinal >= self.lanes[0].range().end {
-            self.lanes = &self.lanes[1..];
+        while self.ordinal >= self.sections[0].range().end {
+            self.sections = &self.sections[1..];
         }
-        let read = entry_head::read(&mut self.cursor, &mut self.before, self.shard, &self.lanes[0]);
+        let read = entry_head::read(&mut self.cursor, &mut self.before, self.shard, &self.sections[0]);
         let (entry, len) = read.map_err(|why| bad(at, why))?;
         let body = BodyPlace { at: self.next_body as u32, len };
         self.next_body += 4 + u64::from(len);
@@ -257,8 +257,8 @@ impl<'a> Heads<'a> {
 }
 
 /// The index of the lane that contains an ordinal.
-pub(super) fn lane_of(lanes: &[Section], ordinal: u32) -> usize {
-    lanes.partition_point(|lane| lane.range().end <= ordinal)
+pub(super) fn section_of(sections: &[Section], ordinal: u32) -> usize {
+    sections.partition_point(|section| section.range().end <= ordinal)
 }
 
 /// The verified body at `place`, from bytes that begin at `start` in the file and contain it.

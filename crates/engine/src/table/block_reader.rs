@@ -35,8 +35,8 @@ impl BlockReader {
             if self.next.ordinal() > ordinal {
                 self.next = self.start;
             }
-            let (shard, lanes) = (file.name().shard, file.lanes());
-            let mut heads = Heads::resume(self.spot, &self.bytes, shard, lanes, self.next);
+            let (shard, sections) = (file.name().shard, file.sections());
+            let mut heads = Heads::resume(self.spot, &self.bytes, shard, sections, self.next);
             let found = loop {
                 let found =
                     file.sound(heads.next())?.expect("a block holds the ordinals that its header says");

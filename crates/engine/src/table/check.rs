@@ -23,7 +23,7 @@ impl Table {
         each: &mut dyn FnMut(&TableEntry),
     ) -> Result<()> {
         let blocks = &self.index.blocks;
-        let mut lanes = self.lanes().iter();
+        let mut sections = self.sections().iter();
         let mut seen: Option<Section> = None;
         let mut last: Option<(Timestamp, MessageId)> = None;
         let mut numbers: Option<(Number, Number)> = None;
@@ -49,11 +49,11 @@ impl Table {
                     }
                     begins += 1;
                 }
-                match seen.as_mut().filter(|lane| lane.takes(&entry)) {
+                match seen.as_mut().filter(|section| section.takes(&entry)) {
                     Some(_) if last >= Some(key) => return wrong("messages are out of order".into()),
-                    Some(lane) => lane.add(&entry, body.len()),
+                    Some(section) => section.add(&entry, body.len()),
                     None => {
-                        if seen.is_some() && seen.as_ref() != lanes.next() {
+                        if seen.is_some() && seen.as_ref() != sections.next() {
                             return wrong("the index says other of the lane that ends".into());
                         }
                         seen = Some(Section::beginning_with(&entry, ordinal, body.len()));
@@ -69,7 +69,7 @@ impl Table {
             progress(u64::from(end) - from);
         }
         let wrong = |reason| Err(ReadError::damaged(self.path(), self.opened.index_at, reason));
-        if seen.as_ref() != lanes.next() || lanes.next().is_some() {
+        if seen.as_ref() != sections.next() || sections.next().is_some() {
             return wrong("the index says other of the last lane");
         }
         if numbers != Some(self.number_range()) {

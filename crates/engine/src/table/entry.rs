@@ -41,7 +41,7 @@ impl Entry {
     ///
     /// # Panics
     /// If it is leased: leased messages stay in the journal.
-    pub(crate) fn lane_state(&self) -> SectionState {
+    pub(crate) fn section_state(&self) -> SectionState {
         SectionState::of(self.standing.state, self.number)
     }
 
@@ -52,7 +52,7 @@ impl Entry {
     pub(crate) fn sort_key(&self) -> SortKey {
         SortKey {
             queue: self.queue.clone(),
-            state: self.lane_state(),
+            state: self.section_state(),
             priority: self.standing.priority,
             due: self.standing.due,
             id: self.id,

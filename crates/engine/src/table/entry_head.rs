@@ -155,12 +155,12 @@ fn reason(value: u64) -> Read<DeathReason> {
     }
 }
 
-/// Reads the next head, of a message in `lane`; and the length of its body.
+/// Reads the next head, of a message in `section`; and the length of its body.
 pub(super) fn read(
     cursor: &mut ByteCursor<'_>,
     before: &mut PreviousHead,
     shard: u16,
-    lane: &Section,
+    section: &Section,
 ) -> Read<(Entry, u32)> {
     let due = instant(before.due, cursor.zigzag()?)?;
     let number = before.number.checked_add(cursor.zigzag()?);
@@ -172,7 +172,7 @@ pub(super) fn read(
     let mut standing = Standing {
         state: State::Scheduled,
         due,
-        priority: lane.priority,
+        priority: section.priority,
         attempts: 0,
         expires: None,
         keyless: false,
@@ -210,7 +210,7 @@ pub(super) fn read(
     }
     let body_len =
         u32::try_from(cursor.varint()?).map_err(|_| malformed("a body is longer than its block"))?;
-    standing.state = match (lane.state, died_of, died_at) {
+    standing.state = match (section.state, died_of, died_at) {
         (SectionState::Ready, None, None) => State::Ready,
         (SectionState::Scheduled, None, None) => State::Scheduled,
         (SectionState::Dead, Some(reason), Some(at)) => State::Dead(Death { reason, at }),
@@ -222,7 +222,7 @@ pub(super) fn read(
     let entry = Entry {
         id: MessageId::new(due_at_put, id_shard, incarnation, counter),
         number,
-        queue: QueueName::clone(&lane.queue),
+        queue: QueueName::clone(&section.queue),
         created,
         key,
         headers,

@@ -113,9 +113,9 @@ impl BlockIndex {
 
     /// The block where `key` belongs in `section`: the last that begins with an entry of the lane below `key`, or else the
     /// one that the lane begins in.
-    pub(super) fn holding(&self, lane: &Section, key: (i64, u128)) -> usize {
-        let beginning = self.of(lane.first);
-        let (mut low, mut high) = (beginning + 1, self.of(lane.range().end - 1) + 1);
+    pub(super) fn holding(&self, section: &Section, key: (i64, u128)) -> usize {
+        let beginning = self.of(section.first);
+        let (mut low, mut high) = (beginning + 1, self.of(section.range().end - 1) + 1);
         while low < high {
             let middle = low + (high - low) / 2;
             if self.key(middle) < key { low = middle + 1 } else { high = middle }
@@ -135,7 +135,7 @@ pub(super) struct ExpiryChunk {
 /// Everything of a file that is in memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TableIndex {
-    pub(super) lanes: Vec<Section>,
+    pub(super) sections: Vec<Section>,
     pub(super) entries: u32,
     pub(super) lowest: Number,
     pub(super) highest: Number,
@@ -150,21 +150,21 @@ pub(super) struct TableIndex {
 impl TableIndex {
     /// Frees unused capacity once nothing more will be added.
     pub(super) fn shrink(&mut self) {
-        self.lanes.shrink_to_fit();
+        self.sections.shrink_to_fit();
         self.blocks.shrink();
         self.expiry_chunks.shrink_to_fit();
     }
 
     /// The memory in bytes, without the names of queues.
     pub(super) fn memory(&self) -> usize {
-        self.lanes.capacity() * size_of::<Section>()
+        self.sections.capacity() * size_of::<Section>()
             + self.blocks.memory()
             + self.expiry_chunks.capacity() * size_of::<ExpiryChunk>()
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        section::put(&mut out, &self.lanes);
+        section::put(&mut out, &self.sections);
         put_varint(&mut out, self.lowest.get());
         put_varint(&mut out, self.highest.get());
         put_varint(&mut out, self.blocks.len() as u64);
@@ -197,7 +197,7 @@ impl TableIndex {
         let malformed = Unreadable::Malformed;
         let int = |value: u64| u32::try_from(value).map_err(|_| malformed("a number is out of range"));
         let number = |value| Number::new(value).map_err(|_| malformed("a message's number is out of range"));
-        let (lanes, entries) = section::read(cursor)?;
+        let (sections, entries) = section::read(cursor)?;
         let (lowest, highest) = (number(cursor.varint()?)?, number(cursor.varint()?)?);
         let mut blocks = BlockIndex::new();
         let mut due: i64 = 0;
@@ -244,6 +244,6 @@ impl TableIndex {
         if !cursor.is_at_end() {
             return Err(malformed("the index is longer than what it says"));
         }
-        Ok(TableIndex { lanes, entries, lowest, highest, blocks, expiries, expiry_chunks, writes })
+        Ok(TableIndex { sections, entries, lowest, highest, blocks, expiries, expiry_chunks, writes })
     }
 }

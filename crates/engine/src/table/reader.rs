@@ -106,29 +106,29 @@ impl Table {
     }
 
     /// All lanes, in order.
-    pub(crate) fn lanes(&self) -> &[Section] {
-        &self.index.lanes
+    pub(crate) fn sections(&self) -> &[Section] {
+        &self.index.sections
     }
 
     /// The lanes of a queue, in order.
-    pub(crate) fn lanes_of(&self, queue: &QueueName) -> &[Section] {
-        let lanes = self.lanes();
-        let first = lanes.partition_point(|lane| lane.queue < *queue);
-        let count = lanes[first..].partition_point(|lane| lane.queue == *queue);
-        &lanes[first..first + count]
+    pub(crate) fn sections_of(&self, queue: &QueueName) -> &[Section] {
+        let sections = self.sections();
+        let first = sections.partition_point(|section| section.queue < *queue);
+        let count = sections[first..].partition_point(|section| section.queue == *queue);
+        &sections[first..first + count]
     }
 
-    /// The index in [`Table::lanes`] of the lane that contains an ordinal.
-    pub(crate) fn lane_of(&self, ordinal: u32) -> usize {
+    /// The index in [`Table::sections`] of the lane that contains an ordinal.
+    pub(crate) fn section_of(&self, ordinal: u32) -> usize {
         assert!(ordinal < self.len(), "ordinal {ordinal} of a file of {} entries", self.len());
-        block::lane_of(self.lanes(), ordinal)
+        block::section_of(self.sections(), ordinal)
     }
 
     /// The earliest and the latest due.
     pub(crate) fn due_range(&self) -> (Timestamp, Timestamp) {
-        let lanes = self.lanes();
-        let earliest = lanes.iter().map(|lane| lane.min_due).min();
-        let latest = lanes.iter().map(|lane| lane.max_due).max();
+        let sections = self.sections();
+        let earliest = sections.iter().map(|section| section.min_due).min();
+        let latest = sections.iter().map(|section| section.max_due).max();
         earliest.zip(latest).expect("a file has lanes")
     }
 
@@ -144,19 +144,19 @@ impl Table {
         last.first + last.count
     }
 
-    /// The ordinal of the first entry of `lane` whose due and id (its bits) are `from` or later; the end of the lane if
+    /// The ordinal of the first entry of `section` whose due and id (its bits) are `from` or later; the end of the lane if
     /// there is none. At most one read.
-    pub(crate) fn lower_bound(&self, lane: &Section, from: (Timestamp, u128)) -> Result<u32> {
-        let range = lane.range();
-        if from <= (lane.min_due, 0) {
+    pub(crate) fn lower_bound(&self, section: &Section, from: (Timestamp, u128)) -> Result<u32> {
+        let range = section.range();
+        if from <= (section.min_due, 0) {
             return Ok(range.start);
         }
-        if from.0 > lane.max_due {
+        if from.0 > section.max_due {
             return Ok(range.end);
         }
         let blocks = &self.index.blocks;
         let key = (from.0.as_ms(), from.1);
-        let holding = blocks.holding(lane, key);
+        let holding = blocks.holding(section, key);
         let next = (holding + 1 < blocks.len()).then(|| blocks.spot(holding + 1).first);
         if next.is_some_and(|next| next < range.end && blocks.key(holding + 1) == key) {
             return Ok(next.unwrap_or(range.end));
@@ -173,29 +173,29 @@ impl Table {
         Ok((spot.first + spot.count).min(range.end))
     }
 
-    /// The first entry of `lane` that is due after `at`, as exactly as the index has it: to less than a block. No I/O.
-    pub(crate) fn due_after(&self, lane: &Section, at: Timestamp) -> Between {
-        let range = lane.range();
+    /// The first entry of `section` that is due after `at`, as exactly as the index has it: to less than a block. No I/O.
+    pub(crate) fn due_after(&self, section: &Section, at: Timestamp) -> Between {
+        let range = section.range();
         let exact = |ordinal| Between { low: ordinal, high: ordinal, from: at, to: at };
-        if at < lane.min_due {
+        if at < section.min_due {
             return exact(range.start);
         }
-        if lane.max_due <= at {
+        if section.max_due <= at {
             return exact(range.end);
         }
         // The index has the dues of the lane's first and last entries, and of those that its blocks begin with.
         let blocks = &self.index.blocks;
         let due = |block: usize| Timestamp::from_ms(blocks.key(block).0).ok();
-        let holding = blocks.holding(lane, (at.as_ms() + 1, 0));
+        let holding = blocks.holding(section, (at.as_ms() + 1, 0));
         let first = blocks.spot(holding).first;
         let (before, from) = match due(holding) {
             Some(due) if first >= range.start => (first, due),
-            _ => (range.start, lane.min_due),
+            _ => (range.start, section.min_due),
         };
         let next = (holding + 1 < blocks.len()).then(|| blocks.spot(holding + 1).first);
-        let last = (range.end - 1, Some(lane.max_due));
+        let last = (range.end - 1, Some(section.max_due));
         let behind = next.filter(|next| *next < last.0).map_or(last, |next| (next, due(holding + 1)));
-        Between { low: before + 1, high: behind.0, from, to: behind.1.unwrap_or(lane.max_due) }
+        Between { low: before + 1, high: behind.0, from, to: behind.1.unwrap_or(section.max_due) }
     }
 
     /// The ordinals of the block with this index.
@@ -214,19 +214,19 @@ impl Table {
     /// due, or a later one, `has_any` returns true. No I/O.
     pub(crate) fn blocks_with(
         &self,
-        lane: &Section,
+        section: &Section,
         has_any: impl Fn(Timestamp, Timestamp) -> bool,
     ) -> Vec<(Range<u32>, u64)> {
         let blocks = &self.index.blocks;
-        let all = lane.range();
+        let all = section.range();
         let (first, last) = (blocks.of(all.start), blocks.of(all.end - 1));
         let mut found: Vec<(Range<u32>, u64)> = Vec::new();
         for block in first..=last {
             let spot = blocks.spot(block);
             let due = |block: usize| Timestamp::from_ms(blocks.key(block).0).ok();
-            let from = if block == first { Some(lane.min_due) } else { due(block) };
-            let to = if block == last { Some(lane.max_due) } else { due(block + 1) };
-            if !has_any(from.unwrap_or(lane.min_due), to.unwrap_or(lane.max_due)) {
+            let from = if block == first { Some(section.min_due) } else { due(block) };
+            let to = if block == last { Some(section.max_due) } else { due(block + 1) };
+            if !has_any(from.unwrap_or(section.min_due), to.unwrap_or(section.max_due)) {
                 continue;
             }
             let ordinals = spot.first.max(all.start)..(spot.first + spot.count).min(all.end);
@@ -284,29 +284,29 @@ impl Table {
         self.index.blocks.of(ordinal) as u32
     }
 
-    /// Due and id (its bits) of an entry of `lane`, or lower ones; and whether they are exact. No I/O.
-    pub(crate) fn bound(&self, lane: &Section, ordinal: u32) -> ((Timestamp, u128), bool) {
+    /// Due and id (its bits) of an entry of `section`, or lower ones; and whether they are exact. No I/O.
+    pub(crate) fn bound(&self, section: &Section, ordinal: u32) -> ((Timestamp, u128), bool) {
         let blocks = &self.index.blocks;
         let block = blocks.of(ordinal);
         let first = blocks.spot(block).first;
         let (due_ms, id) = blocks.key(block);
         match Timestamp::from_ms(due_ms) {
-            Ok(due) if first >= lane.first => ((due, id), first == ordinal),
-            _ => ((lane.min_due, 0), false),
+            Ok(due) if first >= section.first => ((due, id), first == ordinal),
+            _ => ((section.min_due, 0), false),
         }
     }
 
-    /// The index of the block that contains the entry of `lane` with this due and id (its bits), if there is one;
+    /// The index of the block that contains the entry of `section` with this due and id (its bits), if there is one;
     /// otherwise of the block that ends where it would be, or of the first one of the lane.
-    pub(crate) fn holding(&self, lane: &Section, key: (Timestamp, u128)) -> u32 {
+    pub(crate) fn holding(&self, section: &Section, key: (Timestamp, u128)) -> u32 {
         let blocks = &self.index.blocks;
-        let (holding, key) = (blocks.holding(lane, (key.0.as_ms(), key.1)), (key.0.as_ms(), key.1));
+        let (holding, key) = (blocks.holding(section, (key.0.as_ms(), key.1)), (key.0.as_ms(), key.1));
         // The entry that a block begins with is not after it. The block after the lane's last one belongs to another
         // lane, whose first entry may have this key all the same: a search for what comes after an id looks for the
         // next id.
         let next = holding + 1;
         let is_next =
-            next < blocks.len() && blocks.spot(next).first < lane.range().end && blocks.key(next) == key;
+            next < blocks.len() && blocks.spot(next).first < section.range().end && blocks.key(next) == key;
         if is_next { next as u32 } else { holding as u32 }
     }
 
@@ -456,7 +456,7 @@ impl Table {
     }
 
     pub(super) fn heads<'a>(&'a self, spot: BlockPlace, bytes: &'a [u8]) -> Result<Heads<'a>> {
-        self.sound(Heads::open(spot, bytes, self.salt(), self.name().shard, self.lanes()))
+        self.sound(Heads::open(spot, bytes, self.salt(), self.name().shard, self.sections()))
     }
 
     pub(super) fn cut(&self, bytes: &Bytes, start: u64, place: BodyPlace, number: Number) -> Result<Bytes> {

@@ -43,7 +43,7 @@ pub(crate) fn salvage(disk: &dyn Disk, dir: &Path, name: FileId, each: &mut dyn 
             let from = u64::from(spot.at);
             let read = file.read_bytes(from, spot.len as usize).ok();
             let saved = read.and_then(|bytes| {
-                let heads = Heads::open(spot, &bytes, file.salt(), name.shard, file.lanes()).ok()?;
+                let heads = Heads::open(spot, &bytes, file.salt(), name.shard, file.sections()).ok()?;
                 messages(heads, Bytes::from(bytes.clone()), from, file.salt())
             });
             match saved {
@@ -145,12 +145,12 @@ impl BlockSearch {
         let spot =
             BlockPlace { at: u32::try_from(at).ok()?, len: u32::try_from(bytes.len()).ok()?, first, count };
         let heads = bytes.get(HEADER_LEN..block::heads_end(&bytes))?;
-        let lanes = section::read_shares(&mut ByteCursor::new(heads), first).ok()?;
-        let last = lanes.last()?;
+        let sections = section::read_shares(&mut ByteCursor::new(heads), first).ok()?;
+        let last = sections.last()?;
         if last.range().end != first.checked_add(count)? {
             return None;
         }
-        let heads = Heads::open(spot, &bytes, self.name.salt(), self.name.shard, &lanes).ok()?;
+        let heads = Heads::open(spot, &bytes, self.name.salt(), self.name.shard, &sections).ok()?;
         messages(heads, bytes.clone(), at, self.name.salt())
     }
 

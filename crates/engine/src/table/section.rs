@@ -31,7 +31,7 @@ impl Section {
     pub(super) fn beginning_with(entry: &Entry, first: u32, body_len: usize) -> Section {
         Section {
             queue: entry.queue.clone(),
-            state: entry.lane_state(),
+            state: entry.section_state(),
             priority: entry.standing.priority,
             first,
             count: 1,
@@ -44,7 +44,7 @@ impl Section {
     /// Whether `entry` belongs here.
     pub(crate) fn takes(&self, entry: &Entry) -> bool {
         self.queue == entry.queue
-            && self.state == entry.lane_state()
+            && self.state == entry.section_state()
             && self.priority == entry.standing.priority
     }
 
@@ -72,19 +72,19 @@ impl Section {
 
 /// Writes lanes: their number, then for each: queue (text; of length 0 for that of the previous lane), state (one byte:
 /// 0 ready, 1 scheduled, 2 dead), and as varints priority, count, first due, last due − first due, length of bodies.
-pub(super) fn put(out: &mut Vec<u8>, lanes: &[Section]) {
-    put_varint(out, lanes.len() as u64);
+pub(super) fn put(out: &mut Vec<u8>, sections: &[Section]) {
+    put_varint(out, sections.len() as u64);
     let mut before = None;
-    for lane in lanes {
-        let is_new = before != Some(&lane.queue);
-        put_text(out, if is_new { lane.queue.as_str().as_bytes() } else { b"" });
-        before = Some(&lane.queue);
-        out.push(lane.state as u8);
-        put_varint(out, u64::from(lane.priority));
-        put_varint(out, u64::from(lane.count));
-        put_varint(out, lane.min_due.as_ms() as u64);
-        put_varint(out, lane.max_due.ms_since(lane.min_due));
-        put_varint(out, lane.body_bytes);
+    for section in sections {
+        let is_new = before != Some(&section.queue);
+        put_text(out, if is_new { section.queue.as_str().as_bytes() } else { b"" });
+        before = Some(&section.queue);
+        out.push(section.state as u8);
+        put_varint(out, u64::from(section.priority));
+        put_varint(out, u64::from(section.count));
+        put_varint(out, section.min_due.as_ms() as u64);
+        put_varint(out, section.max_due.ms_since(section.min_due));
+        put_varint(out, section.body_bytes);
     }
 }
 
@@ -93,11 +93,11 @@ pub(super) fn read(cursor: &mut ByteCursor<'_>) -> Read<(Vec<Section>, u32)> {
     let malformed = Unreadable::Malformed;
     let int = |value: u64| u32::try_from(value).map_err(|_| malformed("a lane's number is out of range"));
     let count = cursor.varint()?;
-    let mut lanes: Vec<Section> = Vec::new();
+    let mut sections: Vec<Section> = Vec::new();
     let mut first: u32 = 0;
     for _ in 0..count {
         let name = std::str::from_utf8(cursor.text()?).map_err(|_| malformed("a queue's name is none"))?;
-        let queue = match lanes.last() {
+        let queue = match sections.last() {
             Some(before) if name.is_empty() => before.queue.clone(),
             _ => QueueName::new(name).map_err(|_| malformed("a queue's name is none"))?,
         };
@@ -110,14 +110,14 @@ pub(super) fn read(cursor: &mut ByteCursor<'_>) -> Read<(Vec<Section>, u32)> {
         let dues = instant(Some(min_due)).zip(instant(max_due));
         let (min_due, max_due) = dues.ok_or(malformed("a lane's instant is out of range"))?;
         let body_bytes = cursor.varint()?;
-        let lane = Section { queue, state, priority, first, count, min_due, max_due, body_bytes };
-        if count == 0 || lanes.last().is_some_and(|before| !before.is_before(&lane)) {
+        let section = Section { queue, state, priority, first, count, min_due, max_due, body_bytes };
+        if count == 0 || sections.last().is_some_and(|before| !before.is_before(&section)) {
             return Err(malformed("lanes are empty or out of order"));
         }
         first = first.checked_add(count).ok_or(malformed("a file has too many entries"))?;
-        lanes.push(lane);
+        sections.push(section);
     }
-    Ok((lanes, first))
+    Ok((sections, first))
 }
 
 /// The part of a lane that is in a block.
@@ -134,14 +134,14 @@ impl SectionShare {
     pub(super) const MOST: usize = 16;
 
     pub(super) fn beginning_with(entry: &Entry) -> SectionShare {
-        let (queue, state) = (entry.queue.clone(), entry.lane_state());
+        let (queue, state) = (entry.queue.clone(), entry.section_state());
         SectionShare { queue, state, priority: entry.standing.priority, count: 1 }
     }
 
     /// Whether `entry` is of the same lane.
     pub(super) fn takes(&self, entry: &Entry) -> bool {
         self.queue == entry.queue
-            && self.state == entry.lane_state()
+            && self.state == entry.section_state()
             && self.priority == entry.standing.priority
     }
 }
@@ -161,20 +161,20 @@ pub(super) fn put_shares(out: &mut Vec<u8>, shares: &[SectionShare]) {
     }
 }
 
-/// Reads and checks the shares of a block with these ordinals; `lanes` are those of the file from the block's first on.
-pub(super) fn check_shares(cursor: &mut ByteCursor<'_>, ordinals: Range<u32>, lanes: &[Section]) -> Read<()> {
+/// Reads and checks the shares of a block with these ordinals; `sections` are those of the file from the block's first on.
+pub(super) fn check_shares(cursor: &mut ByteCursor<'_>, ordinals: Range<u32>, sections: &[Section]) -> Read<()> {
     let other = || Unreadable::Malformed("a block has other lanes than the index says");
-    let mut ours = lanes.iter().take_while(|lane| lane.first < ordinals.end);
+    let mut ours = sections.iter().take_while(|section| section.first < ordinals.end);
     let mut before = None;
     for _ in 0..cursor.varint()? {
         let share = (cursor.text()?, cursor.byte()?, cursor.varint()?, cursor.varint()?);
-        let lane = ours.next().ok_or_else(other)?;
-        let name = if before == Some(&lane.queue) { "" } else { lane.queue.as_str() };
-        let count = lane.range().end.min(ordinals.end) - lane.first.max(ordinals.start);
-        if share != (name.as_bytes(), lane.state as u8, u64::from(lane.priority), u64::from(count)) {
+        let section = ours.next().ok_or_else(other)?;
+        let name = if before == Some(&section.queue) { "" } else { section.queue.as_str() };
+        let count = section.range().end.min(ordinals.end) - section.first.max(ordinals.start);
+        if share != (name.as_bytes(), section.state as u8, u64::from(section.priority), u64::from(count)) {
             return Err(other());
         }
-        before = Some(&lane.queue);
+        before = Some(&section.queue);
     }
     if ours.next().is_some() { Err(other()) } else { Ok(()) }
 }
@@ -184,11 +184,11 @@ pub(super) fn check_shares(cursor: &mut ByteCursor<'_>, ordinals: Range<u32>, la
 pub(super) fn read_shares(cursor: &mut ByteCursor<'_>, first: u32) -> Read<Vec<Section>> {
     let malformed = Unreadable::Malformed;
     let int = |value: u64| u32::try_from(value).map_err(|_| malformed("a lane's number is out of range"));
-    let mut lanes: Vec<Section> = Vec::new();
+    let mut sections: Vec<Section> = Vec::new();
     let mut first = first;
     for _ in 0..cursor.varint()? {
         let name = std::str::from_utf8(cursor.text()?).map_err(|_| malformed("a queue's name is none"))?;
-        let queue = match lanes.last() {
+        let queue = match sections.last() {
             Some(before) if name.is_empty() => before.queue.clone(),
             _ => QueueName::new(name).map_err(|_| malformed("a queue's name is none"))?,
         };
@@ -197,8 +197,8 @@ pub(super) fn read_shares(cursor: &mut ByteCursor<'_>, first: u32) -> Read<Vec<S
         let end = first.checked_add(count).filter(|_| count > 0);
         let end = end.ok_or(malformed("a lane has no entries, or too many"))?;
         let (min_due, max_due, body_bytes) = (Timestamp::MIN, Timestamp::MAX, 0);
-        lanes.push(Section { queue, state, priority, first, count, min_due, max_due, body_bytes });
+        sections.push(Section { queue, state, priority, first, count, min_due, max_due, body_bytes });
         first = end;
     }
-    Ok(lanes)
+    Ok(sections)
 }

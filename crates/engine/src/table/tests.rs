@@ -150,21 +150,21 @@ fn a_writer_knows_how_long_its_file_is_so_far() {
 #[test]
 fn lanes_blocks_and_expiries_are_what_a_file_has_in_memory() {
     let disk = disk();
-    for (expire, lanes) in [(0, 1), (1, 1), (1_024, 1), (1_025, 2), (5_000, 40)] {
+    for (expire, sections) in [(0, 1), (1, 1), (1_024, 1), (1_025, 2), (5_000, 40)] {
         let mut entries: Vec<Entry> = (1..=6_000).map(|number| plain(number, number as i64)).collect();
         for (entry, at_most) in entries.iter_mut().zip(0..) {
             entry.standing.expires = (at_most < expire).then(|| at(90_000));
-            entry.standing.priority = at_most % lanes;
+            entry.standing.priority = at_most % sections;
         }
         entries.sort_by_key(Entry::sort_key);
         let entries: Vec<_> =
             entries.into_iter().map(|entry| (entry, Bytes::from_static(&[7; 128]))).collect();
         let written = write(&disk, &entries);
         let file = Table::open(&disk, dir(), NAME).unwrap();
-        assert_eq!((file.lanes().len(), file.expiry_count()), (lanes as usize, expire));
+        assert_eq!((file.sections().len(), file.expiry_count()), (sections as usize, expire));
         let chunks = (expire as usize).div_ceil(1_024);
-        let parts = 56 * lanes as usize + 32 * file.index.blocks.len() + 24 * chunks;
-        assert_eq!(file.memory(), size_of::<Table>() + parts, "{expire} expire, {lanes} lanes");
+        let parts = 56 * sections as usize + 32 * file.index.blocks.len() + 24 * chunks;
+        assert_eq!(file.memory(), size_of::<Table>() + parts, "{expire} expire, {sections} lanes");
         assert_eq!(written.memory(), file.memory());
     }
 }
@@ -182,10 +182,10 @@ fn everything_is_read_as_it_was_written() {
     assert_eq!(written.index, opened.index);
     assert_eq!(read_all(&opened), entries);
     opened.verify(&mut |_| ()).unwrap();
-    let lanes: Vec<_> = opened
-        .lanes()
+    let sections: Vec<_> = opened
+        .sections()
         .iter()
-        .map(|lane| (lane.queue.as_str(), lane.state, lane.priority, lane.count))
+        .map(|section| (section.queue.as_str(), section.state, section.priority, section.count))
         .collect();
     let expected = [
         ("another", SectionState::Scheduled, 1_024, 1),
@@ -194,7 +194,7 @@ fn everything_is_read_as_it_was_written() {
         ("q", SectionState::Scheduled, 1_024, 7),
         ("q", SectionState::Dead, 1_024, 1),
     ];
-    assert_eq!(lanes, expected);
+    assert_eq!(sections, expected);
     let expiries = opened.expiries(None, Timestamp::MAX, 10).unwrap();
     let numbers = expiries.iter().map(|(_, ordinal)| entries[*ordinal as usize].0.number.get());
     assert_eq!(numbers.collect::<Vec<_>>(), [2, 7, 1]);
@@ -223,22 +223,22 @@ fn a_search_reads_one_block_and_a_get_too() {
     let disk = CountedDisk::new(Arc::new(disk()));
     let entries = many();
     let file = write(&disk, &entries);
-    assert!(file.index.blocks.len() > 10 && file.lanes().len() == 2);
+    assert!(file.index.blocks.len() > 10 && file.sections().len() == 2);
     let reads = |what: &mut dyn FnMut()| {
         let before = disk.counts().reads;
         what();
         disk.counts().reads - before
     };
-    for (lane, key) in file.lanes().iter().flat_map(|lane| {
-        let keys = entries[lane.range().start as usize..lane.range().end as usize].iter();
-        keys.step_by(7).map(move |(entry, _)| (lane, (entry.standing.due, entry.id.as_bits())))
+    for (section, key) in file.sections().iter().flat_map(|section| {
+        let keys = entries[section.range().start as usize..section.range().end as usize].iter();
+        keys.step_by(7).map(move |(entry, _)| (section, (entry.standing.due, entry.id.as_bits())))
     }) {
         for from in [key, (key.0, key.1 + 1), (key.0, 0), (at(-1), 0), (at(20_000), 0)] {
-            let sorted = &entries[lane.range().start as usize..lane.range().end as usize];
+            let sorted = &entries[section.range().start as usize..section.range().end as usize];
             let right =
                 sorted.partition_point(|(entry, _)| (entry.standing.due, entry.id.as_bits()) < from) as u32;
             let needed = reads(&mut || {
-                assert_eq!(file.lower_bound(lane, from).unwrap(), lane.first + right);
+                assert_eq!(file.lower_bound(section, from).unwrap(), section.first + right);
             });
             assert!(needed <= 1);
         }
@@ -257,7 +257,7 @@ fn a_search_reads_one_block_and_a_get_too() {
     assert!(found.iter().map(|found| &found.entry).eq(entries[10..2_990].iter().map(|(entry, _)| entry)));
     assert_eq!(needed, file.size().div_ceil(crate::sealed::PIECE as u64 - 32 * 1024), "large reads");
     assert_eq!(reads(&mut || drop(Table::open(&disk, dir(), NAME).unwrap())), 2, "header, and end with index");
-    let most = file.index.blocks.len() * 32 + size_of_val(file.lanes()) + 1_024;
+    let most = file.index.blocks.len() * 32 + size_of_val(file.sections()) + 1_024;
     assert!(file.memory() <= most, "{} bytes in memory", file.memory());
 }
 
@@ -267,7 +267,7 @@ fn a_search_reads_one_block_and_a_get_too() {
 fn the_first_message_of_a_block_is_not_looked_for_in_another_lane() {
     let disk = disk();
     let mut numbers = 1..;
-    let mut of_lane = |priority: u32, count: usize| -> Vec<(Entry, Bytes)> {
+    let mut of_section = |priority: u32, count: usize| -> Vec<(Entry, Bytes)> {
         let numbers: Vec<u64> = numbers.by_ref().take(count).collect();
         let entry = |number: u64| {
             let mut entry = plain(number, 5_000);
@@ -276,21 +276,21 @@ fn the_first_message_of_a_block_is_not_looked_for_in_another_lane() {
         };
         numbers.into_iter().map(entry).collect()
     };
-    let mut entries = of_lane(0, 50);
-    entries.extend(of_lane(1, 200));
+    let mut entries = of_section(0, 50);
+    entries.extend(of_section(1, 200));
     // Put last, and yet at the end of the first lane.
-    entries.extend(of_lane(0, 1));
+    entries.extend(of_section(0, 1));
     entries.sort_by_key(|(entry, _)| entry.sort_key());
     let file = write(&disk, &entries);
     let blocks = &file.index.blocks;
     let mut begins_with_next = 0;
-    for lane in file.lanes() {
-        let own = lane.range();
+    for section in file.sections() {
+        let own = section.range();
         for (entry, _) in &entries {
             let key = (entry.standing.due, entry.id.as_bits());
-            let spot = blocks.spot(file.holding(lane, key) as usize);
-            let is_of_lane = spot.first < own.end && own.start < spot.first + spot.count;
-            assert!(is_of_lane, "{:?} leads to {spot:?}, and lane {own:?} is elsewhere", entry.id);
+            let spot = blocks.spot(file.holding(section, key) as usize);
+            let is_of_section = spot.first < own.end && own.start < spot.first + spot.count;
+            assert!(is_of_section, "{:?} leads to {spot:?}, and lane {own:?} is elsewhere", entry.id);
             begins_with_next += usize::from(
                 blocks.of(own.end - 1) + 1 < blocks.len() && {
                     let next = blocks.key(blocks.of(own.end - 1) + 1);
@@ -363,7 +363,7 @@ fn heads_that_are_larger_than_a_glance_are_read_whole() {
     let file = write(&disk, &entries);
     assert_eq!(read_all(&file), entries);
     assert_eq!(file.get(0).unwrap().1, entries[0].1);
-    assert_eq!(file.lower_bound(&file.lanes()[0], (at(2), 0)).unwrap(), 1);
+    assert_eq!(file.lower_bound(&file.sections()[0], (at(2), 0)).unwrap(), 1);
 }
 
 #[test]

@@ -17,17 +17,17 @@ use crate::sealed::{ReadError, Result};
 pub(crate) fn transcript(file: &Arc<Table>) -> Vec<Option<String>> {
     let mut answers = vec![
         Some(format!("{} {:?} {:?}", file.len(), file.due_range(), file.number_range())),
-        Some(format!("{:?}", file.lanes())),
+        Some(format!("{:?}", file.sections())),
         answer(file.expiries(None, Timestamp::MAX, usize::MAX)),
         answer(file.scan(0..file.len()).map(|read| read.map(short)).collect::<Result<Vec<_>>>()),
     ];
     for ordinal in 0..file.len().min(300) {
-        let lane = &file.lanes()[file.lane_of(ordinal)];
+        let section = &file.sections()[file.section_of(ordinal)];
         let found = file.get(ordinal);
         if let Ok((found, _)) = &found {
             let key = (found.entry.standing.due, found.entry.id.as_bits());
-            answers.push(answer(file.lower_bound(lane, key)));
-            answers.push(answer(file.lower_bound(lane, (key.0, key.1 + 1))));
+            answers.push(answer(file.lower_bound(section, key)));
+            answers.push(answer(file.lower_bound(section, (key.0, key.1 + 1))));
         } else {
             answers.extend([None, None]);
         }

@@ -25,7 +25,7 @@ pub(crate) struct TableWriter {
     block_key: (i64, u128),
     /// Due and id of the last entry.
     last: Option<(Timestamp, MessageId)>,
-    lanes: Vec<Section>,
+    sections: Vec<Section>,
     blocks: BlockIndex,
     entries: u32,
     numbers: Option<(Number, Number)>,
@@ -50,7 +50,7 @@ impl TableWriter {
             block: BlockBuilder::default(),
             block_key: (0, 0),
             last: None,
-            lanes: Vec::new(),
+            sections: Vec::new(),
             blocks: BlockIndex::new(),
             entries: 0,
             numbers: None,
@@ -81,16 +81,16 @@ impl TableWriter {
         let ordinal = self.entries;
         let key = (entry.standing.due, entry.id);
         let shard = self.out.name().shard;
-        match self.lanes.last_mut().filter(|lane| lane.takes(entry)) {
-            Some(lane) => {
+        match self.sections.last_mut().filter(|section| section.takes(entry)) {
+            Some(section) => {
                 assert!(self.last < Some(key), "message {} is out of order", entry.number);
-                lane.add(entry, body.len());
+                section.add(entry, body.len());
             }
             None => {
-                let lane = Section::beginning_with(entry, ordinal, body.len());
-                let is_next = self.lanes.last().is_none_or(|before| before.is_before(&lane));
+                let section = Section::beginning_with(entry, ordinal, body.len());
+                let is_next = self.sections.last().is_none_or(|before| before.is_before(&section));
                 assert!(is_next, "message {} is out of order", entry.number);
-                self.lanes.push(lane);
+                self.sections.push(section);
             }
         }
         if !self.block.add(shard, entry, checksum, body) {
@@ -163,7 +163,7 @@ impl TableWriter {
             expiry_chunks.push(ExpiryChunk { at, len: self.scratch.len() as u32, first: pairs[0] });
         }
         let mut index = TableIndex {
-            lanes: self.lanes,
+            sections: self.sections,
             entries: self.entries,
             lowest,
             highest,

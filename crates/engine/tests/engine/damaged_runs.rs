@@ -73,13 +73,13 @@ fn a_run_with_a_bad_block_is_made_anew_from_due_files_and_puts_go_on() {
         }
         put_all(&mut whole, 0..3_000);
         let after = store.engine.counters();
-        assert!(after.checkpoints - before.checkpoints > 50, "{kind}: {after:?}");
+        assert!(after.flushes - before.flushes > 50, "{kind}: {after:?}");
         let written = after.disk.written_bytes as f64 / whole.engine.counters().disk.written_bytes as f64;
         assert!(written < 1.1, "{kind}: {written} times what one writes whose disk is sound");
         assert!(after.runs < 30, "{kind}: {after:?}");
         assert!(store.disk.read_file(&path).is_none(), "{kind}: it was made anew");
-        assert_eq!((after.runs_damaged, after.runs_healed), (0, 1), "{kind}");
-        assert_eq!(store.engine.troubles(), []);
+        assert_eq!((after.runs_damaged, after.runs_rebuilt), (0, 1), "{kind}");
+        assert_eq!(store.engine.background_failures(), []);
         assert_all_there(&mut store, 3_000);
         let mut store = store.reopen();
         assert_all_there(&mut store, 3_000);
@@ -109,12 +109,12 @@ fn a_run_that_cannot_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on(
             store.advance(1_000);
         }
         let counters = store.engine.counters();
-        assert!(counters.checkpoints > 400 && counters.runs < 40, "{kind}: {counters:?}");
-        assert_eq!((counters.runs_damaged, counters.runs_healed), (1, 0), "{kind}");
+        assert!(counters.flushes > 400 && counters.runs < 40, "{kind}: {counters:?}");
+        assert_eq!((counters.runs_damaged, counters.runs_rebuilt), (1, 0), "{kind}");
         assert!(store.disk.read_file(&path).is_some(), "{kind}: it stays");
-        let troubles = store.engine.troubles();
+        let background_failures = store.engine.background_failures();
         let work = if kind == "keys-" { BackgroundWork::MergeKeys } else { BackgroundWork::MergeNumbers };
-        let told = troubles.iter().find(|trouble| trouble.work == work).unwrap();
+        let told = background_failures.iter().find(|trouble| trouble.work == work).unwrap();
         for part in [&*file, "byte 32", "due-000-", "cannot be made anew", "dwell engine repair"] {
             assert!(told.reason.contains(part), "{kind}: {part} is not in {told:?}");
         }
@@ -131,8 +131,8 @@ fn a_run_that_cannot_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on(
             let _ = store.run(engine.queues(None, 1));
         }
         let counters = store.engine.counters();
-        assert_eq!((counters.runs_damaged, counters.runs_healed), (0, 1), "{kind}");
-        assert_eq!(store.engine.troubles(), []);
+        assert_eq!((counters.runs_damaged, counters.runs_rebuilt), (0, 1), "{kind}");
+        assert_eq!(store.engine.background_failures(), []);
         assert_all_there(&mut store, 400);
     }
 }
@@ -148,7 +148,7 @@ fn a_lookup_that_meets_a_bad_block_has_it_made_anew() {
         let refused = (0..400).filter(|number| by_key(&mut store, *number).is_err()).count();
         assert!((1..20).contains(&refused), "{kind}: {refused}");
         assert_all_there(&mut store, 400);
-        assert_eq!(store.engine.counters().runs_healed, 1, "{kind}");
+        assert_eq!(store.engine.counters().runs_rebuilt, 1, "{kind}");
     }
 }
 

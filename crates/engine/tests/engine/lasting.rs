@@ -120,7 +120,7 @@ fn with_old_segments(small: impl Fn(&MemoryDisk) -> Options) -> Driven {
     let far = |i: u64| Put::new(queue("far"), "body").after_ms(86_400_000 + i);
     store.put(far(0).token("first".parse().unwrap())).unwrap();
     let mut i = 1;
-    while store.disk.read_file(&segment(4)).is_none() || store.engine.counters().checkpoints < 5 {
+    while store.disk.read_file(&segment(4)).is_none() || store.engine.counters().flushes < 5 {
         store.put(far(i)).unwrap();
         i += 1;
         assert!(i < 10_000);
@@ -188,7 +188,7 @@ fn no_file_that_cannot_be_opened_ends_the_store() {
         let numbers = work(&mut store);
         let was_met = !disk.has_faults(Calls::Opens);
         disk.heal();
-        assert!(store.engine.counters().checkpoints > 0, "without file {after}");
+        assert!(store.engine.counters().flushes > 0, "without file {after}");
         assert_eq!(store.numbers(), numbers, "without file {after}");
         let (disk, clock) = store.kill();
         disk.power_on(Crash::Drop);

@@ -88,7 +88,7 @@ fn directory() -> (MemoryDisk, ManualClock, History) {
         store.put(Put::new(q.clone(), body).after_ms(5_000).token(format!("t{i}").parse().unwrap())).unwrap();
     }
     remember(&mut store);
-    assert!(store.engine.counters().due_files >= 3, "{:?}", store.engine.counters());
+    assert!(store.engine.counters().tables >= 3, "{:?}", store.engine.counters());
     drop(engine);
     let (disk, clock) = store.close();
     // A merged run that no manifest names yet is removed at the next opening.
@@ -139,7 +139,7 @@ fn a_sound_directory_is_said_to_be_and_left_as_it_is() {
     assert_eq!(report.messages, Some(found.len() as u64));
     let measured = stats(&disk, dir(), clock.now()).unwrap();
     assert_eq!(measured.messages, found.len() as u64);
-    let live: u32 = measured.due_files.iter().map(|file| file.live).sum();
+    let live: u32 = measured.tables.iter().map(|file| file.live).sum();
     assert_eq!(u64::from(live), report.live);
     for state in StateKind::ALL {
         let filter = Filter { queue: Some(queue("orders")), state: Some(state) };
@@ -322,7 +322,7 @@ fn what_due_files_have_lost_comes_out_of_the_journal_as_it_stood() {
             }
         }
     }
-    assert!(store.engine.counters().due_files >= 3, "{:?}", store.engine.counters());
+    assert!(store.engine.counters().tables >= 3, "{:?}", store.engine.counters());
     let (disk, clock) = store.close();
     for name in check(&disk, dir()).unwrap().leftovers {
         disk.remove(&dir().join(name)).unwrap();

@@ -72,9 +72,9 @@ fn what_is_in_memory_is_bounded_however_much_is_put() {
         // As many as fit, and those of the one call that the last of them came with.
         assert!(resident_bytes <= LIMIT && resident <= LIMIT / 224, "{resident} in {resident_bytes} bytes");
     }
-    let Counters { resident, cold, held, checkpoints, .. } = engine.counters();
+    let Counters { resident, cold, held, flushes, .. } = engine.counters();
     assert_eq!(resident + cold, 5_000);
-    assert!(held > 0 && checkpoints > 10, "{held} were held, {checkpoints} checkpoints");
+    assert!(held > 0 && flushes > 10, "{held} were held, {flushes} checkpoints");
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn puts_wait_for_a_slow_retirement_and_all_else_does_not() {
         answers.recv_timeout(PATIENCE).unwrap().unwrap();
     }
     drop(answers);
-    assert!(engine.counters().checkpoints > 0);
+    assert!(engine.counters().flushes > 0);
     engine.close().unwrap();
 }
 
@@ -137,7 +137,7 @@ fn puts_go_on_as_the_retirement_does_though_no_time_passes() {
         assert!(answers.recv_timeout(PATIENCE).expect("a part of the room is free"));
     }
     let after = engine.counters();
-    assert_eq!((before.checkpoints, after.checkpoints), (0, 0), "the other file stands at the door");
+    assert_eq!((before.flushes, after.flushes), (0, 0), "the other file stands at the door");
     pressed.door.set(Door::Open);
     drop(answers);
     putting.join().unwrap();
@@ -220,7 +220,7 @@ fn on_a_full_disk_the_room_of_cancelled_messages_comes_back() {
             match store.put(far) {
                 Ok(put) => ids.push(put.id),
                 // Early flushes make room.
-                Err(error) if store.engine.counters().checkpoints < 3 => {
+                Err(error) if store.engine.counters().flushes < 3 => {
                     assert_eq!((error.code(), error.is_retryable()), ("disk_full", true));
                     waited += 1;
                     assert!(waited < 100, "nothing was retired in {waited} s, {} fit", ids.len());

@@ -85,21 +85,21 @@ fn where_no_thread_can_be_started_puts_wait_for_one_and_all_else_goes_on() {
     wait_until("it is tried again", || few.refusals.load(Ordering::Relaxed) > refusals);
     assert!(clock.await_asleep(1, PATIENCE));
     assert!(engine.counters().wakeups - before < 50, "nothing is looked at again and again");
-    let troubles = engine.troubles();
-    assert_eq!(troubles.iter().map(|trouble| trouble.work).collect::<Vec<_>>(), [BackgroundWork::Flush]);
+    let background_failures = engine.background_failures();
+    assert_eq!(background_failures.iter().map(|trouble| trouble.work).collect::<Vec<_>>(), [BackgroundWork::Flush]);
     assert!(
-        troubles[0].reason.contains("no thread can be started") && troubles[0].times == 2,
-        "{troubles:?}"
+        background_failures[0].reason.contains("no thread can be started") && background_failures[0].times == 2,
+        "{background_failures:?}"
     );
-    assert_eq!(engine.counters().checkpoints, 0);
+    assert_eq!(engine.counters().flushes, 0);
     few.refuse(&[]);
     clock.advance(1_000);
     for _ in 0..2_000 {
         answers.recv_timeout(PATIENCE).unwrap().unwrap();
     }
     putting.join().unwrap();
-    assert!(engine.counters().checkpoints > 0);
-    assert_eq!(engine.troubles(), []);
+    assert!(engine.counters().flushes > 0);
+    assert_eq!(engine.background_failures(), []);
     engine.close().unwrap();
 }
 
@@ -115,8 +115,8 @@ fn one_thread_is_enough_for_all_work_in_the_background() {
         store.put_one(Put::new(queue("soon"), "now")).unwrap();
         engine.counters().runs < 20
     });
-    assert!(engine.counters().checkpoints > 0);
-    assert_eq!(engine.troubles(), []);
+    assert!(engine.counters().flushes > 0);
+    assert_eq!(engine.background_failures(), []);
     engine.close().unwrap();
 }
 
@@ -159,10 +159,10 @@ fn a_merge_that_finds_no_thread_is_made_later_and_nothing_waits_for_it() {
     let options = Options { disk, spawner: few.clone(), memory_limit: 64 * 1024 * 1024, ..small(&clock) };
     let engine = Engine::open(dir(), options).unwrap();
     let store = engine.blocking();
-    let works = || engine.troubles().iter().map(|trouble| trouble.work).collect::<Vec<_>>();
+    let works = || engine.background_failures().iter().map(|trouble| trouble.work).collect::<Vec<_>>();
     wait_until("both kinds of merges are tried", || works().len() == 2);
     assert_eq!(works(), [BackgroundWork::MergeNumbers, BackgroundWork::MergeKeys]);
-    assert!(engine.troubles()[0].reason.contains("would block"), "{:?}", engine.troubles());
+    assert!(engine.background_failures()[0].reason.contains("would block"), "{:?}", engine.background_failures());
     let unmerged = engine.counters().runs;
     for _ in 0..100 {
         store.put_one(Put::new(queue("soon"), "now")).unwrap();
@@ -175,7 +175,7 @@ fn a_merge_that_finds_no_thread_is_made_later_and_nothing_waits_for_it() {
     wait_until("runs are merged", || {
         clock.advance(1_000);
         store.put_one(Put::new(queue("soon"), "now")).unwrap();
-        engine.counters().runs < 20 && engine.troubles().is_empty()
+        engine.counters().runs < 20 && engine.background_failures().is_empty()
     });
     engine.close().unwrap();
 }
@@ -197,14 +197,14 @@ fn a_flush_that_panics_leaves_no_file_and_does_not_end_the_store() {
     wait_until("it is reported", || {
         // The next turn gets the result.
         number += u64::from(store.put_one(far(number)).is_ok());
-        !engine.troubles().is_empty()
+        !engine.background_failures().is_empty()
     });
-    assert!(engine.troubles()[0].reason.contains("panicked"), "{:?}", engine.troubles());
+    assert!(engine.background_failures()[0].reason.contains("panicked"), "{:?}", engine.background_failures());
     wait_until("it is tried again", || {
         clock.advance(1_000);
         let put = store.put_one(far(number));
         number += u64::from(put.is_ok());
-        engine.troubles().is_empty()
+        engine.background_failures().is_empty()
     });
     engine.close().unwrap();
     let named = ["due-", "numbers-", "keys-"];

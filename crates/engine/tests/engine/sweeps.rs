@@ -63,11 +63,11 @@ fn turns(store: &mut Driven, count: u64) {
 fn memory_is_bounded_and_others_are_served_while_all_are_revived() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let options =
-        Options { memory_limit: LIMIT, segment_bytes: 64 * 1024, swept_a_call: 10, ..options(&disk, &clock) };
+        Options { memory_limit: LIMIT, segment_bytes: 64 * 1024, bulk_per_call: 10, ..options(&disk, &clock) };
     let mut store = Driven::open(disk, clock, options).unwrap();
     bury(&mut store, 2_000);
     let mut reviving = revive(&store);
-    let (mut turns, mut checkpoints) = (0, store.engine.counters().checkpoints);
+    let (mut turns, mut flushes) = (0, store.engine.counters().flushes);
     let swept = loop {
         if let Some(answer) = answer(&mut reviving) {
             break answer.unwrap();
@@ -87,8 +87,8 @@ fn memory_is_bounded_and_others_are_served_while_all_are_revived() {
         assert!(turns < 100_000, "it comes to an end");
     };
     assert_eq!(swept, Swept { done: 2_000, ..Swept::default() });
-    checkpoints = store.engine.counters().checkpoints - checkpoints;
-    assert!(turns >= 200 && checkpoints > 5, "{turns} turns, {checkpoints} checkpoints");
+    flushes = store.engine.counters().flushes - flushes;
+    assert!(turns >= 200 && flushes > 5, "{turns} turns, {flushes} checkpoints");
 }
 
 #[test]
@@ -153,8 +153,8 @@ fn where_nothing_can_be_retired_it_ends_until_it_can() {
     let mut store = Driven::open(MemoryDisk::new(), clock, options).unwrap();
     bury(&mut store, 1_000);
     // Until a flush has just been done, and there is room for some.
-    let (engine, before) = (store.engine.clone(), store.engine.counters().checkpoints);
-    while engine.counters().checkpoints == before {
+    let (engine, before) = (store.engine.clone(), store.engine.counters().flushes);
+    while engine.counters().flushes == before {
         store.run_patiently(engine.put(vec![Put::new(queue("far"), "x").after_ms(86_400_000)]));
     }
     turns(&mut store, 500);
@@ -184,7 +184,7 @@ fn where_nothing_can_be_retired_it_ends_until_it_can() {
     assert_eq!(left.unwrap().unwrap().done, dead);
 }
 
-fn due_files(store: &Driven) -> BTreeSet<String> {
+fn tables(store: &Driven) -> BTreeSet<String> {
     store.disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("due-")).collect()
 }
 
@@ -213,7 +213,7 @@ fn what_expires_during_a_revive_and_is_moved_stays_dead() {
         let ids = answers.into_iter().map(|answer| answer.unwrap().id);
         cancelled.extend(ids.skip(1).map(Target::Id));
     }
-    let before = due_files(&store);
+    let before = tables(&store);
     let mut reviving: Reviving = {
         let engine = store.engine.clone();
         Box::pin(async move { engine.revive(queue("q"), Selection::All, When::AfterMs(10 * HOUR_MS)).await })
@@ -225,7 +225,7 @@ fn what_expires_during_a_revive_and_is_moved_stays_dead() {
         let answers = store.run(engine.cancel(queue("q"), some.to_vec()));
         assert!(answers.iter().all(Result::is_ok));
     }
-    let gone = |store: &Driven| before.difference(&due_files(store)).count();
+    let gone = |store: &Driven| before.difference(&tables(store)).count();
     for _ in 0..390 {
         if gone(&store) >= 5 {
             break;

@@ -175,7 +175,7 @@ fn an_engine_sleeps_though_what_has_expired_in_files_is_all_gone() {
         let put = Put { expires, ..Put::new(queue("q"), format!("{i}")).after_ms(HOUR_MS) };
         store.put_one(put).unwrap();
     }
-    while engine.counters().checkpoints == 0 {
+    while engine.counters().flushes == 0 {
         thread::yield_now();
     }
     assert_eq!(store.purge(queue("q")), Ok(400));

@@ -190,7 +190,7 @@ fn a_damaged_body_is_taken_along_and_keeps_no_other_message_in_memory() {
         store.put(Put::new(queue("far"), format!("body {i}")).after_ms(86_400_000)).unwrap();
     }
     let counters = engine.counters();
-    assert!(counters.checkpoints > 10 && counters.resident < 100, "{counters:?}");
+    assert!(counters.flushes > 10 && counters.resident < 100, "{counters:?}");
     let before = engine.counters().segments;
     assert!(before < 10, "the journal is let go: {before}");
     // It is damaged for good, and is still reported as damaged; everything else is intact.
@@ -252,7 +252,7 @@ fn a_sector_that_cannot_be_read_is_taken_along_and_keeps_no_other_message_in_mem
     let refused: u64 = (0..1_000).map(|i| put_again(&mut store, &far(&format!("body {i}")))).sum();
     assert!(refused <= 3, "{refused} were refused: the medium was tried three times, a second apart");
     let counters = engine.counters();
-    assert!(counters.checkpoints > 10 && counters.resident < 100, "{counters:?}");
+    assert!(counters.flushes > 10 && counters.resident < 100, "{counters:?}");
     assert!(counters.segments < 10, "the journal is let go: {}", counters.segments);
     assert_eq!(counters.damaged, 1, "it is told");
     let found = store.run(engine.get(queue("far"), vec![Target::Id(bad.id)], false)).pop().unwrap();

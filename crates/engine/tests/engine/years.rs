@@ -28,7 +28,7 @@ struct Years {
     put: u64,
     most_files: u64,
     most_runs: u64,
-    most_over: u64,
+    most_expired: u64,
 }
 
 impl Years {
@@ -37,7 +37,7 @@ impl Years {
         let options = Options { segment_bytes: SEGMENT, memory_limit: limit, ..options(&disk, &clock) };
         let store = Driven::open(disk, clock, options).unwrap();
         let (chance, pending) = (Random::new(seed), Vec::new());
-        Years { limit, store, chance, pending, put: 0, most_files: 0, most_runs: 0, most_over: 0 }
+        Years { limit, store, chance, pending, put: 0, most_files: 0, most_runs: 0, most_expired: 0 }
     }
 
     fn delay_ms(&mut self) -> u64 {
@@ -112,20 +112,20 @@ impl Years {
 
     fn measure(&mut self) {
         let counters = self.store.engine.counters();
-        let Counters { resident, cold, due_files, runs, .. } = counters;
+        let Counters { resident, cold, tables, runs, .. } = counters;
         let (live, used) = ((resident + cold) * MESSAGE, self.store.disk.used());
         let over = used.saturating_sub(2 * live);
         // In addition there is the journal up to a flush, and its next segment; what is written and not in use yet;
         // indexes, runs and the manifest.
         assert!(over <= 2 * self.limit + 4 * SEGMENT, "{used} bytes for {live}: {counters:?}");
-        self.most_over = self.most_over.max(over);
-        self.most_files = self.most_files.max(due_files);
+        self.most_expired = self.most_expired.max(over);
+        self.most_files = self.most_files.max(tables);
         self.most_runs = self.most_runs.max(runs);
         // Small ones, and one for each eighth of a generation, when indexes leave the least for one. There are at most
         // twice the entries that are in use.
         let generation = self.limit / 4 / 5 / 224;
         let files = 32 + 8 + (2 * (resident + cold) + 2 * generation) / (generation / 8);
-        assert!(due_files <= files, "{due_files} files: {counters:?}");
+        assert!(tables <= files, "{tables} files: {counters:?}");
         // For as many pairs, of numbers and of keys.
         let sizes = (2 * (resident + cold) + 2 * generation).ilog2();
         assert!(runs <= 2 * (4 + u64::from(sizes)), "{runs} runs: {counters:?}");
@@ -151,15 +151,15 @@ impl Years {
             counters.resident + counters.cold,
             self.most_files,
             self.most_runs,
-            self.most_over,
-            counters.due_bytes,
+            self.most_expired,
+            counters.table_bytes,
             self.put * MESSAGE,
             counters.body_writes,
-            counters.checkpoints
+            counters.flushes
         );
         assert!(counters.body_writes <= 3, "{counters:?}");
         // Once in the journal; what is rescheduled or dies is written to a file again.
-        assert!(counters.due_bytes <= 2 * self.put * MESSAGE, "{counters:?}");
+        assert!(counters.table_bytes <= 2 * self.put * MESSAGE, "{counters:?}");
     }
 }
 

@@ -245,21 +245,21 @@ impl World {
         let take = Take::from_all(queues.iter().copied().map(queue_name)).max(max).lease_ms(60_000);
         let terms = Terms { lease_ms: 60_000, bound: false, holder: None };
         let op = self.oracle.begin(Ask::Take { queues: queues.to_vec(), terms }, now);
-        let before = (self.unread_so_far(), self.no_room_so_far());
+        let before = (self.unread_so_far(), self.memory_full_so_far());
         let Some(answer) = self.ask(async move { store.take(take).await }) else {
             return self.odd(op, "a take that need not wait was not answered".to_owned());
         };
-        let (bad_reads, no_room) = (self.unread_so_far() > before.0, self.no_room_so_far() > before.1);
+        let (bad_reads, memory_full) = (self.unread_so_far() > before.0, self.memory_full_so_far() > before.1);
         self.trace.add(format_args!("  took from {queues:?}: {answer:?}, expected {expected:?}"));
         if let (Ok(deliveries), Some(expected), false) = (&answer, &expected, bad_reads) {
             let got: Vec<u128> = deliveries.iter().map(|delivery| delivery.message.id.as_bits()).collect();
             let first: Vec<u128> = expected.iter().take(max).map(|ready| ready.id).collect();
             // A cap on leases may end a batch early, and so may many simultaneous expiries; neither changes the order.
-            let ends_early = self.options.limits.leased < 100 || self.options.expired_a_turn < 100;
+            let ends_early = self.options.limits.leased < 100 || self.options.expired_per_turn < 100;
             let capped = got.len() < first.len() && !got.is_empty() && ends_early;
             let compared = if capped { &first[..got.len()] } else { &first[..] };
             // Queues whose next messages do not fit in memory are skipped.
-            if got != compared && !(no_room && are_first_of_each(&got, expected)) {
+            if got != compared && !(memory_full && are_first_of_each(&got, expected)) {
                 let kind = if got.len() < first.len() { Kind::Withheld } else { Kind::OutOfOrder };
                 let text = format!("a take of {max} from {queues:?} brought {got:x?}, and not {first:x?}");
                 self.oracle.accuse(kind, text);

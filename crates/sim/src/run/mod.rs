@@ -42,7 +42,7 @@ pub(crate) struct Outcome {
     /// The number of writes since the store was last opened before the end.
     pub(crate) writes: u64,
     /// Whether messages were flushed to tables meanwhile.
-    pub(crate) retired: bool,
+    pub(crate) flushed: bool,
     /// The violations.
     pub(crate) violations: Vec<Violation>,
 }
@@ -70,7 +70,7 @@ fn tell(seed: u64, outcome: &Outcome) -> bool {
         "seed {seed}, acknowledged {}, reopened {}, retired {}, trace {:016x}, violations {}",
         outcome.acknowledged,
         outcome.reopened,
-        outcome.retired,
+        outcome.flushed,
         outcome.trace,
         outcome.violations.len()
     );
@@ -120,16 +120,16 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_full_at_any_write_loses_nothing_and_needs_no_opening() {
-        let (mut runs, mut retired) = (0, false);
+        let (mut runs, mut flushed) = (0, false);
         for seed in 1..=3 {
             for write in (0..squeezable(seed)).step_by(7) {
                 let outcome = squeezed(seed, write, false);
                 let first = outcome.violations.first();
                 assert!(first.is_none(), "dwell-sim squeeze --seed {seed} --write {write}\n{first:?}");
-                (runs, retired) = (runs + 1, retired || outcome.retired);
+                (runs, flushed) = (runs + 1, flushed || outcome.flushed);
             }
         }
-        assert!(runs > 30 && retired, "{runs} runs");
+        assert!(runs > 30 && flushed, "{runs} runs");
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl World {
             // Small enough that a journal that cannot begin a new segment reaches its limit.
             body_reach: if seed.is_multiple_of(3) { 96 * 1024 } else { u32::MAX },
             // Few enough that other commands, time and crashes come between two slices of a revive of all.
-            swept_a_call: *rng.pick(&[1, 1, 2, 3, 1_000]),
+            bulk_per_call: *rng.pick(&[1, 1, 2, 3, 1_000]),
             // Short enough that runs are split like those of very large stores.
             run_bytes: [Options::MIN_RUN_BYTES, 1_024, Options::default().run_bytes][(seed % 3) as usize],
             // The disk loses what was answered within the interval; see `disaster`.
@@ -128,9 +128,9 @@ impl World {
             },
             // Few enough that more messages expire at one instant than one turn
             // processes, and any command may come before the rest.
-            expired_a_turn: *rng.pick(&[1, 2, 5, 16 * 1024]),
+            expired_per_turn: *rng.pick(&[1, 2, 5, 16 * 1024]),
             // Few enough that more leases run out at one instant than one slice processes, and takes wait for the rest.
-            lapsed_a_slice: [1, 1_000, 2, 3][(seed / 3 % 4) as usize],
+            lapsed_per_slice: [1, 1_000, 2, 3][(seed / 3 % 4) as usize],
             ..Options::default()
         };
         match climate {
@@ -190,7 +190,7 @@ impl World {
         }
         let counters = self.running.as_ref().map(|running| running.engine.counters());
         let writes = counters.as_ref().map_or(0, |counters| counters.disk.writes);
-        let retired = counters.is_some_and(|counters| counters.checkpoints > 0);
+        let flushed = counters.is_some_and(|counters| counters.flushes > 0);
         if self.oracle.violations().is_empty() {
             self.last_look();
         }
@@ -205,7 +205,7 @@ impl World {
             acknowledged: self.oracle.counts().acknowledged,
             reopened: self.reopened,
             writes,
-            retired,
+            flushed,
             violations: self.oracle.violations().to_vec(),
         }
     }
@@ -348,8 +348,8 @@ impl World {
     }
 
     /// How often the next message of a queue was not read because memory was full.
-    pub(super) fn no_room_so_far(&self) -> u64 {
-        self.running.as_ref().map_or(0, |running| running.engine.counters().no_room)
+    pub(super) fn memory_full_so_far(&self) -> u64 {
+        self.running.as_ref().map_or(0, |running| running.engine.counters().memory_full)
     }
 
     /// Reports the outcome of a command to the oracle.

@@ -287,7 +287,7 @@ impl Shared {
         let future = async move { waiting.take(Take::from(probe()).wait_ms(3_600_000)).await };
         let mut taken: Taking = Box::pin(future);
         let _ = polled(&mut taken);
-        let inline = engine.taking_turns();
+        let inline = engine.with_inline_calls();
         self.warm_up(&inline);
         let put = Put::new(probe(), "to be woken for").after_ms(10);
         let _ = self.answer("a put", inline.put(vec![put]));
@@ -298,7 +298,7 @@ impl Shared {
     /// Of two waiting takes, the one that was sent first is served first, even if its caller left it to the shard's
     /// thread and the other one was run inline.
     fn serve_in_order(&self, engine: &Engine) {
-        let inline = engine.taking_turns();
+        let inline = engine.with_inline_calls();
         self.warm_up(&inline);
         let [mut first, mut second] = [engine.clone(), inline.clone()].map(|engine| {
             let future = async move { engine.take(Take::from(probe()).wait_ms(3_600_000)).await };
@@ -343,9 +343,9 @@ impl Shared {
 
     fn nothing_is_damaged(&self, engine: &Engine) {
         let counters = engine.counters();
-        let (bad, troubles) = (counters.unread + counters.damaged + counters.runs_damaged, engine.troubles());
-        if bad > 0 || !troubles.is_empty() {
-            let text = format!("nothing is wrong with the disk: {troubles:?}, {counters:?}");
+        let (bad, background_failures) = (counters.unread + counters.damaged + counters.runs_damaged, engine.background_failures());
+        if bad > 0 || !background_failures.is_empty() {
+            let text = format!("nothing is wrong with the disk: {background_failures:?}, {counters:?}");
             self.accuse(Kind::Contradiction, text);
         }
     }

@@ -184,7 +184,7 @@ impl Round {
             clock: Arc::clone(&clock),
             seed: Some(rng.next()),
             open_files: *rng.pick(&[Options::MIN_OPEN_FILES, 256]),
-            swept_a_call: *rng.pick(&[1, 3, 500]),
+            bulk_per_call: *rng.pick(&[1, 3, 500]),
             run_bytes: *rng.pick(&[Options::MIN_RUN_BYTES, 1_024, Options::default().run_bytes]),
             durability: *rng.pick(&[Durability::Always, Durability::IntervalMs(50), Durability::Os]),
             ..Options::default()
@@ -279,7 +279,7 @@ impl Round {
         let (shared, burst) = (&self.shared, &burst);
         let clients = self.hands.iter_mut().take(callers).enumerate().map(|(number, hands)| {
             // The calls of some callers run inline.
-            let engine = if number % 3 == 1 { engine.clone() } else { engine.taking_turns() };
+            let engine = if number % 3 == 1 { engine.clone() } else { engine.with_inline_calls() };
             Client::new(shared, burst, engine, hands, closes && number == 0)
         });
         thread::scope(|scope| {

@@ -33,7 +33,7 @@ pub struct Captured<B> {
     pub(super) is_ready: bool,
 }
 
-const _: () = assert!(size_of::<Captured<[u64; 2]>>() <= 96, "as many lie in memory as a retirement writes");
+const _: () = assert!(size_of::<Captured<[u64; 2]>>() <= 96, "as many lie in memory as a flush writes");
 
 /// The extra state of a message that is leased or dead, was taken before, or was put with more than a body.
 #[derive(Clone, Debug)]

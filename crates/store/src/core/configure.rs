@@ -59,7 +59,7 @@ impl<B: StoredBody> Core<B> {
         }
         let queue = queue.unwrap_or_else(|| self.queues.find_or_insert(name));
         self.set_own(queue, own);
-        self.retain_in(queue, &mut self.config.swept_a_call.clone(), now, log);
+        self.retain_in(queue, &mut self.config.bulk_per_call.clone(), now, log);
         // Messages past their retention may have been cold.
         let cold = self.cold_counts(queue, log).unwrap_or_else(|_| cold.unwrap_or_default());
         let stats = self.stats_with(queue, cold);

@@ -55,7 +55,7 @@ impl Slice {
             bytes,
             moves,
             tokens: SWEPT_AT_CAP,
-            retained: config.swept_a_call,
+            retained: config.bulk_per_call,
             looked_at: LOOKED_AT,
         }
     }

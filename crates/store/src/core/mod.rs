@@ -173,7 +173,7 @@ pub struct CoreConfig {
     /// The maximum number of dead messages that one call of a revive or a discard looks at, where it is about
     /// all or the oldest, and the maximum number past their retention that all calls between two serves
     /// discard; at least 1.
-    pub swept_a_call: usize,
+    pub bulk_per_call: usize,
     /// The maximum number of leases that run out and messages that expire per slice, and with the next field
     /// about how many bytes they record. Each call of [`Core::serve`] has a slice, and all calls between two
     /// of them have one; at least 1.
@@ -198,7 +198,7 @@ impl CoreConfig {
             waiting_limit: 1_000_000,
             seed,
             buried_a_call: BURIED_A_CALL,
-            swept_a_call: SWEPT_A_CALL,
+            bulk_per_call: SWEPT_A_CALL,
             lapsed_a_call: LAPSED_A_CALL,
             lapsed_bytes_a_call: LAPSED_BYTES_A_CALL,
             expired_a_call: EXPIRED_A_CALL,
@@ -293,7 +293,7 @@ impl<B: StoredBody> Core<B> {
         assert!(config.incarnation <= MessageId::MAX_INCARNATION, "incarnation {}", config.incarnation);
         assert!(config.number_step > 0, "numbers rise");
         assert!(config.buried_a_call > 0, "what a purge has removed is forgotten some time");
-        assert!(config.swept_a_call > 0, "a sweep goes on");
+        assert!(config.bulk_per_call > 0, "a sweep goes on");
         assert!(config.lapsed_a_call > 0 && config.lapsed_bytes_a_call > 0, "leases run out some time");
         assert!(config.expired_a_call > 0, "what has expired is come to some time");
         Core {

@@ -295,7 +295,7 @@ impl<B: StoredBody> Core<B> {
     ) -> crate::Result<()> {
         // Time has acted before the record, and must not act after it.
         let before_time = Now { wall: Timestamp::MIN, mono_ms: 0 };
-        let (mut after, mut anew, most) = (None, true, self.config.swept_a_call);
+        let (mut after, mut anew, most) = (None, true, self.config.bulk_per_call);
         loop {
             let handed_over =
                 self.page_in_dead(queue, Reader::Sweep, after, std::mem::take(&mut anew), most, log)?;

@@ -51,7 +51,7 @@ impl<B: StoredBody> Core<B> {
     /// All calls between two [serves](Core::serve) also discard one; calling this in idle time frees memory
     /// and disk sooner.
     pub fn retain_some(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
-        self.slice.retained = self.config.swept_a_call;
+        self.slice.retained = self.config.bulk_per_call;
         self.begin(now, log);
         self.has_past_retention(now)
     }

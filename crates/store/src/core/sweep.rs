@@ -184,7 +184,7 @@ impl<B: StoredBody> Core<B> {
         let (is_new, anew) = (read_as.is_none(), read_as != Some(reader));
         // A later slice is a full one, however little is left: the missing messages may have been removed,
         // and all those that died since come before the end.
-        let most = if is_new { left.min(self.config.swept_a_call) } else { self.config.swept_a_call };
+        let most = if is_new { left.min(self.config.bulk_per_call) } else { self.config.bulk_per_call };
         let handed_over = match self.page_in_dead(queue, reader, sweep.after, anew, most, log) {
             Ok(handed_over) => handed_over,
             Err(error) => return Err(sweep.interrupted(error)),

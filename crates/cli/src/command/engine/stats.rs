@@ -31,14 +31,14 @@ pub(crate) struct Stats {
 #[derive(Serialize)]
 struct Shown {
     messages: u64,
-    in_due_files: u64,
+    in_tables: u64,
     opened: u32,
     made: String,
     was_closed: bool,
     journal_start: u64,
     kinds: Vec<Kind>,
     queues: Vec<Queue>,
-    due_files: Vec<DueFile>,
+    tables: Vec<TableRow>,
 }
 
 #[derive(Serialize)]
@@ -55,14 +55,14 @@ struct Queue {
     ready: u64,
     leased: u64,
     dead: u64,
-    due_files: u64,
-    due_files_live: u64,
-    due_files_settled: u64,
-    due_files_body_bytes: u64,
+    tables: u64,
+    tables_live: u64,
+    tables_settled: u64,
+    tables_body_bytes: u64,
 }
 
 #[derive(Serialize)]
-struct DueFile {
+struct TableRow {
     file: String,
     bytes: u64,
     entries: u32,
@@ -125,10 +125,10 @@ impl Stats {
             let heading = ["queue", "scheduled", "ready", "leased", "dead", "due files", "live", "settled"];
             table::write(out, &heading, &queues)?;
         }
-        if self.files && !stats.due_files.is_empty() {
+        if self.files && !stats.tables.is_empty() {
             writeln!(out)?;
             let files: Vec<Vec<Cell>> = stats
-                .due_files
+                .tables
                 .iter()
                 .map(|file| {
                     let TableStats { file, bytes, entries, live, earliest, latest } = file;
@@ -160,12 +160,12 @@ fn shown(stats: &DirectoryStats) -> Shown {
         ready: queue.counts.ready,
         leased: queue.counts.leased,
         dead: queue.counts.dead,
-        due_files: files.files,
-        due_files_live: files.live,
-        due_files_settled: files.settled,
-        due_files_body_bytes: files.body_bytes,
+        tables: files.files,
+        tables_live: files.live,
+        tables_settled: files.settled,
+        tables_body_bytes: files.body_bytes,
     });
-    let due_files = stats.due_files.iter().map(|file| DueFile {
+    let tables = stats.tables.iter().map(|file| TableRow {
         file: file.file.clone(),
         bytes: file.bytes,
         entries: file.entries,
@@ -175,13 +175,13 @@ fn shown(stats: &DirectoryStats) -> Shown {
     });
     Shown {
         messages: stats.messages,
-        in_due_files: stats.cold,
+        in_tables: stats.cold,
         opened: stats.incarnation,
         made: stats.made.to_string(),
         was_closed: stats.was_closed,
         journal_start: stats.start,
         kinds: kinds.collect(),
         queues: queues.collect(),
-        due_files: due_files.collect(),
+        tables: tables.collect(),
     }
 }

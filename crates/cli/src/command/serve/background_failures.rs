@@ -18,7 +18,7 @@ impl Watch {
             let mut reported = Reported::default();
             loop {
                 tokio::time::sleep(EVERY).await;
-                for line in reported.news(engine.troubles()) {
+                for line in reported.news(engine.background_failures()) {
                     match line {
                         Line::Fails(work, reason) => {
                             tracing::warn!(work = work.word(), "work in the background fails: {reason}");
@@ -52,9 +52,9 @@ struct Reported(BTreeMap<BackgroundWork, String>);
 
 impl Reported {
     /// Returns what has changed since the last call.
-    fn news(&mut self, troubles: Vec<BackgroundFailure>) -> Vec<Line> {
+    fn news(&mut self, background_failures: Vec<BackgroundFailure>) -> Vec<Line> {
         let now: BTreeMap<BackgroundWork, String> =
-            troubles.into_iter().map(|trouble| (trouble.work, trouble.reason)).collect();
+            background_failures.into_iter().map(|trouble| (trouble.work, trouble.reason)).collect();
         let over = self.0.keys().filter(|work| !now.contains_key(work)).map(|work| Line::IsOver(*work));
         let new = now.iter().filter(|(work, reason)| self.0.get(work) != Some(reason));
         let news = over.chain(new.map(|(work, reason)| Line::Fails(*work, reason.clone()))).collect();

@@ -53,7 +53,7 @@ pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Re
         }
         _ => {
             let (engine, recovered) = engine::open(config, limits)?;
-            let opened = closed_by_itself(Arc::new(engine.taking_turns()));
+            let opened = closed_by_itself(Arc::new(engine.with_inline_calls()));
             Ok(Opened { recovered: Some(recovered), engine: Some(engine), ..opened })
         }
     }

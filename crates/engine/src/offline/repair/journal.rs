@@ -109,7 +109,7 @@ pub(super) fn save(
     writer.sync().map_err(|error| OpenError::io(&target.dir, error))?;
     writer.trim();
     manifest.newest = writer.segments() as u64;
-    manifest.next_number = manifest.next_number.max(batch.carry.next_number);
+    manifest.next_number = manifest.next_number.max(batch.preamble.next_number);
     Ok(())
 }
 

@@ -830,7 +830,7 @@ fn what_has_expired_in_one_queue_is_nothing_to_another_that_has_cold_messages() 
 
 /// A core that looks at two dead messages per call, with six in `q`, all cold, that died at 1 to 6.
 fn with_dead() -> (Rig, Checkpoint, Vec<MessageId>) {
-    let config = CoreConfig { swept_a_call: 2, ..CoreConfig::new(Limits::default(), 7) };
+    let config = CoreConfig { bulk_per_call: 2, ..CoreConfig::new(Limits::default(), 7) };
     let mut rig = Rig::configured(config);
     let mut ids = Vec::new();
     for at in 1..7 {

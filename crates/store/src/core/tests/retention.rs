@@ -8,8 +8,8 @@ use crate::core::Getting;
 use crate::{Error, LeaseTerms, Target};
 
 /// A rig that discards this many at a time.
-fn with_slices_of(swept_a_call: usize) -> Rig {
-    Rig::configured(CoreConfig { swept_a_call, ..CoreConfig::new(Limits::default(), 7) })
+fn with_slices_of(bulk_per_call: usize) -> Rig {
+    Rig::configured(CoreConfig { bulk_per_call, ..CoreConfig::new(Limits::default(), 7) })
 }
 
 fn set(rig: &mut Rig, setting: Setting, at_ms: u64) {
@@ -350,7 +350,7 @@ fn the_dead_of_several_queues_go_however_long_it_takes_to_read_those_of_one() {
 fn what_expires_goes_though_nobody_comes_to_the_queue_that_drops_it() {
     let defaults = dwell_model::Settings { on_expiry: OnExpiry::Drop, ..Default::default() };
     let limits = Limits { defaults, queues: 2, ..Limits::default() };
-    let mut rig = Rig::configured(CoreConfig { swept_a_call: 2, ..CoreConfig::new(limits, 7) });
+    let mut rig = Rig::configured(CoreConfig { bulk_per_call: 2, ..CoreConfig::new(limits, 7) });
     for (name, expires) in [("a", 50), ("a", 50), ("a", 50), ("b", 60)] {
         rig.put(Put { expires: Some(at(expires)), ..put_to(name) }, now(0)).unwrap();
     }

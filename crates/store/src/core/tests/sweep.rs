@@ -16,7 +16,7 @@ const QUEUES: u8 = 3;
 
 /// A core that looks at two messages per slice.
 fn slow() -> Rig {
-    Rig::configured(CoreConfig { swept_a_call: 2, ..CoreConfig::new(Limits::default(), 7) })
+    Rig::configured(CoreConfig { bulk_per_call: 2, ..CoreConfig::new(Limits::default(), 7) })
 }
 
 /// Buries a message, with a key if there is one.
@@ -197,7 +197,7 @@ fn a_sweep_of_the_oldest_is_of_no_more_though_others_leave_memory() {
 
 #[test]
 fn a_sweep_that_misses_one_it_meant_goes_on_in_whole_slices() {
-    let mut rig = Rig::configured(CoreConfig { swept_a_call: 10, ..CoreConfig::new(Limits::default(), 7) });
+    let mut rig = Rig::configured(CoreConfig { bulk_per_call: 10, ..CoreConfig::new(Limits::default(), 7) });
     let ids: Vec<MessageId> = (0..11).map(|at| bury(&mut rig, None, at)).collect();
     let mut sweep = begin_revive(&mut rig, 20);
     assert_eq!(rig.discard(&queue("q"), Selection::Ids(vec![ids[10]]), now(21)).unwrap().done, 1);
@@ -220,7 +220,7 @@ fn a_sweep_that_misses_one_it_meant_goes_on_in_whole_slices() {
 /// memory until its end. 2. That was many times what memory may hold.
 #[test]
 fn what_dies_while_a_sweep_goes_on_leaves_memory_and_is_not_swept() {
-    let mut rig = Rig::configured(CoreConfig { swept_a_call: 1, ..CoreConfig::new(Limits::default(), 7) });
+    let mut rig = Rig::configured(CoreConfig { bulk_per_call: 1, ..CoreConfig::new(Limits::default(), 7) });
     bury_many(&mut rig, 20);
     let mut sweep = begin_revive(&mut rig, 20);
     for round in 1..5 {
@@ -440,7 +440,7 @@ fn what_had_expired_in_a_file_before_a_sweep_is_meant_by_it_though_another_begin
 fn a_sweep_ends_however_many_die_where_one_that_it_meant_is_gone() {
     for away in ["discard", "revive", "take", "another sweep", "cold", "delete"] {
         let mut rig =
-            Rig::configured(CoreConfig { swept_a_call: 10, ..CoreConfig::new(Limits::default(), 7) });
+            Rig::configured(CoreConfig { bulk_per_call: 10, ..CoreConfig::new(Limits::default(), 7) });
         let ids: Vec<MessageId> = (0..11).map(|at| bury(&mut rig, None, at)).collect();
         let mut sweep = begin_revive(&mut rig, 20);
         let last = Selection::Ids(vec![ids[10]]);
@@ -558,7 +558,7 @@ fn step(
 
 fn walk(moves: &[Move]) {
     let mut walk = Walk::random();
-    walk.rig.core.config.swept_a_call = 2;
+    walk.rig.core.config.bulk_per_call = 2;
     let mut checkpoint: Checkpoint = capture(&mut walk.rig);
     let (mut under_way, mut seen): (_, Option<Seen>) = (None, None);
     for one in moves {
