@@ -1,4 +1,4 @@
-//! Due files: written, read in every way, damaged.
+//! Tables: written, read in every way, damaged.
 
 #![no_main]
 

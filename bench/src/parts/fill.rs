@@ -1,6 +1,6 @@
 //! Puts a mix, in batches of 1,024, each synced before it is answered.
 //!
-//! Parameters: `from` and `to` in the mix. `generations`, optional: it continues until this many were retired. `stay`:
+//! Parameters: `from` and `to` in the mix. `generations`, optional: it continues until this many were flushed. `stay`:
 //! it continues until the journal has its maximum length, reports so, and then waits to be killed.
 
 use std::ops::Range;
@@ -56,7 +56,7 @@ fn run(parameters: &Value) -> Result<Value> {
         "space_bytes": space_bytes(&opened.folder)?,
     });
     if stays {
-        // Until just before the next retirement is complete, which would cut the journal.
+        // Until just before the next flush is complete, which would cut the journal.
         while filling.flushes > 0 && filling.since * 100 < filling.longest * 97 {
             let before = filling.flushes;
             filling.put(at..at + BATCH as u64)?;
@@ -80,7 +80,7 @@ struct Filling<'a> {
     micros: Histogram<u64>,
     waits: u64,
     flushes: u64,
-    /// The number of puts since the last retirement was complete, and the maximum between two.
+    /// The number of puts since the last flush was complete, and the maximum between two.
     since: u64,
     longest: u64,
 }

@@ -25,7 +25,7 @@ const GETS_A_DROP: usize = 16;
 fn run(parameters: &Value) -> Result<Value> {
     let opened = Opened::open(parameters)?;
     let (ids, gets) = (Ids::parse(&parameters["ids"])?, count(parameters, "gets")?);
-    // An interrupted retirement resumes with the first call, and its reads would be counted.
+    // An interrupted flush resumes with the first call, and its reads would be counted.
     let first = Target::Id(ids.id(0, opened.mix.due(0))?);
     drop(opened.ours.calls().get(opened.mix.queue_name(opened.mix.queue(0)), vec![first], false));
     opened.settle_down()?;

@@ -38,7 +38,7 @@ pub(crate) const PARTS: &[Part] = &[
     expired::PART,
 ];
 
-/// An upper bound for the disk space of a mix's message in bytes: in the journal, in due files and runs, and while
+/// An upper bound for the disk space of a mix's message in bytes: in the journal, in tables and runs, and while
 /// these are merged.
 ///
 /// For checks of the free space.

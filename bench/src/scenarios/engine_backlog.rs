@@ -35,7 +35,7 @@ fn run(run: &mut Run) -> Result<()> {
          each step in a process of its own, with the page cache dropped before"
     ));
     let plain = drain_plain(run, run.scaled(10_000_000), memory_limit)?;
-    run.alone("drain as engine-drain does, from due files", "per_s", vec![plain]);
+    run.alone("drain as engine-drain does, from tables", "per_s", vec![plain]);
     for priorities in [1, 3] {
         let mix = Mix { queues: QUEUES, at_once: 2, priorities, ..Mix::plain(count, DAY_MS) };
         let place = Place { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };

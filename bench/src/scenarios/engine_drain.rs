@@ -59,7 +59,7 @@ fn run(run: &mut Run) -> Result<()> {
     from_tables(run, count, cache_bytes, expected)
 }
 
-/// The same with bounded memory: the rest is in due files.
+/// The same with bounded memory: the rest is in tables.
 fn from_tables(run: &mut Run, count: u64, cache_bytes: u64, expected: Tally) -> Result<()> {
     let memory_limit = run.scaled(MEMORY_LIMIT);
     let found = RefCell::new(Vec::new());
@@ -82,23 +82,23 @@ fn from_tables(run: &mut Run, count: u64, cache_bytes: u64, expected: Tally) -> 
         }),
     ];
     sides.extend(fjall().map(|store| store_side(store, count, cache_bytes, expected)));
-    run.contest("drain, from due files", "per_s", Better::Higher, &mut sides)?;
+    run.contest("drain, from tables", "per_s", Better::Higher, &mut sides)?;
     drop(sides);
     let found = found.into_inner();
     let each = |of: &dyn Fn(&Value) -> Result<f64>| found.iter().map(of).collect::<Result<Vec<f64>>>();
     let cold = each(&|found| number(found, "cold"))?;
     run.note(format!(
-        "from due files: memory limit {memory_limit} bytes; {} of {count} messages lay in due files alone, the youngest \
+        "from tables: memory limit {memory_limit} bytes; {} of {count} messages lay in tables alone, the youngest \
          in the journal too",
         cold.last().copied().unwrap_or_default()
     ));
-    run.alone("drain, from due files", PEAK_RSS, each(&|found| number(found, PEAK_RSS))?);
+    run.alone("drain, from tables", PEAK_RSS, each(&|found| number(found, PEAK_RSS))?);
     let a_message = |field: &'static str| {
         let found = each(&|found| Ok(number(&found["counters"], field)? / count as f64));
         found.map(|samples| (field, samples))
     };
     for (field, samples) in [a_message("read_bytes")?, a_message("written_bytes")?] {
-        run.alone("drain, from due files, a message", field, samples);
+        run.alone("drain, from tables, a message", field, samples);
     }
     Ok(())
 }

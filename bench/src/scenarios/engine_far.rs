@@ -76,7 +76,7 @@ fn year(run: &mut Run, count: u64, memory_limit: u64) -> Result<()> {
         "bytes",
         vec![number(&changed, "space_bytes")? / count as f64],
     );
-    run.alone("due files, after the changes", "files", one(&changed["counters"], "tables")?);
+    run.alone("tables, after the changes", "files", one(&changed["counters"], "tables")?);
     let writes = BodyWrites::go_on(&bodies, count)?;
     for (work, is_moved) in [("unmoved", false), ("rescheduled", true)] {
         let (mean, most) = writes.mean_and_most(|number| change::is_moved(number) == is_moved);

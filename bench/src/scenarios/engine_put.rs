@@ -20,7 +20,7 @@ use crate::run::{Run, Side};
 use crate::stopwatch::Stopwatch;
 use crate::workload::{DAY_MS, Item, Items};
 
-/// The approximate memory per message in bytes while nothing is retired.
+/// The approximate memory per message in bytes while nothing is flushed.
 const MESSAGE_BYTES: u64 = 160;
 
 pub(crate) const SCENARIO: Scenario =
@@ -85,7 +85,7 @@ fn in_touched_memory(run: &mut Run, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// The same with bounded memory: generations are retired meanwhile.
+/// The same with bounded memory: generations are flushed meanwhile.
 fn steady(run: &mut Run, count: u64) -> Result<()> {
     let memory_limit = run.scaled(MEMORY_LIMIT);
     let found = RefCell::new(Vec::new());
@@ -114,7 +114,7 @@ fn steady(run: &mut Run, count: u64) -> Result<()> {
     let found = found.into_inner();
     let flushed = found.last().map(|found| whole(&found["counters"], "flushes")).transpose()?;
     run.note(format!(
-        "put-steady: memory limit {memory_limit} bytes; {} generations were retired in the last round",
+        "put-steady: memory limit {memory_limit} bytes; {} generations were flushed in the last round",
         flushed.unwrap_or_default()
     ));
     for (metric, field) in

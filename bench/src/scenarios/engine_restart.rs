@@ -33,7 +33,7 @@ fn run(run: &mut Run) -> Result<()> {
     need_disk(run.folder(), sizes[1] * DISK_BYTES)?;
     run.note(format!(
         "memory limit {memory_limit} bytes; bodies of 128 bytes, due within a day, half of them due at the restart; killed \
-         once, just before a retirement would have cut the journal short, and once more when a twentieth was taken and \
+         once, just before a flush would have cut the journal short, and once more when a twentieth was taken and \
          acked; opened {rounds} times, with the page cache dropped before, on both sides"
     ));
     run.note("bare: the journal's files as they were when it was killed, read from front to back");
@@ -53,7 +53,7 @@ fn once(run: &mut Run, count: u64, memory_limit: u64, rounds: usize) -> Result<(
     filling.hear()?.ok_or("the part that fills has failed")?;
     filling.kill()?;
     restart(run, &place, &format!("{count} pending"), rounds)?;
-    // And with a journal of settlements of messages in due files.
+    // And with a journal of settlements of messages in tables.
     let mut draining = Running::start(&drain::PART, &place.parameters(DAY_MS / 2, drain_some(count / 20)))?;
     draining.hear()?.ok_or("the part that drains has failed")?;
     draining.kill()?;

@@ -1,5 +1,5 @@
 //! `lateness`: the lateness of messages over HTTP and over beanstalkd's protocol, with a million others pending, 20,000
-//! due per second, 5,000 synced puts per second, and concurrent retirements to due files.
+//! due per second, 5,000 synced puts per second, and concurrent flushes to tables.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -20,14 +20,14 @@ use crate::steady_load::{Caller, SteadyLoad, TAKERS, Taken, Told};
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "lateness",
-    what: "lateness over the wire: 1 M pending, 20,000 due and 5,000 synced puts a second, and retirements",
+    what: "lateness over the wire: 1 M pending, 20,000 due and 5,000 synced puts a second, and flushes",
     run,
 };
 
 const DUE_PER_MS: u64 = 20;
 const PUTS_PER_S: u64 = 5_000;
 
-/// The server's memory limit for messages: so small that at this rate of puts one retirement follows another.
+/// The server's memory limit for messages: so small that at this rate of puts one flush follows another.
 const MEMORY_LIMIT: &str = "32MiB";
 const FLUSHES: &str = "dwell_engine_flushes_total";
 
@@ -52,7 +52,7 @@ fn run(run: &mut Run) -> Result<()> {
         "lateness: when the answer was read, less due; clients and server share the machine and its clock",
     );
     run.note(format!(
-        "the server's memory limit is {MEMORY_LIMIT}: what does not fit is in due files, and retirements: how many were \
+        "the server's memory limit is {MEMORY_LIMIT}: what does not fit is in tables, and flushes: how many were \
          completed from the first message due to the last taken"
     ));
     over(run, "HTTP", load, &|server| {
@@ -88,12 +88,12 @@ fn over(
         let flushed = metrics.get(FLUSHES)? - before;
         let (late, puts) = (measured.late, measured.puts_per_s);
         eprintln!(
-            "{work}: round {round}: p50 {} us, p99 {} us, {puts:.0} puts a second, {flushed} retirements",
+            "{work}: round {round}: p50 {} us, p99 {} us, {puts:.0} puts a second, {flushed} flushes",
             late.value_at_quantile(0.5),
             late.value_at_quantile(0.99)
         );
         if flushed < 1.0 {
-            return Err("no retirement was under way: that is not what is to be measured".into());
+            return Err("no flush was under way: that is not what is to be measured".into());
         }
         all.add(&late)?;
         put_rates.push(puts);
@@ -101,7 +101,7 @@ fn over(
     }
     run.latencies(&work, &all);
     run.alone(&format!("{work}: puts meanwhile"), "per_s", put_rates);
-    run.alone(&format!("{work}: retirements meanwhile"), "count", flushes);
+    run.alone(&format!("{work}: flushes meanwhile"), "count", flushes);
     Ok(())
 }
 

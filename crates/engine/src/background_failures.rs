@@ -9,7 +9,7 @@ use dwell_model::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum BackgroundWork {
-    /// A flush: messages are written to due files, and freed from memory.
+    /// A flush: messages are written to tables, and freed from memory.
     Flush,
     /// A merge of runs that locate messages by number.
     MergeNumbers,

@@ -10,7 +10,7 @@
 //! | seen: the last reading of the wall clock before | instant |
 //! | next file: sealed files of this number and higher are not of this checkpoint | varint |
 //! | numbering: for each incarnation the number that went with its counter 0 | count, then pairs of varints |
-//! | due files | count, then for each: number (varint), ripe (instant), settled entries (see `table::DeletionBitmap`) |
+//! | tables | count, then for each: number (varint), ripe (instant), settled entries (see `table::DeletionBitmap`) |
 //! | runs of numbers, runs of keys, each newest first | count, then numbers of files |
 //! | held messages | count, then for each: file and ordinal of its copy (varints); then a record `stands` for each |
 
@@ -25,7 +25,7 @@ use crate::journal::record::{BatchContext, Decoder, Encoder, Fact};
 use crate::journal::encoding::{ByteCursor, Read, Unreadable, put_varint};
 use crate::sealed::{FileKind, FileId};
 
-/// What the checkpoint stores about a due file beyond the file's own index.
+/// What the checkpoint stores about a table beyond the file's own index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableState {
     pub(crate) number: u32,

@@ -134,7 +134,7 @@ impl Engine {
     }
 
     /// Copies the directory, as it is at one moment, into `dir`, which has to be empty or missing. The copy has
-    /// everything that was answered before; calls go on meanwhile. Due files are linked where the file system
+    /// everything that was answered before; calls go on meanwhile. Tables are linked where the file system
     /// supports it, unless `copies` is set; segments are copied. The I/O is done when the future is polled, on the
     /// thread that polls it.
     ///
@@ -210,7 +210,7 @@ impl Engine {
         }
     }
 
-    /// Background work that currently fails and is retried: due files that cannot be written, runs that cannot be
+    /// Background work that currently fails and is retried: tables that cannot be written, runs that cannot be
     /// merged. It is reported nowhere else until there is no room for puts.
     pub fn background_failures(&self) -> Vec<BackgroundFailure> {
         self.inner.background_failures.now()

@@ -12,7 +12,7 @@ use crate::sealed::FileId;
 pub struct FileBytes {
     /// Segments of the journal, including the preallocated part of the newest one.
     pub journal: u64,
-    /// Due files, and the runs of keys and numbers that locate their messages.
+    /// Tables, and the runs of keys and numbers that locate their messages.
     pub due: u64,
 }
 

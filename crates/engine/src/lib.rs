@@ -22,7 +22,7 @@
 //! - `open`, `recovery`, `replay`: opening a directory, reading it back, distinguishing a torn tail from damage, and
 //!   applying records; `unsynced_tail`: the end of the journal that may not be on the disk
 //! - `sealed`: immutable files; `table`: tables of messages; `index_run`: the index runs that locate messages
-//! - `cold`: the messages that are in due files alone; `flush`: flushes and compaction; `checkpoint`: the state in
+//! - `cold`: the messages that are in tables alone; `flush`: flushes and compaction; `checkpoint`: the state in
 //!   the manifest; `background_failures`: background work that fails
 //! - `executor`: runs flush, merges, prefetch and deletion; `file_deleter`: removes files that are no longer needed
 //! - `check`: cross-checks of sealed files; [`offline`]: tools for a directory that is not open

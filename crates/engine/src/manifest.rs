@@ -54,7 +54,7 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// The names of the runs of numbers and of keys.
+    /// The names of the index runs of numbers and of keys.
     pub(crate) fn run_names(&self) -> impl Iterator<Item = FileId> {
         let Checkpoint { numbers, keys, .. } = &self.checkpoint;
         let numbers = numbers.iter().map(|number| (FileKind::Numbers, number));

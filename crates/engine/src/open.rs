@@ -240,10 +240,10 @@ pub(crate) fn take_in(
     let mut named = BTreeSet::new();
     for (state, file) in checkpoint.files.iter().zip(due) {
         if !named.insert(state.number) {
-            return Err(damaged("a due file is named twice"));
+            return Err(damaged("a table is named twice"));
         }
         if file.len() != state.settled.len() || state.number == 0 {
-            return Err(damaged("a due file has another number of entries than the manifest says"));
+            return Err(damaged("a table has another number of entries than the manifest says"));
         }
         let segment = Arc::new(Segment::of_table(&file));
         cold.add(ColdTable::new(Arc::new(file), segment, state.settled.clone(), state.ripe, checkpoint.seen));

@@ -40,7 +40,7 @@ pub struct Options {
     /// settings, so that the next flush has room; where less than twice that is left, a flush begins early.
     pub low_water_bytes: Option<u64>,
     /// The memory for messages and everything that locates them, in bytes; at least 4 KiB, in practice 16 MiB. Bodies
-    /// are not held in memory. What does not fit is flushed to due files and read back when its time comes; where
+    /// are not held in memory. What does not fit is flushed to tables and read back when its time comes; where
     /// flushes cannot keep up, puts wait for them, at most three seconds. [`MemoryUse`](crate::MemoryUse) lists what
     /// is counted. `u64::MAX` keeps everything in memory. 256 MiB by default.
     pub memory_limit: u64,

@@ -47,7 +47,7 @@ use crate::unsynced_tail::UnsyncedTail;
 pub(crate) enum ReplayRefusal {
     /// The journal contradicts itself.
     Contradiction(String),
-    /// A due file cannot be read.
+    /// A table cannot be read.
     Unreadable(ReadError),
 }
 
@@ -796,7 +796,7 @@ mod tests {
         assert_eq!((counts.of_ours, counts.of_older), (2, 0));
     }
 
-    /// A record about a message in a due file and one about a message of the replayed journal are counted apart: the
+    /// A record about a message in a table and one about a message of the replayed journal are counted apart: the
     /// first is ignored if the message was deleted, and the second would contradict the journal.
     #[test]
     fn what_stands_and_what_is_gone_count_for_older_messages_apart_from_the_journal_s_own() {

@@ -3,19 +3,19 @@
 //! Nothing is changed, and a check does not stop at the first flaw: the [`FileReport`] lists all, up to a bound.
 //!
 //! What is checked beyond each file by itself:
-//! 1. A due file has as many entries as its set of settlements.
-//! 2. Each live entry is found by its number: the newest run of numbers that has the number refers to this very
+//! 1. A table has as many entries as its set of settlements.
+//! 2. Each live entry is found by its number: the newest index run of numbers that has the number refers to this very
 //!    entry.
 //! 3. Each live entry that has a key, and was not dead when it was written, is found by it: some run of keys has its
 //!    hash and number.
 //!
 //! For 2 and 3 live entries are gathered in portions that fit in memory, sorted, and each portion is compared with
-//! the runs, which are read through: so the check takes a bounded amount of memory, and reads sequentially.
+//! the index runs, which are read through: so the check takes a bounded amount of memory, and reads sequentially.
 //!
 //! # Layout
 //! - this file: the report, and the loop over all files
 //! - `portion`: comparison of live entries with runs
-//! - `stats`: the content of a directory's due files, by queue
+//! - `stats`: the content of a directory's tables, by queue
 
 mod portion;
 mod stats;
@@ -42,11 +42,11 @@ pub(crate) use stats::{TableQueueStats, stats};
 pub(crate) struct NamedFiles<'a> {
     pub(crate) directory: u64,
     pub(crate) shard: u16,
-    /// Numbers of due files, with their settled entries.
+    /// Numbers of tables, with their settled entries.
     pub(crate) due: Vec<(u32, &'a DeletionBitmap)>,
-    /// Numbers of runs of numbers, newest first.
+    /// Numbers of index runs of numbers, newest first.
     pub(crate) numbers: Vec<u32>,
-    /// Numbers of runs of keys, newest first.
+    /// Numbers of index runs of keys, newest first.
     pub(crate) keys: Vec<u32>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct NamedFiles<'a> {
 pub(crate) enum FileFlaw {
     /// A file cannot be read, or not all of it.
     Unreadable(ReadError),
-    /// A due file and its set of settlements differ in their number of entries.
+    /// A table and its set of settlements differ in their number of entries.
     Miscounted { file: FileId, settled: u32, entries: u32 },
     /// A message is not found by its number: runs have another place, or none.
     NotFoundByNumber { file: FileId, ordinal: u32, number: Number, found: Option<TableRef> },
@@ -76,7 +76,7 @@ impl fmt::Display for FileFlaw {
                 write!(f, "{file}: message {number}, entry {ordinal}, is not found by its number: ")?;
                 match found {
                     Some(TableRef { file, ordinal }) => {
-                        write!(f, "the runs say due file {file}, entry {ordinal}")
+                        write!(f, "the runs say table {file}, entry {ordinal}")
                     }
                     None => f.write_str("the runs do not know it"),
                 }
@@ -96,11 +96,11 @@ pub(crate) struct FileReport {
     pub(crate) files: u64,
     /// The total size of these files in bytes.
     pub(crate) bytes: u64,
-    /// Entries of due files.
+    /// Entries of tables.
     pub(crate) entries: u64,
-    /// Entries of due files that are not settled.
+    /// Entries of tables that are not settled.
     pub(crate) live: u64,
-    /// Pairs of runs.
+    /// Pairs of index runs.
     pub(crate) pairs: u64,
     /// The flaws.
     pub(crate) flaws: Flaws,

@@ -1,4 +1,4 @@
-//! Comparison of live entries with the runs that must find them, a portion at a time.
+//! Comparison of live entries with the index runs that must find them, a portion at a time.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ type Keyed = (u64, Number, TableRef);
 #[derive(Debug)]
 pub(super) struct Portions {
     most: usize,
-    /// The name of any due file.
+    /// The name of any table.
     due: FileId,
     /// `None` if one of them cannot be read: then nothing is compared.
     numbers: Option<Vec<Arc<IndexRun<TableRef>>>>,
@@ -58,7 +58,7 @@ impl Portions {
         }
     }
 
-    /// Compares the current portion with the runs.
+    /// Compares the current portion with the index runs.
     pub(super) fn compare(&mut self) {
         self.by_number.sort_unstable();
         self.by_key.sort_unstable();
@@ -103,7 +103,7 @@ impl Portions {
     }
 }
 
-/// All pairs of several runs, in order, read from front to back.
+/// All pairs of several index runs, in order, read from front to back.
 struct PairStream<V> {
     pairs: RunMerge<V>,
     next: Option<MergedPair<V>>,

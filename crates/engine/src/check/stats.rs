@@ -1,4 +1,4 @@
-//! The content of due files, by queue: from their indexes alone.
+//! The content of tables, by queue: from their indexes alone.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use dwell_model::{QueueName, Timestamp};
 
 use crate::table::{Table, SectionState, DeletionBitmap};
 
-/// The entries of a queue in due files.
+/// The entries of a queue in tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct TableQueueStats {
     /// Unsettled entries: scheduled when the files were written, and due or not by now,

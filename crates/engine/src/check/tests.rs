@@ -24,7 +24,7 @@ struct Shard {
 }
 
 impl Shard {
-    /// Two due files with different messages, and the runs that find them.
+    /// Two tables with different messages, and the index runs that find them.
     fn new() -> Shard {
         let disk = MemoryDisk::new();
         disk.create_dir(dir()).unwrap();
@@ -50,7 +50,7 @@ impl Shard {
         shard
     }
 
-    /// Writes the runs, with the pairs of an older one as well, and checks.
+    /// Writes the index runs, with the pairs of an older one as well, and checks.
     fn check(&self, portion: usize) -> FileReport {
         let old: Vec<_> = (1..4_000).map(|number| (number, TableRef { file: 99, ordinal: 7 })).collect();
         write(&self.disk, name(FileKind::Numbers, 7), &self.numbers);
@@ -113,7 +113,7 @@ fn a_message_that_is_not_found_is_named_unless_it_is_settled() {
     let report = shard.check(700);
     let text =
         format!("due-003-0000000004: message {number}, entry {}, is not found by its number: ", home.ordinal);
-    assert_eq!(texts(&report), [text + "the runs say due file 99, entry 7"]);
+    assert_eq!(texts(&report), [text + "the runs say table 99, entry 7"]);
     let (_, _, settled) = shard.files.last_mut().unwrap();
     settled.set(home.ordinal);
     assert!(shard.check(700).is_sound());

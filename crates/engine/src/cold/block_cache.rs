@@ -49,7 +49,7 @@ impl BlockCache {
         BlockCache { most: most.max(1), most_bytes, kept: HashMap::new(), uses: 0, bytes: 0 }
     }
 
-    /// Whether a read-ahead of this number of lanes at a time may keep as many blocks in memory on top of the cache.
+    /// Whether a read-ahead of this number of sections at a time may keep as many blocks in memory on top of the cache.
     pub(super) fn can_spare(&self, sections: usize) -> bool {
         sections <= self.most / 2
     }
@@ -71,7 +71,7 @@ impl BlockCache {
     }
 
     /// The ordinal of the first entry of `section` whose due and id (its bits) are `from` or later, which is not before
-    /// `start`; the end of the lane if there is none. At most one read, and none if the block is cached.
+    /// `start`; the end of the section if there is none. At most one read, and none if the block is cached.
     pub(super) fn lower_bound(
         &mut self,
         cold: &ColdTable,

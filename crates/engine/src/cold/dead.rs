@@ -1,9 +1,9 @@
 //! The cold dead messages of a queue, the oldest first.
 //!
 //! Files have them in the order of their due; those that have [expired](super::expiry) in place are among others.
-//! Therefore all lanes of the queue that have any are scanned, and the messages that died first are remembered in a
-//! window, sorted by death, id and place. When all of the window was handed over, the lanes are scanned again for the
-//! next ones; but only those lanes that can have any, since by then the range of the times of death is known of each.
+//! Therefore all sections of the queue that have any are scanned, and the messages that died first are remembered in a
+//! window, sorted by death, id and place. When all of the window was handed over, the sections are scanned again for the
+//! next ones; but only those sections that can have any, since by then the range of the times of death is known of each.
 //! Messages that die within an hour are mostly flushed together, so that few files are read twice.
 //!
 //! A scan takes long, so each call reads about half a megabyte, and reports whether there is more to read before
@@ -75,18 +75,18 @@ pub(super) struct DeadWindow {
 struct DeadScan {
     /// Messages that died after this are searched for.
     after: Option<Died>,
-    /// Lanes that are still to be read, the last one first.
+    /// Sections that are still to be read, the last one first.
     sections: Vec<SectionRef>,
-    /// The ordinal at which the current lane goes on.
+    /// The ordinal at which the current section goes on.
     at: u32,
-    /// The range of the times of death that were read of the current lane.
+    /// The range of the times of death that were read of the current section.
     died: Option<(Timestamp, Timestamp)>,
     /// The oldest messages that were found, the youngest of them on top.
     oldest: BinaryHeap<DeadEntry>,
-    /// Whether messages of the current lane have died since it was begun: the range of its times of death is then not
+    /// Whether messages of the current section have died since it was begun: the range of its times of death is then not
     /// known.
     has_missed: bool,
-    /// Whether some of that lane could not be read.
+    /// Whether some of that section could not be read.
     has_failed: bool,
     /// Whether there are others behind them.
     has_more: bool,
@@ -213,7 +213,7 @@ fn within(one: HandedOver, other: HandedOver) -> HandedOver {
     }
 }
 
-/// The lanes of a queue in which a file has messages that are cold and dead.
+/// The sections of a queue in which a file has messages that are cold and dead.
 fn dead_sections(file: &ColdTable, queue: &QueueName) -> Vec<SectionRef> {
     let sections = (0..).zip(file.file.sections().iter().zip(&file.sections));
     let of_queue = sections.filter(|(_, (section, _))| section.queue == *queue);
@@ -336,7 +336,7 @@ impl ColdSet {
         }
     }
 
-    /// From when to when all died that count in this lane, if that is known: for retention none does that was passed over.
+    /// From when to when all died that count in this section, if that is known: for retention none does that was passed over.
     fn died_in(&self, at: SectionRef, passes_over: bool) -> Option<Option<(Timestamp, Timestamp)>> {
         let readable = || self.readable.get(&at).filter(|_| passes_over).copied();
         self.deaths.get(&at).map(|died| Some(*died)).or_else(readable)
@@ -397,7 +397,7 @@ impl ColdSet {
         let passes_over = walk.reader == Reader::Retention;
         let mut sections = self.sections_of(&walk.queue);
         sections.retain(|at| self.has_dead_in(*at));
-        // Many queues have the same retention, and in each a few messages pass it every minute: not all lanes are read
+        // Many queues have the same retention, and in each a few messages pass it every minute: not all sections are read
         // for these.
         let until = self.retain_until.filter(|_| walk.reader == Reader::Retention);
         let is_later = |at: &SectionRef| {
@@ -426,7 +426,7 @@ impl ColdSet {
     /// Reads one more piece; false if nothing is left to read.
     fn read_piece(&mut self, queue: &QueueName, scan: &mut DeadScan) -> sealed::Result<bool> {
         let is_full = scan.oldest.len() >= self.dead_entries;
-        // Lanes that need not be read cost nothing.
+        // Sections that need not be read cost nothing.
         let at = loop {
             let Some(at) = scan.sections.last().copied() else { return Ok(false) };
             let Some(died) = self.died_in(at, scan.passes_over) else { break at };
@@ -465,7 +465,7 @@ impl ColdSet {
                 found.clear();
                 failed = Some(error);
                 to = read_singly(file, from..to, &mut found)?;
-                // When all of the lane have died is not known then.
+                // When all of the section have died is not known then.
                 scan.has_failed = true;
             }
             Err(error) => return Err(error),
@@ -501,10 +501,10 @@ impl ColdSet {
         self.section(at).state == SectionState::Dead || self.files[&at.file].sections[at.section as usize].over > 0
     }
 
-    /// Cold messages of a lane have expired. Windows of its queue that were begun before lack them: a sweep in progress
+    /// Cold messages of a section have expired. Windows of its queue that were begun before lack them: a sweep in progress
     /// does not need them, and everything else begins anew.
     pub(super) fn have_died(&mut self, queue: &QueueName, file: u32, section: usize) {
-        let section = u32::try_from(section).expect("lanes are counted in 32 bits");
+        let section = u32::try_from(section).expect("sections are counted in 32 bits");
         let at = SectionRef { file, section };
         self.deaths.remove(&at);
         self.readable.remove(&at);
@@ -519,12 +519,12 @@ impl ColdSet {
         let found = &self.files[&file].file;
         let section = found.section_of(ordinal);
         let queue = &found.sections()[section].queue;
-        let at = SectionRef { file, section: u32::try_from(section).expect("lanes are counted in 32 bits") };
+        let at = SectionRef { file, section: u32::try_from(section).expect("sections are counted in 32 bits") };
         let readable = self.readable.get_mut(&at).map(|known| known.get_or_insert((died.0, died.0)));
         for (first, last) in self.deaths.get_mut(&at).into_iter().chain(readable) {
             (*first, *last) = (died.0.min(*first), died.0.max(*last));
         }
-        // A scan of its lane may be past it, and has to know the full range of the lane's times of death.
+        // A scan of its section may be past it, and has to know the full range of the section's times of death.
         let scans = self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut());
         for scan in scans.filter(|scan| scan.sections.last() == Some(&at)) {
             let (first, last) = scan.died.get_or_insert((died.0, died.0));

@@ -2,7 +2,7 @@
 //!
 //! Nothing is written, read or handed over for a message that dies this way. Its entry has its expiry, and the journal
 //! records the latest time that was seen: so every later open comes to the same result. While the file is open, a bit
-//! marks the entry as *over*: it is out of its lane, which holds what is scheduled or ready, and is found by searches
+//! marks the entry as *over*: it is out of its section, which holds what is scheduled or ready, and is found by searches
 //! for dead messages. Ten million messages that expire at one instant are ten million bits, and ten thousand reads of a
 //! few KiB; they are processed in slices, and other commands are served in between. After a restart all of a file's
 //! expiries are processed again, whether they had been or not: that is cheaper than to remember the position.
@@ -58,7 +58,7 @@ type Rule<'a> = &'a dyn Fn(&QueueName) -> Expiring;
 /// The outcome for those entries of a file that have expired.
 #[derive(Debug, Default)]
 struct Fates {
-    /// The number of entries that have died, by lane.
+    /// The number of entries that have died, by section.
     died: BTreeMap<usize, u64>,
     /// Entries that are to be handed over.
     going: Vec<u32>,
@@ -186,7 +186,7 @@ impl ColdTable {
         self.set_ahead_expiry(first);
     }
 
-    /// Whether entries of this lane may have expired by now that were not processed.
+    /// Whether entries of this section may have expired by now that were not processed.
     fn has_fresh_in(&self, section: usize, now: Now) -> bool {
         let state = &self.sections[section];
         let is_pending = state.live > 0 && self.file.sections()[section].state != SectionState::Dead;
@@ -225,7 +225,7 @@ impl ColdTable {
     }
 
     /// Looks at the expiries whose time has come. Entries that are to die do; those to be handed over wait, and delay
-    /// no other lane.
+    /// no other section.
     fn look_ahead(&mut self, now: Now, budget: &mut ExpiryBudget, rules: &[Expiring], fates: &mut Fates) {
         let over_by = self.over_by(now);
         loop {

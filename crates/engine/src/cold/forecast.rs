@@ -1,11 +1,11 @@
 //! Forecasts: the number of cold messages that fall due by given instants, from the indexes of the files.
 //!
-//! An index has the due of the first entry of each block, and of the last one of each lane: so the position of an
-//! instant in a lane is known to less than a block. The entries in between are taken to be spread evenly, and the
+//! An index has the due of the first entry of each block, and of the last one of each section: so the position of an
+//! instant in a section is known to less than a block. The entries in between are taken to be spread evenly, and the
 //! [bound](Forecast::within) counts all of them that may be on the other side.
 //!
 //! The number of scheduled messages is exact all the same, as in [`count`](ColdSet::count). Nothing is read for it
-//! while takes keep up: then the first cold entry of a lane is known to be due later. Where ready messages wait, the
+//! while takes keep up: then the first cold entry of a section is known to be due later. Where ready messages wait, the
 //! block in which they end is read, at most once until more become ready.
 
 use dwell_model::{QueueName, Timestamp};
@@ -34,7 +34,7 @@ impl ColdSet {
         order.sort_by_key(|at| edges[*at]);
         let rising: Vec<Timestamp> = order.iter().map(|at| edges[*at]).collect();
         let mut estimates = vec![Estimate::default(); edges.len()];
-        // The entries that are due by an edge and every later one, in lanes that end before it.
+        // The entries that are due by an edge and every later one, in sections that end before it.
         let mut ended = vec![0; edges.len() + 1];
         let mut scheduled = 0;
         for at in self.sections_of(queue) {
@@ -63,7 +63,7 @@ impl ColdSet {
         Ok(Forecast { scheduled, due_by, within })
     }
 
-    /// The scheduled entries of a scheduled lane.
+    /// The scheduled entries of a scheduled section.
     fn scheduled_in(&mut self, at: SectionRef, ripe: Timestamp) -> sealed::Result<Unripe> {
         let until = self.ripe(at, ripe);
         let first = match self.known_unripe(at, until) {
@@ -74,7 +74,7 @@ impl ColdSet {
         Ok(Unripe { first, ripe: until, count: u64::from(file.out.live(first..end)) })
     }
 
-    /// An ordinal of a scheduled lane behind all cold entries that are due by `until`, and not behind any other cold
+    /// An ordinal of a scheduled section behind all cold entries that are due by `until`, and not behind any other cold
     /// one, if one is known without reading.
     fn known_unripe(&self, at: SectionRef, until: Timestamp) -> Option<u32> {
         let (file, section) = (&self.files[&at.file], self.section(at));
@@ -86,7 +86,7 @@ impl ColdSet {
         (self.due_known(at, first).0 > until).then_some(first)
     }
 
-    /// Counts the entries of a lane that are due by each of these instants, which rise and lie within it.
+    /// Counts the entries of a section that are due by each of these instants, which rise and lie within it.
     fn add_within(&self, at: SectionRef, unripe: &Unripe, edges: &[Timestamp], estimates: &mut [Estimate]) {
         let (file, section) = (&self.files[&at.file], self.section(at));
         let (mut counted_to, mut counted) = (unripe.first, 0);
@@ -103,7 +103,7 @@ impl ColdSet {
     }
 }
 
-/// The scheduled entries of a lane.
+/// The scheduled entries of a section.
 struct Unripe {
     /// The first entry that is not ready; none behind it is.
     first: u32,

@@ -1,4 +1,4 @@
-//! The cold messages of a queue in the requested order, merged over all lanes of all files.
+//! The cold messages of a queue in the requested order, merged over all sections of all files.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,10 +17,10 @@ use crate::sealed;
 
 /// The maximum number of priorities that are read ahead at a time.
 const MAX_PRIORITIES: usize = 64;
-/// The maximum number of lanes looked at to find the exact due of the next entry.
+/// The maximum number of sections looked at to find the exact due of the next entry.
 const MAX_SECTIONS_READ: usize = 64;
 
-/// The position of a lane in a merge. Sorts in the order of the merge.
+/// The position of a section in a merge. Sorts in the order of the merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MergeHead {
     /// The key of the entry, or a lower bound of it.
@@ -29,11 +29,11 @@ struct MergeHead {
     is_exact: bool,
     at: SectionRef,
     ordinal: u32,
-    /// The end of its part of the lane.
+    /// The end of its part of the section.
     end: u32,
     /// Entries that are due later do not belong to it.
     until: Timestamp,
-    /// Whether it covers the entries of the lane that are over, instead of those that are not.
+    /// Whether it covers the entries of the section that are over, instead of those that are not.
     is_over: bool,
 }
 
@@ -51,7 +51,7 @@ impl ColdSet {
         &self.files[&at.file].file.sections()[at.section as usize]
     }
 
-    /// Entries of a lane that is not dead are ready if they are due by this instant.
+    /// Entries of a section that is not dead are ready if they are due by this instant.
     pub(super) fn ripe(&self, at: SectionRef, ripe: Timestamp) -> Timestamp {
         match self.section(at).state {
             SectionState::Ready => Timestamp::MAX,
@@ -65,7 +65,7 @@ impl ColdSet {
         Ok((found.entry.standing.due, found.entry.id))
     }
 
-    /// The position of the first cold entry of a lane, or the first of `range`, with what is known of its key without
+    /// The position of the first cold entry of a section, or the first of `range`, with what is known of its key without
     /// reading.
     fn lead(
         &self,
@@ -88,14 +88,14 @@ impl ColdSet {
         (due <= until).then_some(lead)
     }
 
-    /// The same of the first cold entry of a lane that is not dead. A lane that has none leaves the order of its queue.
+    /// The same of the first cold entry of a section that is not dead. A section that has none leaves the order of its queue.
     fn first(&mut self, at: SectionRef) -> Option<MergeHead> {
         #[cfg(test)]
         {
             self.looked += 1;
         }
         let (rank, end) = (self.section(at).priority, self.section(at).range().end);
-        let file = self.files.get_mut(&at.file).expect("lanes are those of files");
+        let file = self.files.get_mut(&at.file).expect("sections are those of files");
         let Some(from) = file.next_live(at.section as usize, file.sections[at.section as usize].from) else {
             self.list(at, None);
             return None;
@@ -104,7 +104,7 @@ impl ColdSet {
         self.lead(at, rank, from..end, Timestamp::MAX, false)
     }
 
-    /// The same, if it may be ready. If it is not, its lane is not looked at again before it may be.
+    /// The same, if it may be ready. If it is not, its section is not looked at again before it may be.
     fn first_by(&mut self, at: SectionRef, ripe: Timestamp) -> Option<MergeHead> {
         let (lead, until) = (self.first(at)?, self.ripe(at, ripe));
         if lead.key.1 > until {
@@ -124,7 +124,7 @@ impl ColdSet {
         Ok((MergeHead { key: (lead.key.0, due, id.as_bits()), is_exact: true, ..lead }, head))
     }
 
-    /// The ordinal from which on entries of a scheduled lane are not ready. At most two reads, and none until the first
+    /// The ordinal from which on entries of a scheduled section are not ready. At most two reads, and none until the first
     /// of them is due.
     pub(super) fn unripe_from(&mut self, at: SectionRef, ripe: Timestamp) -> sealed::Result<u32> {
         let (section, ripe) = (self.section(at), self.ripe(at, ripe));
@@ -150,10 +150,10 @@ impl ColdSet {
     }
 
     fn section_state(&mut self, at: SectionRef) -> &mut FileSection {
-        &mut self.files.get_mut(&at.file).expect("lanes are those of files").sections[at.section as usize]
+        &mut self.files.get_mut(&at.file).expect("sections are those of files").sections[at.section as usize]
     }
 
-    /// The part of a lane whose entries are in a state.
+    /// The part of a section whose entries are in a state.
     fn part(&mut self, at: SectionRef, state: StateKind, ripe: Timestamp) -> sealed::Result<Range<u32>> {
         let section = self.section(at);
         let (all, none) = (section.range(), section.first..section.first);
@@ -167,8 +167,8 @@ impl ColdSet {
         })
     }
 
-    /// The first ready entries, by (priority, due, id). Lanes of lower priorities are not looked at, and of other lanes
-    /// that contribute none nothing is read, except where a lane begins in the middle of a block.
+    /// The first ready entries, by (priority, due, id). Sections of lower priorities are not looked at, and of other sections
+    /// that contribute none nothing is read, except where a section begins in the middle of a block.
     pub(super) fn first_ready(
         &mut self,
         queue: &QueueName,
@@ -189,7 +189,7 @@ impl ColdSet {
         Ok(taken)
     }
 
-    /// The positions of the ready messages of a queue, lane by lane. Nothing is read. Empty if they have many
+    /// The positions of the ready messages of a queue, section by section. Nothing is read. Empty if they have many
     /// priorities: to look at all of these each time would cost more than it gains.
     pub(super) fn cursors(&mut self, queue: &QueueName, ripe: Timestamp) -> Vec<SectionReader> {
         let (mut cursors, mut after) = (Vec::new(), None);
@@ -335,7 +335,7 @@ impl ColdSet {
         })
     }
 
-    /// The due of the first entry of the lanes of a priority that have nothing ready, if it comes before the key
+    /// The due of the first entry of the sections of a priority that have nothing ready, if it comes before the key
     /// `latest`, and is due before `next`.
     fn next_behind(
         &mut self,
@@ -358,7 +358,7 @@ impl ColdSet {
         Ok(None)
     }
 
-    /// The due of an entry of a scheduled lane, or an earlier instant, as far as it is known without reading, and
+    /// The due of an entry of a scheduled section, or an earlier instant, as far as it is known without reading, and
     /// whether it is exact.
     pub(super) fn due_known(&self, at: SectionRef, ordinal: u32) -> (Timestamp, bool) {
         let (file, section) = (&self.files[&at.file], self.section(at));
@@ -379,7 +379,7 @@ impl ColdSet {
         }
     }
 
-    /// The earliest due of these entries, each the first of a lane that is not ready. Those that are certainly later
+    /// The earliest due of these entries, each the first of a section that is not ready. Those that are certainly later
     /// are not read.
     fn earliest_due(&mut self, unripe: Vec<(SectionRef, u32)>) -> sealed::Result<Option<Timestamp>> {
         let known = unripe.into_iter().map(|(at, ordinal)| {
@@ -425,7 +425,7 @@ impl ColdSet {
         self.merge(heap, most)
     }
 
-    /// Takes `most` entries off a heap of lanes.
+    /// Takes `most` entries off a heap of sections.
     fn merge(
         &mut self,
         mut heap: BinaryHeap<Reverse<MergeHead>>,
@@ -462,7 +462,7 @@ impl ColdSet {
         Ok(taken)
     }
 
-    /// The number of cold messages by state. Reads only the end of the ready part in lanes that have both, and that
+    /// The number of cold messages by state. Reads only the end of the ready part in sections that have both, and that
     /// once until more becomes ready.
     pub(super) fn count(&mut self, queue: &QueueName, ripe: Timestamp) -> sealed::Result<ColdCounts> {
         let (mut cold, mut unripe) = (ColdCounts::default(), Vec::new());

@@ -1,17 +1,17 @@
-//! The cold messages of a shard: those that are in due files and not in memory.
+//! The cold messages of a shard: those that are in tables and not in memory.
 //!
 //! Each file has a bitmap of the entries that are *out*: their messages are gone, or resident and so owned by the core.
-//! All other entries are cold, and found here: by number and key through runs, by queue through the lanes of the files.
+//! All other entries are cold, and found here: by number and key through runs, by queue through the sections of the files.
 //! Some of the entries that are out are *over*: cold too, and dead since their expiry has come. The files never change;
 //! what becomes of an entry that was handed over is recorded by the core and the journal.
 //!
 //! # Layout
-//! - `table`: a due file and its bitmap
+//! - `table`: a table and its bitmap
 //! - `expiry`: messages that expire while they are cold, and die in place
 //! - `block_cache`: the block cache; `prefetched_bodies`: bodies that were read with their messages
 //! - `id_lookup`: where a message lies by its id
 //! - `settlements`: settles what recovery finds to be gone
-//! - `section_order`: which lanes of a queue may have something ready
+//! - `section_order`: which sections of a queue may have something ready
 //! - `forecast`: how many messages fall due by given instants
 //! - `merge`: the messages of a queue in order, and counted; `dead`: the dead ones by their deaths
 //! - `ready_stream`, `prefetch`: read-ahead of a queue's ready messages
@@ -65,7 +65,7 @@ pub(crate) use prefetched_bodies::MAX_GAP;
 pub(crate) use table::{ColdTable, MAX_BODY_WRITES};
 pub(crate) use settlements::GoneByQueue;
 
-/// A lane of a file.
+/// A section of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SectionRef {
     file: u32,
@@ -79,7 +79,7 @@ struct EntryRef {
     ordinal: u32,
 }
 
-/// The lanes of a queue.
+/// The sections of a queue.
 #[derive(Debug)]
 struct QueueSections {
     sections: Vec<SectionRef>,
@@ -96,7 +96,7 @@ struct QueueSections {
 const LOOKED_UP: usize = 4;
 /// The maximum number of messages per hand-over, unless [`PER_SECTION`] allows more.
 const MIN_WINDOW: usize = 512;
-/// The number of messages per lane that a hand-over may have, so that each of its blocks is used for several.
+/// The number of messages per section that a hand-over may have, so that each of its blocks is used for several.
 const PER_SECTION: usize = 8;
 /// The number of full hand-overs per turn; after that, a turn hands over only few of each queue.
 const WINDOWS_PER_TURN: usize = 4;
@@ -153,7 +153,7 @@ pub(crate) struct ColdSet {
     split_from: Option<Timestamp>,
     /// Scans over the dead messages of queues.
     walks: Vec<dead::DeadWindow>,
-    /// The range of the times of death of a lane's dead messages, for lanes that were read in full: of those that were
+    /// The range of the times of death of a section's dead messages, for sections that were read in full: of those that were
     /// cold then.
     deaths: BTreeMap<SectionRef, (Timestamp, Timestamp)>,
     /// The maximum number of dead messages that are remembered to be handed over next.
@@ -162,7 +162,7 @@ pub(crate) struct ColdSet {
     retain_until: Option<Died>,
     /// Queues of which dead messages were passed over for retention, since they could not be read.
     passed_over: BTreeMap<QueueName, u64>,
-    /// From when to when those dead messages of a lane died that could be read, where others were passed over for retention; nothing
+    /// From when to when those dead messages of a section died that could be read, where others were passed over for retention; nothing
     /// if none could. For retention alone, until these are tried again.
     readable: BTreeMap<SectionRef, Option<(Timestamp, Timestamp)>>,
     /// Whether nothing that is due may be handed over, since too much waits in memory to be written.
@@ -171,7 +171,7 @@ pub(crate) struct ColdSet {
     is_tight: bool,
     /// The last read error.
     failed: Option<ReadError>,
-    /// How often the next entry of a lane was looked up.
+    /// How often the next entry of a section was looked up.
     #[cfg(test)]
     looked: u64,
 }
@@ -385,7 +385,7 @@ impl ColdSet {
         self.bytes
     }
 
-    /// Replaces runs of the number index with the run that they were merged into; false if not all of them are there.
+    /// Replaces runs of the number index with the index run that they were merged into; false if not all of them are there.
     pub(crate) fn replace_numbers(&mut self, old: &[Arc<IndexRun<TableRef>>], new: &[Arc<IndexRun<TableRef>>]) -> bool {
         replace(&mut self.numbers, old, new)
     }
@@ -395,12 +395,12 @@ impl ColdSet {
         replace(&mut self.keys, old, new)
     }
 
-    /// Sets the runs in which messages are found, newest first.
+    /// Sets the index runs in which messages are found, newest first.
     pub(crate) fn set_runs(&mut self, numbers: Vec<Arc<IndexRun<TableRef>>>, keys: Vec<Arc<IndexRun<Number>>>) {
         (self.numbers, self.keys) = (numbers, keys);
     }
 
-    /// The number of runs that could not be read when that was tried.
+    /// The number of index runs that could not be read when that was tried.
     pub(crate) fn damaged_runs(&self) -> u64 {
         let numbers = self.numbers.iter().filter(|run| run.damage().is_some()).count();
         (numbers + self.keys.iter().filter(|run| run.damage().is_some()).count()) as u64
@@ -652,8 +652,8 @@ impl ColdSet {
             if !file.over.has(spot.ordinal) && !file.was_dead(spot.ordinal) {
                 continue;
             }
-            // The known times of death of the lane may be enough to skip it.
-            let section = u32::try_from(file.file.section_of(spot.ordinal)).expect("lanes are counted in 32 bits");
+            // The known times of death of the section may be enough to skip it.
+            let section = u32::try_from(file.file.section_of(spot.ordinal)).expect("sections are counted in 32 bits");
             let least = search.youngest.map(|(died, _)| died).max(after);
             let deaths = self.deaths.get(&SectionRef { file: spot.file, section });
             if deaths.zip(least).is_some_and(|((_, last), (least, _))| *last < least) {
@@ -924,11 +924,11 @@ impl Cold<BodyRef> for ColdSet {
         }
         let Some(queued) = self.by_queue.get_mut(queue) else { return };
         if which == Which::Pending {
-            // None of its lanes has any entry left: without this, the next take would find that out lane by lane.
+            // None of its sections has any entry left: without this, the next take would find that out section by section.
             queued.order = SectionOrder::default();
         }
         for at in &queued.sections {
-            let file = self.files.get_mut(&at.file).expect("lanes are those of files");
+            let file = self.files.get_mut(&at.file).expect("sections are those of files");
             let is_dead = file.file.sections()[at.section as usize].state == SectionState::Dead;
             if is_dead == (which == Which::Dead) {
                 file.clear_section(at.section as usize);

@@ -65,7 +65,7 @@ struct PrefetchState {
 }
 
 impl Prefetch {
-    /// Reads up to `most` messages ahead, of `cursors` lanes at a time; the ready ones were due by `ripe`.
+    /// Reads up to `most` messages ahead, of `cursors` sections at a time; the ready ones were due by `ripe`.
     pub(super) fn new(
         queue: QueueName,
         ripe: Timestamp,

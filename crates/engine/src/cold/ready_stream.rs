@@ -1,7 +1,7 @@
 //! The ready messages of a queue one after the other, out of the files they lie in: a merge that can be continued on
 //! any thread.
 //!
-//! It uses the lanes as they were when it began. The caller checks what has become of each entry since.
+//! It uses the sections as they were when it began. The caller checks what has become of each entry since.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,7 +24,7 @@ const SMALL_BODY: u32 = 4 * 1024;
 /// The maximum number of bytes that such bodies share: a caller that keeps one keeps no more than this.
 const SHARED: usize = 16 * 1024;
 
-/// A lane of a stream, and the position in it.
+/// A section of a stream, and the position in it.
 #[derive(Debug)]
 pub(super) struct SectionReader {
     pub(super) file: Arc<table::Table>,

@@ -1,12 +1,12 @@
-//! The lanes of each queue by when their next entries may be ready, so that a take looks at none whose time has not
+//! The sections of each queue by when their next entries may be ready, so that a take looks at none whose time has not
 //! come.
 //!
-//! A queue has a lane in most files: with messages for a year ahead, thousands. Nearly all of them begin later than
+//! A queue has a section in most files: with messages for a year ahead, thousands. Nearly all of them begin later than
 //! now. And it has one for each priority: if each message has a different priority, as many as messages. So a take
-//! proceeds from priority to priority, and looks at no lane of priorities behind the last one that it hands out of.
+//! proceeds from priority to priority, and looks at no section of priorities behind the last one that it hands out of.
 //!
 //! # Ground rules
-//! 1. A lane that is not dead is listed here under a lower bound of the due of its first cold entry, or of the
+//! 1. A section that is not dead is listed here under a lower bound of the due of its first cold entry, or of the
 //!    beginning of time if all of it is ready. It may be missing if it has no cold entry.
 //! 2. Bounds are raised by lookups, and lowered when an entry becomes cold again that is due before.
 
@@ -18,7 +18,7 @@ use dwell_model::{QueueName, Timestamp};
 use super::{ColdSet, SectionRef, QueueSections};
 use crate::table::SectionState;
 
-/// The lanes of a queue, by their priorities and bounds.
+/// The sections of a queue, by their priorities and bounds.
 #[derive(Debug)]
 pub(super) struct SectionOrder {
     sections: BTreeSet<(u32, Timestamp, SectionRef)>,
@@ -30,14 +30,14 @@ pub(super) struct SectionOrder {
     to: Timestamp,
 }
 
-/// The memory of a lane in these trees in bytes, with nodes about two thirds full: 24 for the lane, and as many more if
+/// The memory of a section in these trees in bytes, with nodes about two thirds full: 24 for the section, and as many more if
 /// it is the only one of its priority.
 pub(super) const SECTION_BYTES: usize = 64;
 
 /// The maximum number of priorities without ready messages whose bounds are compared.
 const LOOKED_AT: usize = 64;
 
-/// Sorts before all lanes.
+/// Sorts before all sections.
 const FIRST_SECTION: SectionRef = SectionRef { file: 0, section: 0 };
 
 impl Default for SectionOrder {
@@ -60,7 +60,7 @@ impl SectionOrder {
         self.file_rank(rank, before.map(|(bound, _)| bound));
     }
 
-    /// The first lane of a priority whose bound is at or after `from`.
+    /// The first section of a priority whose bound is at or after `from`.
     fn first_from(&self, rank: u32, from: Timestamp) -> Option<(Timestamp, SectionRef)> {
         let next = self.sections.range((rank, from, FIRST_SECTION)..).next();
         next.filter(|(of, ..)| *of == rank).map(|(_, bound, at)| (*bound, *at))
@@ -96,20 +96,20 @@ impl SectionOrder {
         }
     }
 
-    /// The lanes of a priority whose bound is at or before `until`.
+    /// The sections of a priority whose bound is at or before `until`.
     fn by(&self, rank: u32, until: Timestamp) -> impl Iterator<Item = SectionRef> {
         let sections = self.sections.range((rank, Timestamp::MIN, FIRST_SECTION)..);
         sections.take_while(move |(of, bound, _)| *of == rank && *bound <= until).map(|(.., at)| *at)
     }
 }
 
-/// The earliest lane among priorities that have nothing ready.
+/// The earliest section among priorities that have nothing ready.
 pub(super) enum NextPriority {
     /// There is none.
     None,
-    /// This lane is the first that may be ready, not before this instant.
+    /// This section is the first that may be ready, not before this instant.
     Lane(Timestamp, SectionRef),
-    /// Nothing is ready before this instant; to find the lane, many would have to be searched.
+    /// Nothing is ready before this instant; to find the section, many would have to be searched.
     NotBefore(Timestamp),
 }
 
@@ -138,13 +138,13 @@ impl ColdSet {
         self.by_queue.get(queue).map_or(0, |queued| queued.order.ripe.len())
     }
 
-    /// The lanes of a queue and a priority that may have something ready, and perhaps some more.
+    /// The sections of a queue and a priority that may have something ready, and perhaps some more.
     pub(super) fn sections_by(&self, queue: &QueueName, rank: u32, ripe: Timestamp) -> Vec<SectionRef> {
         let horizon = self.horizon(ripe);
         self.by_queue.get(queue).map_or_else(Vec::new, |queued| queued.order.by(rank, horizon).collect())
     }
 
-    /// The earliest lane among the priorities `below` this one, or of all, that have nothing ready.
+    /// The earliest section among the priorities `below` this one, or of all, that have nothing ready.
     pub(super) fn first_later(&self, queue: &QueueName, below: Option<u32>) -> NextPriority {
         let Some(QueueSections { order, .. }) = self.by_queue.get(queue) else { return NextPriority::None };
         let is_below = |rank: u32| below.is_none_or(|below| rank < below);
@@ -153,13 +153,13 @@ impl ColdSet {
         }
         let mut later = order.later.iter();
         if let Some((_, rank)) = later.by_ref().take(LOOKED_AT).find(|(_, rank)| is_below(*rank)) {
-            let (bound, at) = order.first_of(*rank).expect("a priority has lanes");
+            let (bound, at) = order.first_of(*rank).expect("a priority has sections");
             return NextPriority::Lane(bound, at);
         }
         later.next().map_or(NextPriority::None, |(bound, _)| NextPriority::NotBefore(*bound))
     }
 
-    /// The first lane of a queue and a priority that certainly has nothing ready, and its bound.
+    /// The first section of a queue and a priority that certainly has nothing ready, and its bound.
     pub(super) fn first_behind(
         &self,
         queue: &QueueName,
@@ -181,7 +181,7 @@ impl ColdSet {
         first.checked_add(1).and_then(|next| live((next, Timestamp::MIN, FIRST_SECTION))).is_none()
     }
 
-    /// Lists a lane of whose entries nothing is known yet.
+    /// Lists a section of whose entries nothing is known yet.
     pub(super) fn enlist(&mut self, at: SectionRef) {
         let section = self.section(at);
         match section.state {
@@ -191,9 +191,9 @@ impl ColdSet {
         }
     }
 
-    /// Moves a lane to another bound, or removes it.
+    /// Moves a section to another bound, or removes it.
     pub(super) fn list(&mut self, at: SectionRef, bound: Option<Timestamp>) {
-        let file = self.files.get_mut(&at.file).expect("lanes are those of files");
+        let file = self.files.get_mut(&at.file).expect("sections are those of files");
         let section = &file.file.sections()[at.section as usize];
         let before = std::mem::replace(&mut file.sections[at.section as usize].bound, bound);
         if before == bound {
@@ -208,7 +208,7 @@ impl ColdSet {
         }
     }
 
-    /// Raises the bound of a lane whose first cold entry is not due before `due`.
+    /// Raises the bound of a section whose first cold entry is not due before `due`.
     pub(super) fn raise(&mut self, at: SectionRef, due: Timestamp) {
         let bound = self.files[&at.file].sections[at.section as usize].bound;
         if self.section(at).state == SectionState::Scheduled && bound.is_some_and(|bound| bound < due) {
@@ -216,11 +216,11 @@ impl ColdSet {
         }
     }
 
-    /// Lowers the bound of a lane of which an entry is cold again.
+    /// Lowers the bound of a section of which an entry is cold again.
     pub(super) fn lower(&mut self, at: SectionRef, ordinal: u32) {
         let (file, section) = (&self.files[&at.file], self.section(at));
         match file.sections[at.section as usize].bound {
-            // The bound is before the whole lane.
+            // The bound is before the whole section.
             Some(bound) if bound <= section.min_due => {}
             None => self.enlist(at),
             Some(bound) => {

@@ -1,4 +1,4 @@
-//! A due file as the shard holds it: which of its entries are cold, and where its lanes go on.
+//! A table as the shard holds it: which of its entries are cold, and where its sections go on.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn coarse(file: &Table, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
     (last > now && last.ms_since(first.max(now)) > FINE_MS).then_some((first, last))
 }
 
-/// The first cold entry of a lane.
+/// The first cold entry of a section.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SectionHead {
     pub(super) ordinal: u32,
@@ -35,7 +35,7 @@ pub(super) struct SectionHead {
     pub(super) id: MessageId,
 }
 
-/// The mutable state of a lane.
+/// The mutable state of a section.
 #[derive(Clone, Debug)]
 pub(super) struct SectionCursor {
     /// The number of its entries that are cold and not over.
@@ -48,13 +48,13 @@ pub(super) struct SectionCursor {
     pub(super) head: Option<SectionHead>,
     /// Its bound in its queue's [order](super::section_order), if it is listed there.
     pub(super) bound: Option<Timestamp>,
-    /// Where the ready part ends, if the lane has both a ready and an unready part and that was searched for.
+    /// Where the ready part ends, if the section has both a ready and an unready part and that was searched for.
     pub(super) edge: Option<Box<ReadyEdge>>,
     /// Whether entries of it have expired that are to be handed over, and may not have been.
     pub(super) waits: bool,
 }
 
-/// Where the entries begin that are not ready in a lane.
+/// Where the entries begin that are not ready in a section.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadyEdge {
     /// Valid from this instant on, and before `to`, at which the first entry behind it is due.
@@ -65,7 +65,7 @@ pub(super) struct ReadyEdge {
     pub(super) next: Option<(u32, Timestamp)>,
 }
 
-/// An open due file, and the state of its entries.
+/// An open table, and the state of its entries.
 #[derive(Debug)]
 pub(crate) struct ColdTable {
     pub(crate) file: Arc<Table>,
@@ -73,7 +73,7 @@ pub(crate) struct ColdTable {
     pub(crate) segment: Arc<Segment>,
     /// Entries that are not cold, their messages being gone or resident, and those that are over.
     pub(crate) out: DeletionBitmap,
-    /// Cold entries of lanes that are not dead, which have [expired](super::expiry): their messages are dead.
+    /// Cold entries of sections that are not dead, which have [expired](super::expiry): their messages are dead.
     pub(super) over: DeletionBitmap,
     /// Scheduled entries that are due by this instant are ready, and what expires by it is dead.
     pub(crate) ripe: Timestamp,
@@ -151,7 +151,7 @@ impl ColdTable {
         self.out.without(&self.over)
     }
 
-    /// Marks a cold entry as expired. Returns the index of its lane; `None` if it was dead or is not cold.
+    /// Marks a cold entry as expired. Returns the index of its section; `None` if it was dead or is not cold.
     pub(super) fn die(&mut self, ordinal: u32) -> Option<usize> {
         let section = self.file.section_of(ordinal);
         if self.file.sections()[section].state == table::SectionState::Dead || !self.out.set(ordinal) {
@@ -201,7 +201,7 @@ impl ColdTable {
 
     /// Its memory in bytes.
     pub(super) fn memory(&self) -> usize {
-        // Each lane is also in the list of its queue, and in its order.
+        // Each section is also in the list of its queue, and in its order.
         let sections = self.sections.capacity() * (size_of::<SectionCursor>() + 2 * size_of::<u64>() + SECTION_BYTES);
         let edges = self.sections.iter().filter(|section| section.edge.is_some()).count() * size_of::<ReadyEdge>();
         let aside = self.aside.as_ref().map_or(0, |aside| aside.memory());
@@ -209,13 +209,13 @@ impl ColdTable {
         size_of::<ColdTable>() + sections + edges + bits + self.file.memory() + aside
     }
 
-    /// The first cold entry of a lane from `ordinal` on.
+    /// The first cold entry of a section from `ordinal` on.
     pub(super) fn next_live(&self, section: usize, ordinal: u32) -> Option<u32> {
         let end = self.file.sections()[section].range().end;
         self.out.next_live(ordinal).filter(|next| *next < end)
     }
 
-    /// The first entry of a lane from `ordinal` on that is over.
+    /// The first entry of a section from `ordinal` on that is over.
     pub(super) fn next_over(&self, section: usize, ordinal: u32) -> Option<u32> {
         let end = self.file.sections()[section].range().end;
         self.over.next_settled(ordinal).filter(|next| *next < end)
@@ -232,14 +232,14 @@ impl ColdTable {
         false
     }
 
-    /// The same for an entry whose lane is known, and which is not over.
+    /// The same for an entry whose section is known, and which is not over.
     pub(super) fn take_out_of(&mut self, section: usize, ordinal: u32) {
         let is_news = self.out.set(ordinal);
         assert!(is_news, "entry {ordinal} of {} was cold", self.file.path().display());
         self.sections[section].live -= 1;
     }
 
-    /// Makes an entry cold again, and not over. Returns the index of its lane.
+    /// Makes an entry cold again, and not over. Returns the index of its section.
     pub(super) fn put_back(&mut self, ordinal: u32) -> usize {
         let is_news = self.out.clear(ordinal);
         assert!(is_news, "entry {ordinal} of {} was not cold", self.file.path().display());
@@ -250,13 +250,13 @@ impl ColdTable {
         at
     }
 
-    /// Removes all entries of a lane, except those that are over.
+    /// Removes all entries of a section, except those that are over.
     pub(super) fn clear_section(&mut self, section: usize) {
         self.out.set_range(self.file.sections()[section].range());
         self.sections[section].live = 0;
     }
 
-    /// Removes all entries of a lane that are over.
+    /// Removes all entries of a section that are over.
     pub(super) fn clear_over(&mut self, section: usize) {
         if self.sections[section].over > 0 {
             self.over.clear_range(self.file.sections()[section].range());

@@ -298,7 +298,7 @@ impl Beside {
         }
     }
 
-    /// Checks that a lane with cold entries is listed in the order of its queue, before them.
+    /// Checks that a section with cold entries is listed in the order of its queue, before them.
     fn check_order(&self) {
         for Known { copy, entry, .. } in self.known.iter().filter(|known| known.is_cold) {
             let (file, due) = (&self.cold.files()[&copy.file.get()], entry.standing.due);
@@ -328,7 +328,7 @@ impl Beside {
         }
         assert_eq!(forecast.due_by.last(), Some(&forecast.scheduled));
         assert!(forecast.due_by[..76].is_sorted_by(|later, earlier| later >= earlier));
-        // Less than a block of each lane.
+        // Less than a block of each section.
         let sections = self.cold.sections_of(&queue()).into_iter().filter(|at| {
             let section = self.cold.section(*at);
             section.state == SectionState::Scheduled && section.max_due > self.now
@@ -480,7 +480,7 @@ fn what_follows_is_read_ahead_once_much_is_asked_for() {
     beside.now = at(1_000);
     (0..8).for_each(|_| beside.due());
     assert_eq!(beside.cold.prefetches.len(), 1, "it reads ahead");
-    assert!(!beside.cold.blocks.can_spare(1_000), "a few lanes at a time");
+    assert!(!beside.cold.blocks.can_spare(1_000), "a few sections at a time");
     let gone = beside.known.iter().position(|known| !known.is_cold).unwrap();
     beside.cold.put_back(beside.known[gone].copy, None);
     beside.known[gone].is_cold = true;
@@ -530,10 +530,10 @@ fn lets_a_file_go(while_it_is_read: bool) {
 }
 
 #[test]
-fn a_take_looks_at_no_lane_whose_time_has_not_come() {
+fn a_take_looks_at_no_section_whose_time_has_not_come() {
     let mut beside = Beside::new(16, 64, 16);
     let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
-    // Each lane begins with a message that is due soon, and ends with one that is due later.
+    // Each section begins with a message that is due soon, and ends with one that is due later.
     (0..50).for_each(|section| beside.add(&[drawn(50), drawn(1_000 + section)]));
     beside.now = at(60);
     while !beside.ready().is_empty() {
@@ -627,10 +627,10 @@ fn hand_over(beside: &mut Beside) -> usize {
     handed.len()
 }
 
-/// Crash story: each message has a different priority, and so a lane. 1. Each call for a few looked at all lanes, those
+/// Crash story: each message has a different priority, and so a section. 1. Each call for a few looked at all sections, those
 /// of lower priorities too. 2. With a million of them the shard stood still for a second a call.
 #[test]
-fn a_take_looks_at_few_lanes_however_many_priorities_there_are() {
+fn a_take_looks_at_few_sections_however_many_priorities_there_are() {
     let mut beside = Beside::new(16, 64, 16);
     // Every second one is due later.
     let drawn =
@@ -645,7 +645,7 @@ fn a_take_looks_at_few_lanes_however_many_priorities_there_are() {
     }
     assert!(handed > 500, "{handed}");
     let looked = beside.cold.looked;
-    assert!(looked < 4 * handed + 50 * 70, "{looked} lanes for {handed} messages");
+    assert!(looked < 4 * handed + 50 * 70, "{looked} sections for {handed} messages");
 }
 
 /// Crash story: a take names many queues with a backlog each. 1. Of each as many messages were made resident as of one,
@@ -679,9 +679,9 @@ fn of_what_is_due_besides_a_turn_hands_over_few() {
     }
 }
 
-/// Lanes of which each begins where the one before ends are read one after the other, whatever their number.
+/// Sections of which each begins where the one before ends are read one after the other, whatever their number.
 #[test]
-fn lanes_count_as_far_as_they_are_read_at_a_time() {
+fn sections_count_as_far_as_they_are_read_at_a_time() {
     let read_ahead = |apart: i64| {
         let mut beside = Beside::new(16, 12, 16);
         let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
@@ -691,13 +691,13 @@ fn lanes_count_as_far_as_they_are_read_at_a_time() {
         (0..8).for_each(|_| beside.due());
         beside.cold.prefetches.len()
     };
-    assert_eq!(read_ahead(20), 1, "of twelve lanes no more than two at a time");
-    assert_eq!(read_ahead(0), 0, "of twelve lanes more than blocks can be spared");
+    assert_eq!(read_ahead(20), 1, "of twelve sections no more than two at a time");
+    assert_eq!(read_ahead(0), 0, "of twelve sections more than blocks can be spared");
 }
 
-/// Messages that are due at one instant are ordered by id, so a lane may have to be read on where another begins.
+/// Messages that are due at one instant are ordered by id, so a section may have to be read on where another begins.
 #[test]
-fn lanes_that_meet_at_one_instant_are_read_at_a_time() {
+fn sections_that_meet_at_one_instant_are_read_at_a_time() {
     for (apart, open) in [(29, 2), (30, 1)] {
         let mut beside = Beside::new(16, 64, 16);
         let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
@@ -707,14 +707,14 @@ fn lanes_that_meet_at_one_instant_are_read_at_a_time() {
     }
 }
 
-/// The memory for lanes and for places that could not be read is counted, each with the overhead of a half empty tree.
+/// The memory for sections and for places that could not be read is counted, each with the overhead of a half empty tree.
 #[test]
 fn what_is_remembered_of_files_counts_for_memory() {
     let mut beside = Beside::new(8, 64, 16);
     (0..50).for_each(|_| beside.add(&dead_ones(2)));
     peek(&mut beside, |_, _| {});
     let (with, count) = (beside.cold.memory(), beside.cold.deaths.len());
-    assert_eq!(count, 50, "the deaths of all lanes were read");
+    assert_eq!(count, 50, "the deaths of all sections were read");
     beside.cold.deaths.clear();
     let each = (with - beside.cold.memory()) / count;
     let entry = size_of::<SectionRef>() + 2 * size_of::<Timestamp>();
@@ -952,10 +952,10 @@ fn what_can_be_read_again_is_looked_at_a_few_at_a_time() {
     assert!(calls >= 20, "{calls} calls");
 }
 
-/// Crash story: 1. Each message has a separate lane, and many have expired in their file. 2. All that are dead are
-/// discarded. 3. For each lane all of the file was scanned, in one turn.
+/// Crash story: 1. Each message has a separate section, and many have expired in their file. 2. All that are dead are
+/// discarded. 3. For each section all of the file was scanned, in one turn.
 #[test]
-fn to_forget_the_dead_of_a_lane_looks_at_no_more_of_a_file_than_the_lane() {
+fn to_forget_the_dead_of_a_section_looks_at_no_more_of_a_file_than_the_lane() {
     let mut beside = Beside::new(16, 64, 16);
     let sections = 20_000;
     beside.add(
@@ -966,7 +966,7 @@ fn to_forget_the_dead_of_a_lane_looks_at_no_more_of_a_file_than_the_lane() {
     let before = table::pages_changed();
     beside.cold.forget(&queue(), Which::Dead);
     let looked = table::pages_changed() - before;
-    assert!(looked <= 2 * u64::from(sections) / 2, "{looked} pages for {} lanes", sections / 2);
+    assert!(looked <= 2 * u64::from(sections) / 2, "{looked} pages for {} sections", sections / 2);
     let file = &beside.cold.files[&1];
     assert!(file.over.is_empty() && file.sections.iter().all(|section| section.over == 0));
     assert!((0..sections).all(|ordinal| file.is_cold(ordinal) == (ordinal % 2 == 1)));
@@ -1114,7 +1114,7 @@ fn a_forecast_reads_nothing_while_takes_keep_up() {
     for (said, due) in forecast.due_by.iter().zip([0, 1, 900, 901, 1_990, 1_990]) {
         assert!(said.abs_diff(due) <= 1, "they are spread evenly: {forecast:?}");
     }
-    // At the ends of the lane the forecast is exact.
+    // At the ends of the section the forecast is exact.
     let ends = beside.cold.forecast(&queue(), beside.now, &[at(100), at(2_090)]).unwrap();
     assert_eq!((ends.due_by, ends.within), (vec![0, 1_990], 0));
 }

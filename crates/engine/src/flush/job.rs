@@ -1,4 +1,4 @@
-//! The part of a flush that needs only the disk: due files, runs, and the manifest that names them.
+//! The part of a flush that needs only the disk: tables, runs, and the manifest that names them.
 //!
 //! It also moves messages from older files into new ones, see [`compaction_source`](super::compaction_source): they are written again with
 //! what was captured, into the files of their time.
@@ -32,7 +32,7 @@ use crate::index_run::{TableRef, SplitWriter, IndexRun, IndexValue, key_hash_of}
 use crate::sealed::{self, FileKind, FileId};
 use crate::background_failures::BackgroundFailures;
 
-/// The length from which a due file takes no more entries, in bytes.
+/// The length from which a table takes no more entries, in bytes.
 const TARGET_TABLE_BYTES: u64 = 256 * 1024 * 1024;
 /// The number of messages after which the progress of the job is reported.
 const PROGRESS_EVERY: usize = 512;
@@ -57,9 +57,9 @@ pub(crate) struct FlushContext {
     body_bytes: usize,
     /// The maximum bytes of files that settled messages may occupy, beyond as many as are in use.
     spare_bytes: u64,
-    /// The memory for filters of runs.
+    /// The memory for filters of index runs.
     pub(crate) filters: FilterBudget,
-    /// The length from which a run takes no more pairs, in bytes.
+    /// The length from which an index run takes no more pairs, in bytes.
     pub(crate) run_bytes: u64,
     /// Runs flushes and merges.
     pub(crate) executor: Arc<Executor>,
@@ -200,14 +200,14 @@ pub(crate) struct FlushedState {
     pub(crate) copies: Vec<CopiedMessage>,
     /// The moved messages that are dead by expiry, by number, with the instants at which they expired.
     pub(crate) expired: Vec<(Number, Timestamp)>,
-    /// All runs from now on, newest first.
+    /// All index runs from now on, newest first.
     pub(crate) numbers: Vec<Arc<IndexRun<TableRef>>>,
     pub(crate) keys: Vec<Arc<IndexRun<Number>>>,
     /// Coarse files out of which everything due by the given instant was moved.
     pub(crate) split: Vec<(u32, Timestamp)>,
     /// The number of messages that were moved out of coarse files.
     pub(crate) parted: usize,
-    /// The number of the merged runs that the new manifest no longer names.
+    /// The number of the merged index runs that the new manifest no longer names.
     pub(crate) merged: usize,
     /// Files that the manifest no longer names.
     pub(crate) gone_files: Vec<u32>,
@@ -602,7 +602,7 @@ impl FlushJob {
 
     /// Runs to be written, with filters sized for `filter_for` pairs in all.
     fn parts<V: IndexValue>(&self, filter_for: u64) -> SplitWriter<V> {
-        // A pair takes three bytes at least, and what is longer than a run is divided.
+        // A pair takes three bytes at least, and what is longer than an index run is divided.
         let filter_for = filter_for.min(self.context.run_bytes / 3);
         SplitWriter::new(Arc::clone(&self.context.disk), self.context.dir.clone(), self.context.run_bytes, filter_for)
     }
@@ -664,7 +664,7 @@ impl Task for FlushTask {
 
     /// A panic is a failure like any other, unless it is not known which manifest the disk holds.
     fn panicked(self) -> Result<FlushedState, FlushError> {
-        let error = io::Error::other("the writing of due files has panicked");
+        let error = io::Error::other("the writing of tables has panicked");
         match self.0 {
             Some(job) if !job.is_decided() => Err(FlushError::Again { error }),
             // A job that was taken out to be finished is done: the new manifest is there.
@@ -673,7 +673,7 @@ impl Task for FlushTask {
     }
 }
 
-/// The entry of a message in a due file.
+/// The entry of a message in a table.
 fn entry((message, ready_since): (Message<()>, Timestamp)) -> Entry {
     let Message { id, number, queue, key, headers, created, lease_ms, max_attempts, standing, .. } = message;
     Entry { id, number, queue, created, key, headers, lease_ms, max_attempts, standing, ready_since }
@@ -701,7 +701,7 @@ fn ranks(names: &[QueueName]) -> Vec<u32> {
 
 /// The messages of a part in the order of a file.
 fn in_order(to_copy: &[Captured<BodyRef>], part: &[u32], ranks: &[u32]) -> Vec<u32> {
-    // Most differ in their lanes and instants, which are one number here: it is compared without a branch. Ids are as
+    // Most differ in their sections and instants, which are one number here: it is compared without a branch. Ids are as
     // long, and only compared if these are equal.
     let keys = part.iter().map(|at| {
         let one = &to_copy[*at as usize];

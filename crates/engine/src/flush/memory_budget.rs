@@ -3,7 +3,7 @@
 //! | share | for |
 //! |---|---|
 //! | an eighth, 32 MiB at most | buffers: the batch being written, blocks being read, files being written, a quarter of it for bodies being copied; and what the allocator keeps beyond the requested memory |
-//! | as much as they need | the structures that find messages in files: sparse indexes, bits of settled entries, blocks and bodies read ahead; and filters of runs: those of keys a sixth of the limit or somewhat more, those of numbers as much if messages were moved, with fewer bits a message the more there are, and as much again while runs are merged |
+//! | as much as they need | the structures that find messages in files: sparse indexes, bits of settled entries, blocks and bodies read ahead; and filters of index runs: those of keys a sixth of the limit or somewhat more, those of numbers as much if messages were moved, with fewer bits a message the more there are, and as much again while runs are merged |
 //! | half of the rest | resident messages, with keys, headers, error texts, and their leases |
 //! | half of the rest | a flush in progress: what was captured, and half as much that is moved, in the order of files |
 //!
@@ -27,7 +27,7 @@ use crate::report::MemoryUse;
 const BUFFERS: u64 = 32 * 1024 * 1024;
 /// The weight of a message in bytes while there is no message to measure.
 const PLAIN: u64 = 224;
-/// The size of a block of a due file in bytes.
+/// The size of a block of a table in bytes.
 const BLOCK: usize = 32 * 1024;
 /// The memory of a dead message that is remembered to be handed over, in bytes.
 const DEAD_SPOT_BYTES: u64 = 48;
@@ -49,7 +49,7 @@ pub(crate) struct MemoryBudget {
     pub(crate) journal: Unflushed,
 }
 
-/// The memory for filters of runs in bytes, by kind. While runs are merged, the new filter comes on top.
+/// The memory for filters of index runs in bytes, by kind. While runs are merged, the new filter comes on top.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FilterBudget {
     pub(crate) numbers: u64,
@@ -86,7 +86,7 @@ impl MemoryBudget {
         self.limit
     }
 
-    /// The memory for filters of runs.
+    /// The memory for filters of index runs.
     pub(crate) fn filters(&self) -> FilterBudget {
         FilterBudget { numbers: self.limit / 6, keys: self.limit / 6 }
     }
@@ -135,7 +135,7 @@ impl MemoryBudget {
         usize::try_from(self.messages() / DEAD_SPOT_BYTES / 12).unwrap_or(usize::MAX).clamp(2, 256 * 1024)
     }
 
-    /// The maximum number and bytes of cached blocks of due files: an eighth of the limit at most, or a few blocks.
+    /// The maximum number and bytes of cached blocks of tables: an eighth of the limit at most, or a few blocks.
     pub(crate) fn blocks(&self) -> (usize, usize) {
         let bytes = usize::try_from(self.limit / 8).unwrap_or(usize::MAX);
         ((bytes / BLOCK).clamp(48, 1024), bytes)

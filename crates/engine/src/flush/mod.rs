@@ -1,8 +1,8 @@
-//! Flushes: messages are moved from memory to due files, and the journal before is no longer needed.
+//! Flushes: messages are moved from memory to tables, and the journal before is no longer needed.
 //!
 //! A flush ([`Flush`]) is a checkpoint of one moment, at which a new segment of the journal is begun. Every
 //! message that has changed since the last checkpoint is [captured](dwell_store::core::Core::begin_capture) as it was
-//! at that moment, a few between one turn and the next. A [`FlushJob`] then writes the captured messages into due files,
+//! at that moment, a few between one turn and the next. A [`FlushJob`] then writes the captured messages into tables,
 //! makes runs to find them by, and replaces the manifest with a new one: the [executor](crate::executor) runs it, while
 //! the shard goes on. After that the place of its copy is set in each captured message, a few at a time.
 //!
@@ -14,7 +14,7 @@
 //! 3. New files are searched for messages only when every message in them has the place of its copy: until then each of
 //!    them is resident, or gone.
 //!
-//! Crash story, for rule 2: 1. The job renames the manifest and removes a due file whose messages were captured anew.
+//! Crash story, for rule 2: 1. The job renames the manifest and removes a table whose messages were captured anew.
 //! 2. The power fails, and the old manifest is back. 3. It names a file that is gone, and with it the only copy of
 //! messages that were put in a segment before its start. Had the file been removed after the directory was synced, the
 //! new manifest would be there.
@@ -25,7 +25,7 @@
 //! - `job`: writing files, runs and manifest
 //! - `partition`: which messages share a file
 //! - `compaction_source`: which messages are moved out of older files
-//! - `run_merge`: merging runs in the background; `run_compaction`: the work of a merge; `run_compactor`: when to begin one, `retry_backoff`:
+//! - `run_merge`: merging index runs in the background; `run_compaction`: the work of a merge; `run_compactor`: when to begin one, `retry_backoff`:
 //!   the delay after a failure
 //! - `unnamed_files`: files that nothing names yet
 //! - `progress`: the progress of a job, for puts that wait for it
@@ -145,7 +145,7 @@ pub(crate) struct Flush {
     keys: RunCompactor<Number>,
     /// Runs that have been merged. They are removed when a manifest is durable that was begun after that.
     merged: Vec<PathBuf>,
-    /// Bytes written to due files.
+    /// Bytes written to tables.
     pub(crate) table_bytes: u64,
     /// The maximum number of times the body of an unchanged message has been written.
     pub(crate) body_writes: u64,
@@ -158,7 +158,7 @@ pub(crate) struct Flush {
     /// How often in a row the disk had no room for a flush. Each time half as much is moved, so that the available room
     /// frees more.
     squeezed: u32,
-    /// The number of entries of due files that are not settled, according to the manifest.
+    /// The number of entries of tables that are not settled, according to the manifest.
     in_use: u64,
     /// The last check whether messages in coarse files are due soon.
     looked_near: Cell<Option<Timestamp>>,
@@ -285,7 +285,7 @@ impl Flush {
         compaction_source::near_end(step.cold(), &self.context.unreadable(), now, least, most).is_some()
     }
 
-    /// Whether due files are being written, and turns have nothing to do for it now.
+    /// Whether tables are being written, and turns have nothing to do for it now.
     pub(crate) fn is_writing(&self) -> bool {
         matches!(&self.phase, FlushPhase::Writing { again_ms: None, .. })
     }
@@ -408,7 +408,7 @@ impl Flush {
         let progress = FlushProgress::new(self.context.executor.notifier());
         let mut context = self.context.clone();
         context.moved = context.moved.checked_shr(self.squeezed).unwrap_or(0).max(1);
-        // A rebuild of runs uses the files that were there when it was begun: nothing is moved out of them meanwhile.
+        // A rebuild of index runs uses the files that were there when it was begun: nothing is moved out of them meanwhile.
         let moves = !self.numbers.heals() && !self.keys.heals();
         let job = FlushJob::new(context, *moment, (changed, names), merged, cold, moves, progress);
         let progress = Arc::clone(&job.progress);
@@ -585,7 +585,7 @@ impl Flush {
         self.context.go_by(&self.budget);
     }
 
-    /// Continues merging runs, or begins to.
+    /// Continues merging index runs, or begins to.
     fn merge(&mut self, step: &mut Step, now: Now) {
         let files = &self.manifest.checkpoint.files;
         let (_, cold) = step.both();
@@ -652,7 +652,7 @@ fn pinned(step: &Step) -> usize {
     step.core().changed_len().saturating_sub(step.core().leased_len())
 }
 
-/// The number of entries of due files that are not settled.
+/// The number of entries of tables that are not settled.
 fn in_use(manifest: &Manifest) -> u64 {
     let live = |settled: &DeletionBitmap| u64::from(settled.live(0..settled.len()));
     manifest.checkpoint.files.iter().map(|file| live(&file.settled)).sum()
@@ -665,7 +665,7 @@ fn all_out(file: &Table) -> DeletionBitmap {
     out
 }
 
-/// What merges of runs need to know of a file.
+/// What merges of index runs need to know of a file.
 fn gone_of(state: &TableState, cold: &ColdSet) -> (u32, GoneOf) {
     (state.number, GoneOf { settled: state.settled.clone(), dead: cold.dead_of(state.number) })
 }
@@ -726,7 +726,7 @@ mod tests {
     }
 
     #[test]
-    fn puts_fill_as_much_of_the_room_as_the_retirement_is_far() {
+    fn puts_fill_as_much_of_the_room_as_the_flush_is_far() {
         let (_, executor, mut flush) = flush();
         let shares = |flush: &Flush| [RoomShare::All, RoomShare::Half].map(|part| flush.share(part));
         assert_eq!(shares(&flush), [WHOLE, WHOLE]);
@@ -787,7 +787,7 @@ mod tests {
         assert_eq!(flush.budget.told().files, 1_000_000);
         Runs::new(&flush.context).go_on(&executor, &mut flush, 0);
         let (numbers, keys) = (flush.numbers.memory(), flush.keys.memory());
-        // Sixteen bits for each of 4,000 sparse numbers and of 2,000 keys, and the set of the messages in due files.
+        // Sixteen bits for each of 4,000 sparse numbers and of 2,000 keys, and the set of the messages in tables.
         let sparse = |from: u64| NumberSet::most_memory(1_000, (2 * from, 2 * (from + 49_950) + 1));
         let living = (1..=4).map(sparse).sum::<u64>() + NumberSet::most_memory(9_000, (200_000, 217_999));
         assert_eq!((numbers, keys), (4_000 * 2, 2_000 * 2 + living));
@@ -795,24 +795,24 @@ mod tests {
         assert_eq!(flush.budget.told().files, 1_000_000 + numbers + keys);
     }
 
-    /// Crash story: 1. Due files cannot be written, and that is retried each second. 2. No merge is begun meanwhile,
+    /// Crash story: 1. Tables cannot be written, and that is retried each second. 2. No merge is begun meanwhile,
     /// and there are more and more runs to be searched.
     #[test]
-    fn merges_are_begun_though_no_due_file_can_be_written() {
+    fn merges_are_begun_though_no_table_can_be_written() {
         let (_, executor, mut flush) = flush();
         flush.put_off(Now { wall: Timestamp::MIN, mono_ms: 0 });
         Runs::new(&flush.context).go_on(&executor, &mut flush, 0);
         assert!(flush.numbers.is_under_way() && flush.keys.is_under_way());
     }
 
-    /// Crash story: 1. A merge of one kind of runs fails each time. 2. Each time the writing of due files is delayed by
+    /// Crash story: 1. A merge of one kind of index runs fails each time. 2. Each time the writing of tables is delayed by
     /// a second, and puts are refused; and no run of the other kind is merged.
     #[test]
     fn a_merge_that_fails_rests_alone() {
         let (disk, executor, mut flush) = flush();
         let runs = Runs::new(&flush.context);
         runs.go_on(&executor, &mut flush, 0);
-        // The next read is one of a run of numbers.
+        // The next read is one of an index run of numbers.
         disk.fail(Fault { calls: Calls::Reads, after: 0, times: 1, error: io::ErrorKind::OutOfMemory });
         runs.go_on(&executor, &mut flush, 0);
         assert!(

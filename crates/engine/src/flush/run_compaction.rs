@@ -1,15 +1,15 @@
-//! The part of a merge that needs only the disk: several runs become one, or several if it is too long.
+//! The part of a merge that needs only the disk: several index runs become one, or several if it is too long.
 //!
 //! # Rebuilding unreadable runs
 //! An unreadable block of a run hides where some messages are, or which have a key: a hidden key must not be given to
-//! another message, so nothing may be left out because of it. But everything in a run is also in due files. A merge
-//! that repairs damage skips bad blocks, and notes the ranges of hidden keys; then it reads the due files, and adds all
+//! another message, so nothing may be left out because of it. But everything in an index run is also in tables. A merge
+//! that repairs damage skips bad blocks, and notes the ranges of hidden keys; then it reads the tables, and adds all
 //! messages there that have such keys to runs beside the merged one. Only if each of these files can be read do the new
 //! runs replace the old ones.
 //!
-//! 1. It uses the manifest that was durable when the merge was begun. What is written into due files since is found by
-//!    newer runs.
-//! 2. But a message that is moved from one file into another gets its number into a newer run, and not its key. So
+//! 1. It uses the manifest that was durable when the merge was begun. What is written into tables since is found by
+//!    newer index runs.
+//! 2. But a message that is moved from one file into another gets its number into a newer index run, and not its key. So
 //!    nothing is moved while this is in progress, and a file that was removed meanwhile had no message left.
 
 use std::io;
@@ -33,7 +33,7 @@ pub(super) struct CompactionOrder<V: Mergeable> {
     pub(super) inputs: Vec<Arc<IndexRun<V>>>,
     /// The number of pairs that the filter of a new run is sized for.
     pub(super) filter_for: u64,
-    /// Runs from which the messages in due files are to be determined first, if that is needed.
+    /// Runs from which the messages in tables are to be determined first, if that is needed.
     pub(super) unread: Vec<Arc<IndexRun<TableRef>>>,
     pub(super) gone: DeletionBitmaps,
     /// Whether unreadable parts are rebuilt.
@@ -48,15 +48,15 @@ pub(super) struct RunCompaction<V: Mergeable> {
     merge: RunMerge<V>,
     parts: Option<SplitWriter<V>>,
     gone: DeletionBitmaps,
-    /// The messages in due files, as far as they are known.
+    /// The messages in tables, as far as they are known.
     living: Option<Living>,
-    /// The runs from which the others are determined.
+    /// The index runs from which the others are determined.
     unread: Option<RunMerge<TableRef>>,
     heals: bool,
     rebuild: Option<Rebuild<V>>,
 }
 
-/// The scan of due files for what runs hide.
+/// The scan of tables for what runs hide.
 #[derive(Debug)]
 struct Rebuild<V> {
     lost: UnreadableKeys,
@@ -88,7 +88,7 @@ impl<V: Mergeable> RunCompaction<V> {
         }
     }
 
-    /// Does a part of the work: looks at up to `most` pairs. When it is done, returns all runs that replace those that
+    /// Does a part of the work: looks at up to `most` pairs. When it is done, returns all index runs that replace those that
     /// were merged.
     pub(super) fn advance(&mut self, most: usize) -> io::Result<Option<Vec<Arc<IndexRun<V>>>>> {
         let mut left = most;
@@ -152,7 +152,7 @@ impl<V: Mergeable> Task for RunCompaction<V> {
     }
 }
 
-/// The cost of an entry of a due file, in pairs of a run.
+/// The cost of an entry of a table, in pairs of a run.
 const AN_ENTRY: usize = 4;
 
 impl<V: Mergeable> Rebuild<V> {
@@ -228,7 +228,7 @@ mod tests {
     use crate::flush::memory_budget::MemoryBudget;
     use crate::flush::run_merge::GoneOf;
 
-    /// The pairs of the runs that are written for what was found.
+    /// The pairs of the index runs that are written for what was found.
     fn written<V: Mergeable>(found: Vec<(u64, V)>) -> Vec<(u64, V)> {
         let disk = MemoryDisk::new();
         disk.create_dir(Path::new("/d")).unwrap();

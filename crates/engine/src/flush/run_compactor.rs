@@ -1,6 +1,6 @@
-//! The repeated merging of one kind of runs: when to begin, and how long to wait after a failure.
+//! The repeated merging of one kind of index runs: when to begin, and how long to wait after a failure.
 //!
-//! Each kind has separate retry delays, so that neither the other kind nor the writing of due files waits for it, and
+//! Each kind has separate retry delays, so that neither the other kind nor the writing of tables waits for it, and
 //! the rebuild of unreadable runs has another, so that it blocks no other merge.
 
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl<V: Mergeable> RunCompactor<V> {
                 }
                 Some(damage) => {
                     // The rebuild is tried at once.
-                    let reason = format!("{damage}; it is made anew from due files");
+                    let reason = format!("{damage}; it is made anew from tables");
                     context.background_failures.note(self.work, reason, now.wall);
                 }
             },

@@ -1,12 +1,12 @@
-//! Merging several runs into one in the background: however long the runs are, nothing waits for it.
+//! Merging several index runs into one in the background: however long the index runs are, nothing waits for it.
 //!
-//! Pairs that are no longer needed are left out: former places of messages in due files, and keys of messages that are
-//! in no due file. For keys that is determined by reading all runs of numbers, and so it is done only when the oldest
+//! Pairs that are no longer needed are left out: former places of messages in tables, and keys of messages that are
+//! in no table. For keys that is determined by reading all index runs of numbers, and so it is done only when the oldest
 //! run is merged. Runs that have more than twice the pairs that they need are all merged at once. Unreadable runs are
-//! rebuilt, see [`compaction`](super::run_compaction); while that fails, the runs that are newer are merged without them.
+//! rebuilt, see [`compaction`](super::run_compaction); while that fails, the index runs that are newer are merged without them.
 //!
-//! The merged run replaces the others in memory as soon as it is complete, and in the manifest with the next one that
-//! is written; only after that are the files of the others removed. No run is longer than `FlushContext::run_bytes`: a longer
+//! The merged index run replaces the others in memory as soon as it is complete, and in the manifest with the next one that
+//! is written; only after that are the files of the others removed. No index run is longer than `FlushContext::run_bytes`: a longer
 //! one is divided into several, side by side, which are merged as one.
 
 use std::collections::BTreeMap;
@@ -23,13 +23,13 @@ use crate::table::{Entry, Table, DeletionBitmap};
 use crate::executor::{Class, Dropped, Handle, spawn};
 use crate::index_run::{TableRef, NumberSet, IndexRun, IndexValue, key_hash_of, may_be_of_dead};
 
-/// The number of runs of about one size that are merged into one.
+/// The number of index runs of about one size that are merged into one.
 const MERGE_FAN_IN: usize = 4;
 
-/// The state of each due file that the manifest names.
+/// The state of each table that the manifest names.
 pub(crate) type DeletionBitmaps = BTreeMap<u32, GoneOf>;
 
-/// The state of a due file: the settled entries, whose pairs are not needed any more; and the entries that were dead
+/// The state of a table: the settled entries, whose pairs are not needed any more; and the entries that were dead
 /// when it was written.
 #[derive(Clone, Debug)]
 pub(crate) struct GoneOf {
@@ -37,7 +37,7 @@ pub(crate) struct GoneOf {
     pub(crate) dead: Vec<Range<u32>>,
 }
 
-/// The messages that are in due files: those that were dead when their file was written, and the others.
+/// The messages that are in tables: those that were dead when their file was written, and the others.
 #[derive(Debug, Default)]
 pub(crate) struct Living(NumberSet);
 
@@ -61,10 +61,10 @@ impl Living {
     }
 }
 
-/// A merge of one kind of runs, in progress.
+/// A merge of one kind of index runs, in progress.
 #[derive(Debug)]
 pub(crate) struct MergeInProgress<V: Mergeable> {
-    /// The runs that it merges, newest first.
+    /// The index runs that it merges, newest first.
     inputs: Vec<Arc<IndexRun<V>>>,
     /// Its memory without the inputs, in bytes: the filter that it makes, and the set of the living.
     memory: u64,
@@ -72,22 +72,22 @@ pub(crate) struct MergeInProgress<V: Mergeable> {
     handle: Handle<MergeOutcome<V>>,
 }
 
-/// The runs that replace those that were merged.
+/// The index runs that replace those that were merged.
 type MergeOutcome<V> = io::Result<Vec<Arc<IndexRun<V>>>>;
 
 /// How a kind of values is merged.
 pub(crate) trait Mergeable: IndexValue {
-    /// Whether a lookup may still need it, under this key of the run. `living` are the messages in due files, if they
+    /// Whether a lookup may still need it, under this key of the index run. `living` are the messages in tables, if they
     /// are known.
     fn is_of_use(&self, key: u64, gone: &DeletionBitmaps, living: Option<&Living>) -> bool;
 
     /// Whether the living have to be determined before a merge.
     fn asks_for_living(has_oldest: bool) -> bool;
 
-    /// The number of pairs that a filter is sized for, if the runs `merged` of `runs` are merged; 0 for no filter.
+    /// The number of pairs that a filter is sized for, if the index runs `merged` of `runs` are merged; 0 for no filter.
     fn filter_for(runs: &[Arc<IndexRun<Self>>], merged: Range<usize>, filters: FilterBudget) -> u64;
 
-    /// The pair of a message in a due file, if a run of this kind has one.
+    /// The pair of a message in a table, if a run of this kind has one.
     fn pair_of(entry: &Entry, home: TableRef, directory: u64) -> Option<(u64, Self)>;
 
     /// The range of the keys of a file's pairs, if it is known.
@@ -121,7 +121,7 @@ impl Mergeable for TableRef {
 
 impl Mergeable for Number {
     fn is_of_use(&self, key: u64, _: &DeletionBitmaps, living: Option<&Living>) -> bool {
-        // A message that comes into a due file again gets a new pair for its key, as a live or as a dead one.
+        // A message that comes into a table again gets a new pair for its key, as a live or as a dead one.
         living.is_none_or(|living| living.has_live(*self) || (may_be_of_dead(key) && living.has_dead(*self)))
     }
 
@@ -150,7 +150,7 @@ fn pairs<V: IndexValue>(runs: &[Arc<IndexRun<V>>]) -> u64 {
 /// The number of pairs that the filter of a run of `total` numbers in this range is sized for, in front of these older
 /// runs.
 ///
-/// The oldest run needs no filter: it is searched for numbers that no other run has, and it has them. Nor does a run
+/// The oldest index run needs no filter: it is searched for numbers that no other index run has, and it has them. Nor does a run
 /// that has most of the numbers of its range, as that of messages flushed in the order of their puts has: the numbers
 /// searched for are there.
 pub(super) fn numbers_room(
@@ -164,18 +164,18 @@ pub(super) fn numbers_room(
         return 0;
     }
     let others = older.iter().filter(|run| run.has_filter()).map(|run| run.len()).sum::<u64>();
-    // As many bits as keys have: numbers in the oldest run are searched for in these first.
+    // As many bits as keys have: numbers in the oldest index run are searched for in these first.
     let of_keys = |pairs: u64| pairs * Number::FILTER_BITS / TableRef::FILTER_BITS;
     room::<TableRef>(of_keys(total), of_keys(total + others), filters.numbers)
 }
 
-/// The number of pairs that a filter for `total` of `all` pairs is sized for. There are several short runs, which are
+/// The number of pairs that a filter for `total` of `all` pairs is sized for. There are several short index runs, which are
 /// searched before the long one that has the pair; they are sized for twice as many, and have one false positive in a
 /// thousand.
 ///
 /// All filters of a kind together take at most twice `most` bytes, however many pairs there are. If that is less than
 /// [all their bits](IndexValue::FILTER_BITS), each pair has its share, and there are more false positives. The share is
-/// larger in short runs, where it costs little and each run is searched as often as the longest (Dayan, Athanassoulis
+/// larger in short index runs, where it costs little and each index run is searched as often as the longest (Dayan, Athanassoulis
 /// and Idreos, "Monkey: Optimal Navigable Key-Value Store", 2017).
 pub(super) fn room<V: IndexValue>(total: u64, all: u64, most: u64) -> u64 {
     if total == 0 {
@@ -197,14 +197,14 @@ pub(super) fn room<V: IndexValue>(total: u64, all: u64, most: u64) -> u64 {
 
 /// What a merge needs to know beyond its runs: the contents of the manifest.
 pub(crate) struct MergeContext<'a> {
-    /// All runs of numbers, newest first.
+    /// All index runs of numbers, newest first.
     pub(crate) numbers: &'a [Arc<IndexRun<TableRef>>],
-    /// The number of entries of due files that are not settled: runs need no more pairs.
+    /// The number of entries of tables that are not settled: runs need no more pairs.
     pub(crate) in_use: u64,
 }
 
 impl MergeContext<'_> {
-    /// The maximum memory of the set of the messages in due files, in bytes.
+    /// The maximum memory of the set of the messages in tables, in bytes.
     fn living_bytes(&self) -> u64 {
         let ranges = || self.numbers.iter().filter_map(|run| Some((run.len(), run.key_range()?)));
         let all =
@@ -215,7 +215,7 @@ impl MergeContext<'_> {
 }
 
 impl<V: Mergeable> MergeInProgress<V> {
-    /// Begins to merge some of `runs`, if that is worth it. `gone` returns the state of all due files that the manifest
+    /// Begins to merge some of `runs`, if that is worth it. `gone` returns the state of all tables that the manifest
     /// names. Unreadable runs are rebuilt if `may_heal`.
     pub(super) fn begin(
         runs: &[Arc<IndexRun<V>>],
@@ -252,7 +252,7 @@ impl<V: Mergeable> MergeInProgress<V> {
         }
     }
 
-    /// The runs that it merges, newest first.
+    /// The index runs that it merges, newest first.
     pub(super) fn take_inputs(&mut self) -> Vec<Arc<IndexRun<V>>> {
         std::mem::take(&mut self.inputs)
     }
@@ -268,7 +268,7 @@ impl<V: Mergeable> MergeInProgress<V> {
     }
 }
 
-/// The runs that are merged.
+/// The index runs that are merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ChosenRuns {
     merged: Range<usize>,
@@ -280,7 +280,7 @@ fn is_sound<V: IndexValue>(runs: &[Arc<IndexRun<V>>]) -> bool {
     runs.iter().all(|run| run.damage().is_none())
 }
 
-/// The unreadable runs, and those between them; otherwise all runs if they have twice the pairs that they need, or else
+/// The unreadable runs, and those between them; otherwise all index runs if they have twice the pairs that they need, or else
 /// the newest ones, if there are several of about one size.
 fn choose<V: Mergeable>(runs: &[Arc<IndexRun<V>>], context: &FlushContext, known: &MergeContext<'_>, may_heal: bool) -> Option<ChosenRuns> {
     let is_bad = |run: &Arc<IndexRun<V>>| run.damage().is_some();
@@ -300,8 +300,8 @@ fn choose<V: Mergeable>(runs: &[Arc<IndexRun<V>>], context: &FlushContext, known
     Some(ChosenRuns { merged: 0..runs, heals: false })
 }
 
-/// Groups runs that were written as parts of one that was too long: the number of runs in each group, and their pairs.
-/// All but the last of such runs are full, and each has higher keys than the one before.
+/// Groups runs that were written as parts of one that was too long: the number of index runs in each group, and their pairs.
+/// All but the last of such index runs are full, and each has higher keys than the one before.
 fn units<V: IndexValue>(runs: &[Arc<IndexRun<V>>], run_bytes: u64) -> Vec<(usize, u64)> {
     let goes_on = |one: &IndexRun<V>, other: &IndexRun<V>| {
         let ranges = one.key_range().zip(other.key_range());
@@ -311,7 +311,7 @@ fn units<V: IndexValue>(runs: &[Arc<IndexRun<V>>], run_bytes: u64) -> Vec<(usize
     units.map(|unit| (unit.len(), pairs(unit))).collect()
 }
 
-/// The number of pairs that each filter is sized for, if the output of merging `inputs` is divided into several runs,
+/// The number of pairs that each filter is sized for, if the output of merging `inputs` is divided into several index runs,
 /// and the filter of a single run would be sized for `filter_for`.
 fn filter_of_each<V: IndexValue>(filter_for: u64, inputs: &[Arc<IndexRun<V>>], run_bytes: u64) -> u64 {
     let bytes: u64 = inputs.iter().map(|run| run.block_bytes()).sum();
@@ -322,8 +322,8 @@ fn filter_of_each<V: IndexValue>(filter_for: u64, inputs: &[Arc<IndexRun<V>>], r
     u64::try_from(share).map_or(filter_for, |share| share.clamp(filter_for.min(1), filter_for))
 }
 
-/// The number of newest runs that are of about one size, if they are enough: each older one is at most twice as long as
-/// all before it. So the lengths of the runs that stay at least double, and of `n` messages there are at most `MERGE_FAN_IN` +
+/// The number of newest index runs that are of about one size, if they are enough: each older one is at most twice as long as
+/// all before it. So the lengths of the index runs that stay at least double, and of `n` messages there are at most `MERGE_FAN_IN` +
 /// log2(n) runs, and those that came while a merge was in progress.
 fn alike(lengths: impl Iterator<Item = u64>) -> Option<usize> {
     let (mut total, mut count) = (0, 0);

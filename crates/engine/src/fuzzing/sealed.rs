@@ -21,7 +21,7 @@ fn dir() -> &'static Path {
 }
 
 /// Kind of the file (one byte), number of pieces (one byte), each with a length (2 bytes), what it is (one byte: a
-/// block of a due file, a block of a run or a chunk of expiries, the first piece of a filter, or none of these), and
+/// block of a table, a block of a run or a chunk of expiries, the first piece of a filter, or none of these), and
 /// its bytes; then the index. The checksums of pieces and index are corrected.
 pub fn sealed(data: &[u8]) {
     let mut input = Input::new(data);

@@ -1,4 +1,4 @@
-//! Due files: what was written is read, in every way; and a damaged file gives no wrong answer.
+//! Tables: what was written is read, in every way; and a damaged file gives no wrong answer.
 
 use std::num::NonZeroU32;
 use std::path::Path;

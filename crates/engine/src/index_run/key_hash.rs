@@ -28,7 +28,7 @@ pub(crate) fn may_be_of_dead(hash: u64) -> bool {
     hash & DEAD == DEAD
 }
 
-/// The hash of a message in a due file, if it has a key.
+/// The hash of a message in a table, if it has a key.
 pub(crate) fn key_hash_of(directory: u64, entry: &Entry) -> Option<u64> {
     Some(key_hash(directory, &entry.queue, entry.own_key()?, entry.is_dead()))
 }

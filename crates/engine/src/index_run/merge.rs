@@ -1,4 +1,4 @@
-//! Merges the pairs of several runs in order.
+//! Merges the pairs of several index runs in order.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -36,17 +36,17 @@ impl<V: IndexValue> PartialOrd for MergedPair<V> {
     }
 }
 
-/// The pairs of several runs in order. After an error it ends.
+/// The pairs of several index runs in order. After an error it ends.
 #[derive(Debug)]
 pub(crate) struct RunMerge<V> {
     runs: Vec<RunIter<V>>,
     heads: BinaryHeap<Reverse<MergedPair<V>>>,
-    /// The runs whose next pair is not among the heads yet.
+    /// The index runs whose next pair is not among the heads yet.
     wanting: Vec<usize>,
     last: Option<MergedPair<V>>,
 }
 
-/// Merges runs. If keys are unique, the value of the newest run comes out, otherwise every value once.
+/// Merges index runs. If keys are unique, the value of the newest index run comes out, otherwise every value once.
 pub(crate) fn merge<V: IndexValue>(newest_first: Vec<RunIter<V>>) -> RunMerge<V> {
     let wanting = (0..newest_first.len()).collect();
     RunMerge { runs: newest_first, heads: BinaryHeap::new(), wanting, last: None }

@@ -1,14 +1,14 @@
-//! Runs: sorted maps of keys to values, to find a message in a due file by its number or its key.
+//! Runs: sorted maps of keys to values, to find a message in a table by its number or its key.
 //!
-//! A run is a [sealed](crate::sealed) file of (key, value) pairs in rising order, of one of two kinds:
+//! An index run is a [sealed](crate::sealed) file of (key, value) pairs in rising order, of one of two kinds:
 //!
 //! | kind | key | value | values per key |
 //! |---|---|---|---|
-//! | numbers | a message's number | [`TableRef`]: its due file and ordinal | one |
+//! | numbers | a message's number | [`TableRef`]: its table and ordinal | one |
 //! | keys | [`key_hash`] of queue and key | the number of a message with such a key | any number |
 //!
-//! A lookup checks the range of the run, its filter and its sparse index, all in memory, and then reads one block. What
-//! a run has may be outdated: of several runs the newest that has a number is right, and a message that is found by a
+//! A lookup checks the range of the index run, its filter and its sparse index, all in memory, and then reads one block. What
+//! a run has may be outdated: of several index runs the newest that has a number is right, and a message that is found by a
 //! hash has to be checked. Nothing is ever removed from a run; [`merge`] makes one out of several, and its caller
 //! leaves out what is no longer needed.
 //!

@@ -1,4 +1,4 @@
-//! An open run: lookups, and sequential reading.
+//! An open index run: lookups, and sequential reading.
 
 use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeInclusive};
@@ -16,7 +16,7 @@ use crate::disk::Disk;
 use crate::journal::encoding::ByteCursor;
 use crate::sealed::{FileId, OpenedFile, ReadError, Result};
 
-/// An open run. It never changes, and may be read by several threads at once.
+/// An open index run. It never changes, and may be read by several threads at once.
 ///
 /// In memory are 12 bytes for each 4 KiB of pairs (some 700 numbers, or some 250 keys), and the filter, if it has one:
 /// [`FILTER_BITS`](IndexValue::FILTER_BITS) for each pair that its writer has sized it for. The filter is read by the first
@@ -37,7 +37,7 @@ pub(crate) struct IndexRun<V> {
 }
 
 impl<V: IndexValue> IndexRun<V> {
-    /// A run that was just written.
+    /// An index run that was just written.
     pub(super) fn new(opened: OpenedFile, index: RunIndex, filter: Option<Filter>) -> IndexRun<V> {
         let words = filter.as_ref().map_or(0, Filter::len) as u64;
         let run = IndexRun::unread(opened, index, words);
@@ -53,7 +53,7 @@ impl<V: IndexValue> IndexRun<V> {
         IndexRun { opened, index, words, filter, damage, reading, values: PhantomData }
     }
 
-    /// Opens the run of that name in `dir`: two reads, or three if the index is long. Header, index and footer are
+    /// Opens the index run of that name in `dir`: two reads, or three if the index is long. Header, index and footer are
     /// verified; blocks and the filter are verified when they are read.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, name: FileId) -> Result<IndexRun<V>> {
         IndexRun::of(OpenedFile::open(disk, dir, name)?)
@@ -70,7 +70,7 @@ impl<V: IndexValue> IndexRun<V> {
         Ok(IndexRun::unread(opened, index, words))
     }
 
-    /// The filter, if the run has one that is readable. The first call reads it: a read for each 256 KiB.
+    /// The filter, if the index run has one that is readable. The first call reads it: a read for each 256 KiB.
     fn filter(&self) -> Result<Option<&Filter>> {
         if self.words > 0 && self.filter.get().is_none() {
             let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
@@ -339,7 +339,7 @@ impl IndexRun<TableRef> {
     }
 }
 
-/// The number of bytes per read when a run is read sequentially.
+/// The number of bytes per read when an index run is read sequentially.
 const READ_AHEAD: usize = 32 * 1024;
 
 /// The pairs of a run, in order, read ahead by 32 KiB. After an error it ends.

@@ -23,7 +23,7 @@ pub(crate) struct SplitWriter<V> {
 }
 
 impl<V: IndexValue> SplitWriter<V> {
-    /// Nothing is written yet. A run takes no more pairs when it has `most` bytes, and has a filter for `filter_for`
+    /// Nothing is written yet. An index run takes no more pairs when it has `most` bytes, and has a filter for `filter_for`
     /// pairs.
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: PathBuf, most: u64, filter_for: u64) -> SplitWriter<V> {
         SplitWriter { disk, dir, most, filter_for, open: None, done: Vec::new() }
@@ -52,7 +52,7 @@ impl<V: IndexValue> SplitWriter<V> {
         open.push(key, value)
     }
 
-    /// All runs, in the order of their keys: none if there was no pair.
+    /// All index runs, in the order of their keys: none if there was no pair.
     pub(crate) fn finish(mut self) -> io::Result<Vec<Arc<IndexRun<V>>>> {
         if let Some(open) = self.open.take() {
             self.done.push(Arc::new(open.finish()?));

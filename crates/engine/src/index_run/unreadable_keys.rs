@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-/// Ranges of keys. Other runs may have some of them all the same.
+/// Ranges of keys. Other index runs may have some of them all the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnreadableKeys {
     /// In order, and disjoint.

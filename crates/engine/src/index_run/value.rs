@@ -1,4 +1,4 @@
-//! The values of runs.
+//! The values of index runs.
 
 use std::fmt::Debug;
 
@@ -7,7 +7,7 @@ use dwell_model::Number;
 use crate::journal::encoding::{ByteCursor, Read, Unreadable, put_varint};
 use crate::sealed::FileKind;
 
-/// The values of a kind of runs.
+/// The values of a kind of index runs.
 pub(crate) trait IndexValue: Copy + Ord + Debug + Send + Sync + 'static {
     /// The kind of its files.
     const KIND: FileKind;
@@ -25,7 +25,7 @@ pub(crate) trait IndexValue: Copy + Ord + Debug + Send + Sync + 'static {
     fn read(cursor: &mut ByteCursor<'_>) -> Read<Self>;
 }
 
-/// The place of a message: the number of a due file of its shard, and an ordinal in it.
+/// The place of a message: the number of a table of its shard, and an ordinal in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TableRef {
     pub(crate) file: u32,

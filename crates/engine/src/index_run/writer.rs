@@ -11,7 +11,7 @@ use super::value::IndexValue;
 use crate::disk::Disk;
 use crate::sealed::{Appender, FileId};
 
-/// A run that is being written, from its lowest key to its highest.
+/// An index run that is being written, from its lowest key to its highest.
 ///
 /// In memory are the last 256 KiB of it, its index, and its filter.
 #[derive(Debug)]
@@ -26,10 +26,10 @@ pub(crate) struct RunWriter<V> {
 }
 
 impl<V: IndexValue> RunWriter<V> {
-    /// The length from which a run takes no more pairs: offsets in it are 32-bit numbers.
+    /// The length from which an index run takes no more pairs: offsets in it are 32-bit numbers.
     pub(crate) const MOST: u64 = 3 * 1024 * 1024 * 1024;
 
-    /// Begins the run of that name in `dir`, and replaces one that may be there. If `filter_for` is not 0, it gets a
+    /// Begins the index run of that name in `dir`, and replaces one that may be there. If `filter_for` is not 0, it gets a
     /// filter for this number of pairs; with more than that the filter becomes less effective, not wrong.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use super::format::{Salt, SegmentName, u32_at};
 use crate::disk::{DiskFile, failure};
 use crate::table::Table;
 
-/// An open segment, or a due file in its place.
+/// An open segment, or a table in its place.
 ///
 /// Every [`BodyRef`] in it owns a reference: while a body may still be read, the reference count shows it, and the file
 /// stays open even if it was unlinked.
@@ -23,7 +23,7 @@ pub(crate) struct Segment {
     pub(crate) salt: Salt,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn DiskFile>,
-    /// Recently read pieces of a due file, by offset: the bodies that are wanted next lie in the blocks in which
+    /// Recently read pieces of a table, by offset: the bodies that are wanted next lie in the blocks in which
     /// their messages were found.
     recent: Mutex<BTreeMap<u64, Bytes>>,
     /// The number of failed reads of bodies that were to be moved, by offset.
@@ -40,7 +40,7 @@ impl Segment {
         Segment { name, salt: name.salt(), path, file, recent: Mutex::default(), refused: Mutex::default() }
     }
 
-    /// A due file as the segment of its bodies: they have the layout of bodies in segments. Its name has a number
+    /// A table as the segment of its bodies: they have the layout of bodies in segments. Its name has a number
     /// above those of all segments.
     pub(crate) fn of_table(due: &Table) -> Segment {
         let crate::sealed::FileId { directory, shard, number, .. } = due.name();

@@ -119,7 +119,7 @@ pub(crate) struct JournalWriter {
 pub(crate) struct JournalStart {
     /// Of segments before this one only the idempotency keys of puts are needed.
     pub(crate) segment: u64,
-    /// Whether messages lie in due files: the records that end them are in segments from here on.
+    /// Whether messages lie in tables: the records that end them are in segments from here on.
     pub(crate) has_files: bool,
 }
 
@@ -388,7 +388,7 @@ impl JournalWriter {
 /// The number of the oldest segments that are not needed.
 ///
 /// Those before the checkpoint's start are not needed for their messages, whatever their records. From there on
-/// segments stay while there are due files: a record that ends a message of one may be in any of them.
+/// segments stay while there are tables: a record that ends a message of one may be in any of them.
 fn removable(kept: &VecDeque<ClosedSegment>, checkpoint: JournalStart, active_revived: bool, now: Timestamp) -> usize {
     let is_empty = |kept: &&ClosedSegment| Arc::strong_count(&kept.segment) == 1 && kept.tokens_until < now;
     let is_before = |kept: &&ClosedSegment| kept.segment.name.segment < checkpoint.segment;

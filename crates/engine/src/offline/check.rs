@@ -1,7 +1,7 @@
 //! Checking a directory: every checksum, and the references between files.
 //!
 //! 1. The manifest is whole, and every file that it names exists.
-//! 2. Every block of every due file and run is as it was written; each live message is found by its number and key.
+//! 2. Every block of every table and run is as it was written; each live message is found by its number and key.
 //! 3. Every batch of every segment is whole, and none is missing before the torn tail.
 //! 4. Manifest and journal together give a state: the one that an opening would find.
 
@@ -37,9 +37,9 @@ pub struct CheckReport {
     pub files: u64,
     /// The total size of these files in bytes.
     pub bytes: u64,
-    /// Entries of due files.
+    /// Entries of tables.
     pub entries: u64,
-    /// Entries of due files that are not settled.
+    /// Entries of tables that are not settled.
     pub live: u64,
     /// Pairs of runs, which locate messages.
     pub pairs: u64,
@@ -91,7 +91,7 @@ impl CheckReport {
     }
 }
 
-/// Checks the directory; changes nothing. Reads due files and segments once or twice, and runs twice.
+/// Checks the directory; changes nothing. Reads tables and segments once or twice, and runs twice.
 ///
 /// # Errors
 /// [`OpenError`] if it is not a data directory, in use, or of a later format, or if the process cannot open the few

@@ -29,7 +29,7 @@ pub struct Filter {
 }
 
 /// Passes each message to `each` as an opening at `now` would find it, by queue, state, due and id; returns their
-/// number. `each` returns false to stop. Changes nothing. Reads the journal and every due file once, bodies only of
+/// number. `each` returns false to stop. Changes nothing. Reads the journal and every table once, bodies only of
 /// the messages that are wanted.
 ///
 /// # Errors

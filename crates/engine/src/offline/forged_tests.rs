@@ -85,7 +85,7 @@ fn a_segment_whose_header_counts_as_nobody_does_is_told_and_its_batches_are_save
     }
 }
 
-/// A directory with due files, and leased messages in them.
+/// A directory with tables, and leased messages in them.
 fn with_held() -> (MemoryDisk, Manifest) {
     let (disk, clock) = (MemoryDisk::new(), clock());
     let (engine, mut driver) = open(&disk, &clock).unwrap();

@@ -1,4 +1,4 @@
-//! The content of a directory: by kind of file, by due file, by queue.
+//! The content of a directory: by kind of file, by table, by queue.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub struct KindStats {
     pub bytes: u64,
 }
 
-/// A due file.
+/// A table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableStats {
     /// Its name.
@@ -41,10 +41,10 @@ pub struct TableStats {
     pub latest: Timestamp,
 }
 
-/// The messages of a queue in due files.
+/// The messages of a queue in tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct QueueTables {
-    /// The number of due files that it is in.
+    /// The number of tables that it is in.
     pub files: u64,
     /// Messages that are not settled.
     pub live: u64,
@@ -65,15 +65,15 @@ pub struct DirectoryStats {
     pub was_closed: bool,
     /// The number of messages.
     pub messages: u64,
-    /// The number of messages that lie in due files alone.
+    /// The number of messages that lie in tables alone.
     pub cold: u64,
-    /// The segment from which the journal is replayed; everything before is in due files. 0 if there are none.
+    /// The segment from which the journal is replayed; everything before is in tables. 0 if there are none.
     pub start: u64,
-    /// Manifest, segments, due files, runs of numbers and of keys, and other files.
+    /// Manifest, segments, tables, runs of numbers and of keys, and other files.
     pub kinds: [(&'static str, KindStats); 6],
-    /// The due files, in the order in which they were written.
+    /// The tables, in the order in which they were written.
     pub tables: Vec<TableStats>,
-    /// The current state of each queue, and its messages in due files.
+    /// The current state of each queue, and its messages in tables.
     pub queues: Vec<(QueueStats, QueueTables)>,
 }
 
@@ -126,7 +126,7 @@ fn measured(disk: &dyn Disk, dir: &Path, now: Now) -> Result<DirectoryStats, Ope
     })
 }
 
-/// Measures the files in a directory, open or not: manifest, segments, due files, runs of numbers and of keys, and
+/// Measures the files in a directory, open or not: manifest, segments, tables, runs of numbers and of keys, and
 /// other files.
 ///
 /// # Errors

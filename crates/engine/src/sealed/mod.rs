@@ -1,6 +1,6 @@
 //! Sealed files: written once, from front to back, synced, and then only read, by position, until they are removed.
 //!
-//! What due files and runs have in common: name, header, footer, and how they are written and opened. Between header
+//! What tables and runs have in common: name, header, footer, and how they are written and opened. Between header
 //! and footer lie blocks with their own checksums, and then the index, which is held in memory.
 //!
 //! # Ground rules

@@ -54,7 +54,7 @@ pub(crate) const FREED_PER_CALL_DRIVEN: usize = 2;
 
 /// How long a put waits for a flush before it is refused, in ms.
 const MAX_HOLD_MS: u64 = 3_000;
-/// The maximum delay in ms before expired messages in due files are handled without a call.
+/// The maximum delay in ms before expired messages in tables are handled without a call.
 const EXPIRY_CHECK_MS: u64 = 10_000;
 /// How long a sweep leaves half of the room for messages to puts, in ms.
 const SWEEP_YIELD_MS: u64 = 500;
@@ -704,7 +704,7 @@ impl Shard {
             return None;
         }
         let reason =
-            format!("{room} bytes are left to write, and {keep} are kept for acks, cancels and due files");
+            format!("{room} bytes are left to write, and {keep} are kept for acks, cancels and tables");
         Some(Error::DiskFull { reason: reason.into() })
     }
 
@@ -737,6 +737,6 @@ impl Shard {
 
 /// The error for puts while too much waits in memory to be written.
 pub(crate) fn overloaded() -> Error {
-    let reason = "messages wait in memory to be written to due files, and there is no room for more";
+    let reason = "messages wait in memory to be written to tables, and there is no room for more";
     Error::Overloaded { reason: reason.into() }
 }

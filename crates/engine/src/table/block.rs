@@ -1,4 +1,4 @@
-//! Blocks: entries that are read together. A header, the lanes and the heads of all entries, then all their bodies.
+//! Blocks: entries that are read together. A header, the sections and the heads of all entries, then all their bodies.
 //! Little-endian.
 //!
 //! | bytes | field |
@@ -6,11 +6,11 @@
 //! | 0–3 | CRC-32 of bytes 4 up to the end of the heads, salted |
 //! | 4–7 | ordinal of the first entry |
 //! | 8–11 | number of entries |
-//! | 12–15 | length of lanes and heads |
+//! | 12–15 | length of sections and heads |
 //! | 16–19 | length of the bodies |
-//! | 20– | lanes, heads, then for each entry the checksum of its body (4 bytes, as in the journal) and its body |
+//! | 20– | sections, heads, then for each entry the checksum of its body (4 bytes, as in the journal) and its body |
 //!
-//! The lanes are the part of each lane of the file that is in the block: see [`section`](super::section). The index has the
+//! These sections are the parts of the table's sections that are in the block: see [`section`](super::section). The index has the
 //! same: if that is lost, the intact blocks can still be [saved](super::salvage()).
 //!
 //! A block has at most [`BLOCK_BYTES`] bytes, unless it holds a single entry. So heads can be read without large bodies, and
@@ -256,7 +256,7 @@ impl<'a> Heads<'a> {
     }
 }
 
-/// The index of the lane that contains an ordinal.
+/// The index of the section that contains an ordinal.
 pub(super) fn section_of(sections: &[Section], ordinal: u32) -> usize {
     sections.partition_point(|section| section.range().end <= ordinal)
 }

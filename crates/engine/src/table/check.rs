@@ -1,4 +1,4 @@
-//! Verification of a due file: every checksum, and that index, blocks and expiries agree.
+//! Verification of a table: every checksum, and that index, blocks and expiries agree.
 
 use dwell_model::{MessageId, Number, Timestamp};
 
@@ -54,7 +54,7 @@ impl Table {
                     Some(section) => section.add(&entry, body.len()),
                     None => {
                         if seen.is_some() && seen.as_ref() != sections.next() {
-                            return wrong("the index says other of the lane that ends".into());
+                            return wrong("the index says other of the section that ends".into());
                         }
                         seen = Some(Section::beginning_with(&entry, ordinal, body.len()));
                     }
@@ -70,7 +70,7 @@ impl Table {
         }
         let wrong = |reason| Err(ReadError::damaged(self.path(), self.opened.index_at, reason));
         if seen.as_ref() != sections.next() || sections.next().is_some() {
-            return wrong("the index says other of the last lane");
+            return wrong("the index says other of the last section");
         }
         if numbers != Some(self.number_range()) {
             return wrong("the index says other of the messages' numbers");

@@ -1,4 +1,4 @@
-//! What a due file keeps of a message, except its body.
+//! What a table keeps of a message, except its body.
 
 use dwell_model::{AttemptLimit, Headers, Key, MessageId, Number, QueueName, Standing, State, Timestamp};
 
@@ -37,7 +37,7 @@ impl Entry {
         matches!(self.standing.state, State::Dead(_))
     }
 
-    /// The state of its lane.
+    /// The state of its section.
     ///
     /// # Panics
     /// If it is leased: leased messages stay in the journal.

@@ -1,4 +1,4 @@
-//! The *head* of an entry: the entry without queue, state and priority, which its lane has, and without its body.
+//! The *head* of an entry: the entry without queue, state and priority, which its section has, and without its body.
 //!
 //! Numbers are differences from the previous entry in the block, zigzag, the first from 0; see
 //! [`wire`](crate::journal::encoding) for these terms and for fields.
@@ -214,7 +214,7 @@ pub(super) fn read(
         (SectionState::Ready, None, None) => State::Ready,
         (SectionState::Scheduled, None, None) => State::Scheduled,
         (SectionState::Dead, Some(reason), Some(at)) => State::Dead(Death { reason, at }),
-        _ => return Err(malformed("a message that is dead in another lane, or knows not how it died")),
+        _ => return Err(malformed("a message that is dead in another section, or knows not how it died")),
     };
     let counter = counter.filter(|counter| *counter <= MessageId::MAX_COUNTER);
     let in_range = incarnation <= MessageId::MAX_INCARNATION && id_shard <= MessageId::MAX_SHARD;

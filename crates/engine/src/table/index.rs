@@ -1,6 +1,6 @@
-//! The index of a due file: the part of it that is in memory while it is open, and its stored form.
+//! The index of a table: the part of it that is in memory while it is open, and its stored form.
 //!
-//! Varints, one after the other: lanes (see [`section`](super::section)); lowest and highest number; the number of blocks,
+//! Varints, one after the other: sections (see [`section`](super::section)); lowest and highest number; the number of blocks,
 //! then for each: its length, its count of entries, the due of its first entry (zigzag from that of the previous block,
 //! at first from 0), the id of its first entry (16 bytes); the number of expiries; for each chunk of expiries, if there
 //! are any: its length, its first expiry, its first ordinal, the last one followed by length 0; then tagged fields, all
@@ -20,7 +20,7 @@ use crate::sealed::HEADER_LEN;
 const FIELDS: u64 = 1;
 /// The minimum length of a block's part of the index in bytes.
 const LEAST: u64 = 19;
-/// How often bodies have been written when they are in their first due file: to the journal, and to it.
+/// How often bodies have been written when they are in their first table: to the journal, and to it.
 pub(super) const FIRST_WRITES: u32 = 2;
 
 /// A block, as described by the index.
@@ -111,8 +111,8 @@ impl BlockIndex {
         (self.due[block], self.id[block])
     }
 
-    /// The block where `key` belongs in `section`: the last that begins with an entry of the lane below `key`, or else the
-    /// one that the lane begins in.
+    /// The block where `key` belongs in `section`: the last that begins with an entry of the section below `key`, or else the
+    /// one that the section begins in.
     pub(super) fn holding(&self, section: &Section, key: (i64, u128)) -> usize {
         let beginning = self.of(section.first);
         let (mut low, mut high) = (beginning + 1, self.of(section.range().end - 1) + 1);
@@ -212,7 +212,7 @@ impl TableIndex {
             }
         }
         if blocks.entries != entries || entries == 0 {
-            return Err(malformed("blocks and lanes do not have the same entries"));
+            return Err(malformed("blocks and sections do not have the same entries"));
         }
         let expiries = int(cursor.varint()?)?;
         let mut expiry_chunks: Vec<ExpiryChunk> = Vec::new();

@@ -1,6 +1,6 @@
-//! Due files: messages that outlived the journal, in the order in which they are wanted, each with its body.
+//! Tables: messages that outlived the journal, in the order in which they are wanted, each with its body.
 //!
-//! A due file is a [sealed](crate::sealed) file. Its entries are in the order of (queue, state, priority, due, id).
+//! A table is a [sealed](crate::sealed) file. Its entries are in the order of (queue, state, priority, due, id).
 //! Those of one queue, state and priority are a [`Section`]: the messages that a take hands out first are at the beginning
 //! of one, a purge is a range of them. An entry's index in the file is its *ordinal*, from 0. Later changes of a
 //! message are not recorded here: its settlement is a bit in [`DeletionBitmap`], any other change makes it a message of the

@@ -1,8 +1,8 @@
-//! The order of a due file.
+//! The order of a table.
 
 use dwell_model::{MessageId, Number, QueueName, State, StateKind, Timestamp};
 
-/// The states that a message in a due file may be in, in the order of their lanes.
+/// The states that a message in a table may be in, in the order of their sections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum SectionState {
     /// It was ready, and stays so even if the clock steps back.
@@ -13,7 +13,7 @@ pub(crate) enum SectionState {
 }
 
 impl SectionState {
-    /// The lane of a message in that state.
+    /// The section of a message in that state.
     ///
     /// # Panics
     /// If it is leased: leased messages stay in the journal.
@@ -22,7 +22,7 @@ impl SectionState {
             State::Ready => SectionState::Ready,
             State::Scheduled => SectionState::Scheduled,
             State::Dead(_) => SectionState::Dead,
-            State::Leased(_) => panic!("message {number} is leased, and goes to no due file"),
+            State::Leased(_) => panic!("message {number} is leased, and goes to no table"),
         }
     }
 

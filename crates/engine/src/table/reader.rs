@@ -1,4 +1,4 @@
-//! An open due file: reads by ordinal.
+//! An open table: reads by ordinal.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -18,9 +18,9 @@ use crate::journal::format::Salt;
 use crate::journal::encoding::ByteCursor;
 use crate::sealed::{FileKind, FileId, OpenedFile, PIECE, ReadError, Result};
 
-/// An open due file. It never changes, and may be read by several threads at once.
+/// An open table. It never changes, and may be read by several threads at once.
 ///
-/// In memory are its lanes (56 bytes each, and each queue's name once), 32 bytes per block (of 32 KiB or more, except
+/// In memory are its sections (56 bytes each, and each queue's name once), 32 bytes per block (of 32 KiB or more, except
 /// the last one and those before a large body), and 24 bytes per 1,024 expiries.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -31,7 +31,7 @@ pub(crate) struct Table {
 /// The number of bytes read to get the entry of a block that is longer, and then has a single entry.
 const GLANCE: usize = 64 * 1024;
 
-/// The entries of a lane between which an instant lies.
+/// The entries of a section between which an instant lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Between {
     /// Entries below this ordinal are due by the instant.
@@ -105,12 +105,12 @@ impl Table {
         self.index.writes
     }
 
-    /// All lanes, in order.
+    /// All sections, in order.
     pub(crate) fn sections(&self) -> &[Section] {
         &self.index.sections
     }
 
-    /// The lanes of a queue, in order.
+    /// The sections of a queue, in order.
     pub(crate) fn sections_of(&self, queue: &QueueName) -> &[Section] {
         let sections = self.sections();
         let first = sections.partition_point(|section| section.queue < *queue);
@@ -118,7 +118,7 @@ impl Table {
         &sections[first..first + count]
     }
 
-    /// The index in [`Table::sections`] of the lane that contains an ordinal.
+    /// The index in [`Table::sections`] of the section that contains an ordinal.
     pub(crate) fn section_of(&self, ordinal: u32) -> usize {
         assert!(ordinal < self.len(), "ordinal {ordinal} of a file of {} entries", self.len());
         block::section_of(self.sections(), ordinal)
@@ -129,7 +129,7 @@ impl Table {
         let sections = self.sections();
         let earliest = sections.iter().map(|section| section.min_due).min();
         let latest = sections.iter().map(|section| section.max_due).max();
-        earliest.zip(latest).expect("a file has lanes")
+        earliest.zip(latest).expect("a file has sections")
     }
 
     /// The lowest and the highest number.
@@ -144,7 +144,7 @@ impl Table {
         last.first + last.count
     }
 
-    /// The ordinal of the first entry of `section` whose due and id (its bits) are `from` or later; the end of the lane if
+    /// The ordinal of the first entry of `section` whose due and id (its bits) are `from` or later; the end of the section if
     /// there is none. At most one read.
     pub(crate) fn lower_bound(&self, section: &Section, from: (Timestamp, u128)) -> Result<u32> {
         let range = section.range();
@@ -183,7 +183,7 @@ impl Table {
         if section.max_due <= at {
             return exact(range.end);
         }
-        // The index has the dues of the lane's first and last entries, and of those that its blocks begin with.
+        // The index has the dues of the section's first and last entries, and of those that its blocks begin with.
         let blocks = &self.index.blocks;
         let due = |block: usize| Timestamp::from_ms(blocks.key(block).0).ok();
         let holding = blocks.holding(section, (at.as_ms() + 1, 0));
@@ -210,7 +210,7 @@ impl Table {
         spot.first + spot.count
     }
 
-    /// The ordinals of a lane in ranges of blocks, with the length of these: of all blocks for whose first and last
+    /// The ordinals of a section in ranges of blocks, with the length of these: of all blocks for whose first and last
     /// due, or a later one, `has_any` returns true. No I/O.
     pub(crate) fn blocks_with(
         &self,
@@ -297,12 +297,12 @@ impl Table {
     }
 
     /// The index of the block that contains the entry of `section` with this due and id (its bits), if there is one;
-    /// otherwise of the block that ends where it would be, or of the first one of the lane.
+    /// otherwise of the block that ends where it would be, or of the first one of the section.
     pub(crate) fn holding(&self, section: &Section, key: (Timestamp, u128)) -> u32 {
         let blocks = &self.index.blocks;
         let (holding, key) = (blocks.holding(section, (key.0.as_ms(), key.1)), (key.0.as_ms(), key.1));
-        // The entry that a block begins with is not after it. The block after the lane's last one belongs to another
-        // lane, whose first entry may have this key all the same: a search for what comes after an id looks for the
+        // The entry that a block begins with is not after it. The block after the section's last one belongs to another
+        // section, whose first entry may have this key all the same: a search for what comes after an id looks for the
         // next id.
         let next = holding + 1;
         let is_next =

@@ -1,4 +1,4 @@
-//! Reads what is readable of a damaged due file, to be saved into another one.
+//! Reads what is readable of a damaged table, to be saved into another one.
 
 use std::io;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::journal::format::{Salt, u32_at};
 use crate::journal::encoding::ByteCursor;
 use crate::sealed::{FileId, PIECE, ReadError, Result};
 
-/// A part of a due file.
+/// A part of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Salvaged {
     /// An intact message.
@@ -94,7 +94,7 @@ fn messages(mut heads: Heads<'_>, bytes: Bytes, start: u64, salt: Salt) -> Optio
     Some(messages)
 }
 
-/// An upper bound of the length of the lane and the head of one message: 16 KiB of headers, as much again if they are
+/// An upper bound of the length of the section and the head of one message: 16 KiB of headers, as much again if they are
 /// many and short, and 4 KiB of an error.
 const LONGEST_HEADS: u32 = 64 * 1024;
 /// The length of the longest body, with its checksum.

@@ -1,4 +1,4 @@
-//! Sequential reading of a due file: entries with their bodies, to be written elsewhere.
+//! Sequential reading of a table: entries with their bodies, to be written elsewhere.
 
 use std::collections::VecDeque;
 use std::ops::Range;

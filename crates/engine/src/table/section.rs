@@ -1,4 +1,4 @@
-//! Lanes: the entries of one queue, state and priority, side by side in a file.
+//! Sections: the entries of one queue, state and priority, side by side in a file.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::entry::Entry;
 use super::order::SectionState;
 use crate::journal::encoding::{ByteCursor, Read, Unreadable, put_text, put_varint};
 
-/// A lane of a file. Its entries are in (due, id) order.
+/// A section of a file. Its entries are in (due, id) order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Section {
     pub(crate) queue: QueueName,
@@ -27,7 +27,7 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// The lane that begins with `entry`.
+    /// The section that begins with `entry`.
     pub(super) fn beginning_with(entry: &Entry, first: u32, body_len: usize) -> Section {
         Section {
             queue: entry.queue.clone(),
@@ -70,7 +70,7 @@ impl Section {
     }
 }
 
-/// Writes lanes: their number, then for each: queue (text; of length 0 for that of the previous lane), state (one byte:
+/// Writes sections: their number, then for each: queue (text; of length 0 for that of the previous section), state (one byte:
 /// 0 ready, 1 scheduled, 2 dead), and as varints priority, count, first due, last due − first due, length of bodies.
 pub(super) fn put(out: &mut Vec<u8>, sections: &[Section]) {
     put_varint(out, sections.len() as u64);
@@ -88,10 +88,10 @@ pub(super) fn put(out: &mut Vec<u8>, sections: &[Section]) {
     }
 }
 
-/// Reads lanes; the sum of their counts is the number of entries of the file.
+/// Reads sections; the sum of their counts is the number of entries of the file.
 pub(super) fn read(cursor: &mut ByteCursor<'_>) -> Read<(Vec<Section>, u32)> {
     let malformed = Unreadable::Malformed;
-    let int = |value: u64| u32::try_from(value).map_err(|_| malformed("a lane's number is out of range"));
+    let int = |value: u64| u32::try_from(value).map_err(|_| malformed("a section's number is out of range"));
     let count = cursor.varint()?;
     let mut sections: Vec<Section> = Vec::new();
     let mut first: u32 = 0;
@@ -101,18 +101,18 @@ pub(super) fn read(cursor: &mut ByteCursor<'_>) -> Read<(Vec<Section>, u32)> {
             Some(before) if name.is_empty() => before.queue.clone(),
             _ => QueueName::new(name).map_err(|_| malformed("a queue's name is none"))?,
         };
-        let state = SectionState::from_byte(cursor.byte()?).ok_or(malformed("a lane of no state"))?;
+        let state = SectionState::from_byte(cursor.byte()?).ok_or(malformed("a section of no state"))?;
         let priority = int(cursor.varint()?)?;
         let count = int(cursor.varint()?)?;
         let min_due = cursor.varint()?;
         let max_due = min_due.checked_add(cursor.varint()?);
         let instant = |ms: Option<u64>| Timestamp::from_ms(i64::try_from(ms?).ok()?).ok();
         let dues = instant(Some(min_due)).zip(instant(max_due));
-        let (min_due, max_due) = dues.ok_or(malformed("a lane's instant is out of range"))?;
+        let (min_due, max_due) = dues.ok_or(malformed("a section's instant is out of range"))?;
         let body_bytes = cursor.varint()?;
         let section = Section { queue, state, priority, first, count, min_due, max_due, body_bytes };
         if count == 0 || sections.last().is_some_and(|before| !before.is_before(&section)) {
-            return Err(malformed("lanes are empty or out of order"));
+            return Err(malformed("sections are empty or out of order"));
         }
         first = first.checked_add(count).ok_or(malformed("a file has too many entries"))?;
         sections.push(section);
@@ -120,7 +120,7 @@ pub(super) fn read(cursor: &mut ByteCursor<'_>) -> Read<(Vec<Section>, u32)> {
     Ok((sections, first))
 }
 
-/// The part of a lane that is in a block.
+/// The part of a section that is in a block.
 #[derive(Clone, Debug)]
 pub(super) struct SectionShare {
     queue: QueueName,
@@ -138,7 +138,7 @@ impl SectionShare {
         SectionShare { queue, state, priority: entry.standing.priority, count: 1 }
     }
 
-    /// Whether `entry` is of the same lane.
+    /// Whether `entry` is of the same section.
     pub(super) fn takes(&self, entry: &Entry) -> bool {
         self.queue == entry.queue
             && self.state == entry.section_state()
@@ -163,7 +163,7 @@ pub(super) fn put_shares(out: &mut Vec<u8>, shares: &[SectionShare]) {
 
 /// Reads and checks the shares of a block with these ordinals; `sections` are those of the file from the block's first on.
 pub(super) fn check_shares(cursor: &mut ByteCursor<'_>, ordinals: Range<u32>, sections: &[Section]) -> Read<()> {
-    let other = || Unreadable::Malformed("a block has other lanes than the index says");
+    let other = || Unreadable::Malformed("a block has other sections than the index says");
     let mut ours = sections.iter().take_while(|section| section.first < ordinals.end);
     let mut before = None;
     for _ in 0..cursor.varint()? {
@@ -179,11 +179,11 @@ pub(super) fn check_shares(cursor: &mut ByteCursor<'_>, ordinals: Range<u32>, se
     if ours.next().is_some() { Err(other()) } else { Ok(()) }
 }
 
-/// Reads the shares of a block without an index: as lanes that have only the block's entries, of which the first begins
+/// Reads the shares of a block without an index: as sections that have only the block's entries, of which the first begins
 /// with the ordinal `first`.
 pub(super) fn read_shares(cursor: &mut ByteCursor<'_>, first: u32) -> Read<Vec<Section>> {
     let malformed = Unreadable::Malformed;
-    let int = |value: u64| u32::try_from(value).map_err(|_| malformed("a lane's number is out of range"));
+    let int = |value: u64| u32::try_from(value).map_err(|_| malformed("a section's number is out of range"));
     let mut sections: Vec<Section> = Vec::new();
     let mut first = first;
     for _ in 0..cursor.varint()? {
@@ -192,10 +192,10 @@ pub(super) fn read_shares(cursor: &mut ByteCursor<'_>, first: u32) -> Read<Vec<S
             Some(before) if name.is_empty() => before.queue.clone(),
             _ => QueueName::new(name).map_err(|_| malformed("a queue's name is none"))?,
         };
-        let state = SectionState::from_byte(cursor.byte()?).ok_or(malformed("a lane of no state"))?;
+        let state = SectionState::from_byte(cursor.byte()?).ok_or(malformed("a section of no state"))?;
         let (priority, count) = (int(cursor.varint()?)?, int(cursor.varint()?)?);
         let end = first.checked_add(count).filter(|_| count > 0);
-        let end = end.ok_or(malformed("a lane has no entries, or too many"))?;
+        let end = end.ok_or(malformed("a section has no entries, or too many"))?;
         let (min_due, max_due, body_bytes) = (Timestamp::MIN, Timestamp::MAX, 0);
         sections.push(Section { queue, state, priority, first, count, min_due, max_due, body_bytes });
         first = end;

@@ -1,4 +1,4 @@
-//! Tests of due files on a disk in memory: what is read back, with how many calls, and the effects of damage and
+//! Tests of tables on a disk in memory: what is read back, with how many calls, and the effects of damage and
 //! crashes.
 
 use std::path::Path;
@@ -148,7 +148,7 @@ fn a_writer_knows_how_long_its_file_is_so_far() {
 
 /// As the doc of [`Table`] has it.
 #[test]
-fn lanes_blocks_and_expiries_are_what_a_file_has_in_memory() {
+fn sections_blocks_and_expiries_are_what_a_file_has_in_memory() {
     let disk = disk();
     for (expire, sections) in [(0, 1), (1, 1), (1_024, 1), (1_025, 2), (5_000, 40)] {
         let mut entries: Vec<Entry> = (1..=6_000).map(|number| plain(number, number as i64)).collect();
@@ -164,7 +164,7 @@ fn lanes_blocks_and_expiries_are_what_a_file_has_in_memory() {
         assert_eq!((file.sections().len(), file.expiry_count()), (sections as usize, expire));
         let chunks = (expire as usize).div_ceil(1_024);
         let parts = 56 * sections as usize + 32 * file.index.blocks.len() + 24 * chunks;
-        assert_eq!(file.memory(), size_of::<Table>() + parts, "{expire} expire, {sections} lanes");
+        assert_eq!(file.memory(), size_of::<Table>() + parts, "{expire} expire, {sections} sections");
         assert_eq!(written.memory(), file.memory());
     }
 }
@@ -261,7 +261,7 @@ fn a_search_reads_one_block_and_a_get_too() {
     assert!(file.memory() <= most, "{} bytes in memory", file.memory());
 }
 
-/// Ids of one instant rise by one from put to put, across lanes: a search for what comes after a message of one lane
+/// Ids of one instant rise by one from put to put, across sections: a search for what comes after a message of one section
 /// may name the first message of another, and that one may begin a block.
 #[test]
 fn the_first_message_of_a_block_is_not_looked_for_in_another_lane() {
@@ -278,7 +278,7 @@ fn the_first_message_of_a_block_is_not_looked_for_in_another_lane() {
     };
     let mut entries = of_section(0, 50);
     entries.extend(of_section(1, 200));
-    // Put last, and yet at the end of the first lane.
+    // Put last, and yet at the end of the first section.
     entries.extend(of_section(0, 1));
     entries.sort_by_key(|(entry, _)| entry.sort_key());
     let file = write(&disk, &entries);
@@ -290,7 +290,7 @@ fn the_first_message_of_a_block_is_not_looked_for_in_another_lane() {
             let key = (entry.standing.due, entry.id.as_bits());
             let spot = blocks.spot(file.holding(section, key) as usize);
             let is_of_section = spot.first < own.end && own.start < spot.first + spot.count;
-            assert!(is_of_section, "{:?} leads to {spot:?}, and lane {own:?} is elsewhere", entry.id);
+            assert!(is_of_section, "{:?} leads to {spot:?}, and section {own:?} is elsewhere", entry.id);
             begins_with_next += usize::from(
                 blocks.of(own.end - 1) + 1 < blocks.len() && {
                     let next = blocks.key(blocks.of(own.end - 1) + 1);
@@ -299,7 +299,7 @@ fn the_first_message_of_a_block_is_not_looked_for_in_another_lane() {
             );
         }
     }
-    assert!(begins_with_next > 0, "no block of another lane begins with a key that was looked for");
+    assert!(begins_with_next > 0, "no block of another section begins with a key that was looked for");
 }
 
 #[test]
@@ -474,7 +474,7 @@ fn entries_out_of_order_are_a_mistake() {
 
 #[test]
 #[should_panic(expected = "out of order")]
-fn lanes_out_of_order_are_a_mistake() {
+fn sections_out_of_order_are_a_mistake() {
     let disk = disk();
     let mut writer = TableWriter::create(&disk, dir(), NAME).unwrap();
     writer.push(&plain(1, 1), b"").unwrap();

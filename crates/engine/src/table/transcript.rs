@@ -1,4 +1,4 @@
-//! All queries of a due file, for tests that compare two of them.
+//! All queries of a table, for tests that compare two of them.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Writing a due file.
+//! Writing a table.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::section::Section;
 use crate::disk::Disk;
 use crate::sealed::{Appender, FileId};
 
-/// A due file that is being written, from its first entry to its last.
+/// A table that is being written, from its first entry to its last.
 ///
 /// In memory are the last 256 KiB of it, its index, 8 bytes for each entry, and 16 for each that expires.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl TableWriter {
     }
 
     fn push_with(&mut self, entry: &Entry, checksum: u32, body: &[u8]) -> io::Result<u32> {
-        assert!(self.bytes() < TableWriter::MOST, "places in a due file are 32-bit numbers");
+        assert!(self.bytes() < TableWriter::MOST, "places in a table are 32-bit numbers");
         let ordinal = self.entries;
         let key = (entry.standing.due, entry.id);
         let shard = self.out.name().shard;
@@ -130,12 +130,12 @@ impl TableWriter {
         let bodies_len = self.block.bodies_len();
         self.block.close(self.out.salt(), self.entries - count, &mut self.scratch);
         let bodies_at = self.out.position() + (self.scratch.len() - bodies_len) as u64;
-        let bodies_at = u32::try_from(bodies_at).expect("places in a due file are 32-bit numbers");
+        let bodies_at = u32::try_from(bodies_at).expect("places in a table are 32-bit numbers");
         let first = self.bodies.len() - count as usize;
         self.bodies[first..].iter_mut().for_each(|body| body.at += bodies_at);
         self.out.append(&self.scratch)?;
         let pushed = self.blocks.push(self.scratch.len() as u32, count, self.block_key);
-        assert!(pushed, "places in a due file are 32-bit numbers");
+        assert!(pushed, "places in a table are 32-bit numbers");
         // The buffer of a large body is not kept in memory.
         self.scratch.shrink_to(64 * 1024);
         Ok(())
@@ -151,12 +151,12 @@ impl TableWriter {
 
     /// The same, with the place of each entry's body.
     pub(crate) fn finish_with_bodies(mut self) -> io::Result<(Table, Vec<BodyPlace>)> {
-        let (lowest, highest) = self.numbers.expect("a due file has entries");
+        let (lowest, highest) = self.numbers.expect("a table has entries");
         self.close_block()?;
         self.expiries.sort_unstable();
         let mut expiry_chunks = Vec::new();
         for pairs in self.expiries.chunks(CHUNK) {
-            let at = u32::try_from(self.out.position()).expect("places in a due file are 32-bit numbers");
+            let at = u32::try_from(self.out.position()).expect("places in a table are 32-bit numbers");
             self.scratch.clear();
             expiry_chunk::put(&mut self.scratch, self.out.salt(), pairs);
             self.out.append(&self.scratch)?;

@@ -202,8 +202,8 @@ fn messages_that_are_rescheduled_wait_for_memory_as_puts_do() {
     assert_eq!(store.run(engine.stats(queue("q"))).unwrap().counts.scheduled, 5_000);
 }
 
-/// A store with 3,000 messages in `q` that are due, most of them in due files, and one message in `other` that is in
-/// memory. Nothing can be written to due files any more, and retries have filled memory. The error with which a take of
+/// A store with 3,000 messages in `q` that are due, most of them in tables, and one message in `other` that is in
+/// memory. Nothing can be written to tables any more, and retries have filled memory. The error with which a take of
 /// `q` is refused is returned too.
 fn crammed() -> (DoorDisk, Driven, Error) {
     let (disk, clock) = (DoorDisk::new(MemoryDisk::new()), ManualClock::new(start()));

@@ -59,7 +59,7 @@ fn burials_of_one_millisecond_are_in_the_order_of_ids_in_memory() {
 }
 
 #[test]
-fn burials_of_one_millisecond_are_in_the_order_of_ids_in_due_files_and_after_a_restart() {
+fn burials_of_one_millisecond_are_in_the_order_of_ids_in_tables_and_after_a_restart() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let small = Options { memory_limit: 16 * 1024, ..options(&disk, &clock) };
     let mut store = Driven::open(disk, clock, small.clone()).unwrap();

@@ -1,5 +1,5 @@
 //! The engine keeps the contract: on a disk in memory, on real files, and with almost no memory, so that most messages
-//! are in due files most of the time.
+//! are in tables most of the time.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Due files that cannot be read: moving messages out of other files continues.
+//! Tables that cannot be read: moving messages out of other files continues.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;

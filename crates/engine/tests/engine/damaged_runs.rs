@@ -1,4 +1,4 @@
-//! Runs that cannot be read: they are rebuilt from due files, while all other calls continue.
+//! Runs that cannot be read: they are rebuilt from tables, while all other calls continue.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -60,7 +60,7 @@ fn assert_all_there(store: &mut Driven, count: usize) {
 }
 
 #[test]
-fn a_run_with_a_bad_block_is_made_anew_from_due_files_and_puts_go_on() {
+fn a_run_with_a_bad_block_is_made_anew_from_tables_and_puts_go_on() {
     for kind in ["numbers-", "keys-"] {
         let (mut store, mut whole) = (tiny(), tiny());
         put_all(&mut store, 0..400);
@@ -86,7 +86,7 @@ fn a_run_with_a_bad_block_is_made_anew_from_due_files_and_puts_go_on() {
     }
 }
 
-/// Crash story: a block of a run of keys cannot be read, nor a block of a due file with messages whose keys it has. 1.
+/// Crash story: a block of a run of keys cannot be read, nor a block of a table with messages whose keys it has. 1.
 /// The run is merged without the block. 2. A caller puts a message with one of these keys, and now two have it.
 #[test]
 fn a_run_that_cannot_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on() {
@@ -96,7 +96,7 @@ fn a_run_that_cannot_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on(
         let path = longest(&store.disk, kind);
         let file = path.file_name().unwrap().to_str().unwrap().to_owned();
         store.disk.rot_at(&path, 60);
-        // One in each due file: the hidden pairs may be of any file.
+        // One in each table: the hidden pairs may be of any file.
         for name in store.disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("due-")) {
             store.disk.rot_at(&dir().join(name), 100);
         }

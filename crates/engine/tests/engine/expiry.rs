@@ -1,4 +1,4 @@
-//! Messages that expire while they are in due files alone: many at one instant, and with unreadable parts.
+//! Messages that expire while they are in tables alone: many at one instant, and with unreadable parts.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -471,7 +471,7 @@ const COUNT: u64 = 60;
 const KEY: &str = "a key like no other";
 
 /// A store that keeps about sixty messages in memory. In `q` and in `other` some expire after two hours, one of those
-/// in `q` has a key; they are in due files alone.
+/// in `q` has a key; they are in tables alone.
 fn filled() -> Driven {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let options = Options { memory_limit: 16 * 1024, ..options(&disk, &clock) };
@@ -492,7 +492,7 @@ fn filled() -> Driven {
     store
 }
 
-/// The due file that has the message with the key.
+/// The table that has the message with the key.
 fn keyed(disk: &MemoryDisk) -> PathBuf {
     let names = disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("due-"));
     let mut found = names.filter_map(|name| {
@@ -501,7 +501,7 @@ fn keyed(disk: &MemoryDisk) -> PathBuf {
         let has_key = bytes.windows(KEY.len()).any(|window| window == KEY.as_bytes());
         has_key.then_some(path)
     });
-    found.next().expect("the message was retired")
+    found.next().expect("the message was flushed")
 }
 
 /// The place of its chunk of expiries: behind checksum and length it begins with the first expiry, a varint.
@@ -733,7 +733,7 @@ fn what_a_queue_drops_is_gone_though_another_changes_what_becomes_of_its_own() {
     assert_eq!(counts(&mut store, "other"), (0, 0));
 }
 
-/// Crash story: 1. Dead messages go into due files, and a run has the keys that they had. 2. Runs of keys are merged,
+/// Crash story: 1. Dead messages go into tables, and a run has the keys that they had. 2. Runs of keys are merged,
 /// and the pairs of the dead are left out. 3. Support searches for an order by its number, and no dead message had it.
 #[test]
 fn dead_messages_are_found_by_key_when_runs_were_merged() {

@@ -545,11 +545,11 @@ fn tables(disk: &MemoryDisk) -> Vec<String> {
     names.into_iter().filter(|name| name.starts_with("due-")).collect()
 }
 
-/// Crash story: 1. A flush has rewritten what is left of some due files, and these are to be removed. 2. The disk is
+/// Crash story: 1. A flush has rewritten what is left of some tables, and these are to be removed. 2. The disk is
 /// full just then, and an ack waits for room. 3. Nothing else is done while it waits: the files stay, and with them the
 /// full disk.
 #[test]
-fn the_files_that_a_retirement_has_made_needless_go_while_a_batch_waits_for_room() {
+fn the_files_that_a_flush_has_made_needless_go_while_a_batch_waits_for_room() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let small = Options { memory_limit: 256 * 1024, ..options(&disk, &clock) };
     let mut store = Driven::open(disk, clock, small).unwrap();
@@ -584,7 +584,7 @@ fn the_files_that_a_retirement_has_made_needless_go_while_a_batch_waits_for_room
             flushes = engine.counters().flushes;
         }
     }
-    assert!(was_freed, "{flushes} retirements, and no file went while a batch waited");
+    assert!(was_freed, "{flushes} flushes, and no file went while a batch waited");
 }
 
 fn long_setting() -> dwell_model::SettingChange {
@@ -597,7 +597,7 @@ fn long_setting() -> dwell_model::SettingChange {
 /// Flushes then begin early, after a smaller number of bytes of the journal. 3. Each begins a segment whose settings
 /// alone reach that number, and so the next is due when it is over, although nothing is left to be flushed.
 #[test]
-fn settings_alone_are_worth_no_retirement_however_little_room_there_is() {
+fn settings_alone_are_worth_no_flush_however_little_room_there_is() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let opened = Options {
         memory_limit: 4 << 20,
@@ -628,7 +628,7 @@ fn settings_alone_are_worth_no_retirement_however_little_room_there_is() {
                 store.run(engine.queues(None, 1)).unwrap();
             }
             let more = engine.counters().flushes - before;
-            assert!(more <= 1, "{more} retirements, and nothing is put");
+            assert!(more <= 1, "{more} flushes, and nothing is put");
             store.disk.set_capacity(None);
         }
     }

@@ -113,7 +113,7 @@ fn a_number_that_was_answered_is_not_given_again_though_nothing_is_left_of_the_l
     }
 }
 
-/// A store whose segments from 1 on stay for tokens, although all messages are in due files.
+/// A store whose segments from 1 on stay for tokens, although all messages are in tables.
 fn with_old_segments(small: impl Fn(&MemoryDisk) -> Options) -> Driven {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let mut store = Driven::open(disk.clone(), clock, small(&disk)).unwrap();

@@ -34,7 +34,7 @@ fn runs(disk: &MemoryDisk) -> Vec<usize> {
 }
 
 #[test]
-fn messages_without_a_key_are_retired_beside_more_keys_than_filters_have_room_for() {
+fn messages_without_a_key_are_flushed_beside_more_keys_than_filters_have_room_for() {
     let mut store = open(MemoryDisk::new(), ManualClock::new(start()));
     for number in 0..COUNT {
         let put = Put::new(queue("far"), format!("body {number}")).after_ms(86_400_000).key(key(number));
@@ -78,7 +78,7 @@ fn runs_are_split_where_they_grow_too_long_and_merged_as_one() {
     assert_all_there(&mut store);
 }
 
-/// Crash story: 1. Messages with keys are dead and in due files. 2. Runs of keys are merged, the oldest among them. 3.
+/// Crash story: 1. Messages with keys are dead and in tables. 2. Runs of keys are merged, the oldest among them. 3.
 /// The merge leaves out pairs that no live message has, and the dead can no longer be found by their keys.
 #[test]
 fn the_dead_are_found_by_their_keys_after_runs_of_keys_were_merged() {

@@ -1,4 +1,4 @@
-//! Peeks at the oldest of many dead messages in due files, a piece of the files a turn; and gets of the youngest one
+//! Peeks at the oldest of many dead messages in tables, a piece of the files a turn; and gets of the youngest one
 //! that had a key, a few messages a turn.
 
 use std::pin::{Pin, pin};
@@ -16,7 +16,7 @@ use dwell_time::{Clock as _, ManualClock};
 use crate::support::{Driven, options, queue, start};
 
 const HOUR_MS: u64 = 3_600_000;
-/// With their headers they take three megabytes of due files, and a turn reads half of one.
+/// With their headers they take three megabytes of tables, and a turn reads half of one.
 const MANY: u64 = 3_000;
 
 /// A store with `MANY` dead messages in each of these queues, which died by expiry in place. The oldest is the one that

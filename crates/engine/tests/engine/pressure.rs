@@ -78,7 +78,7 @@ fn what_is_in_memory_is_bounded_however_much_is_put() {
 }
 
 #[test]
-fn puts_wait_for_a_slow_retirement_and_all_else_does_not() {
+fn puts_wait_for_a_slow_flush_and_all_else_does_not() {
     let pressed = Pressed::new();
     let engine = Engine::open(dir(), pressed.options()).unwrap();
     let store = engine.blocking();
@@ -108,7 +108,7 @@ fn puts_wait_for_a_slow_retirement_and_all_else_does_not() {
 /// clock stood still, as a test's does, and as one does that the machine steps: the put waited for the end of the whole
 /// flush, although most of it was over.
 #[test]
-fn puts_go_on_as_the_retirement_does_though_no_time_passes() {
+fn puts_go_on_as_the_flush_does_though_no_time_passes() {
     let pressed = Pressed::new();
     // Thousands of messages, since the job reports its progress only from time to time.
     let engine = Engine::open(dir(), Options { memory_limit: 4 << 20, ..pressed.options() }).unwrap();
@@ -173,7 +173,7 @@ fn a_put_that_waits_for_too_long_is_refused_and_may_be_repeated() {
 }
 
 #[test]
-fn where_nothing_can_be_retired_puts_are_refused_at_once_until_it_can() {
+fn where_nothing_can_be_flushed_puts_are_refused_at_once_until_it_can() {
     let pressed = Pressed::new();
     let mut store = Driven::open(MemoryDisk::new(), pressed.clock.clone(), pressed.options()).unwrap();
     let soon = store.put(Put::new(queue("soon"), "now")).unwrap();
@@ -223,7 +223,7 @@ fn on_a_full_disk_the_room_of_cancelled_messages_comes_back() {
                 Err(error) if store.engine.counters().flushes < 3 => {
                     assert_eq!((error.code(), error.is_retryable()), ("disk_full", true));
                     waited += 1;
-                    assert!(waited < 100, "nothing was retired in {waited} s, {} fit", ids.len());
+                    assert!(waited < 100, "nothing was flushed in {waited} s, {} fit", ids.len());
                     store.advance(1_000);
                 }
                 Err(error) => break error,

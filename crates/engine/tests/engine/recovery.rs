@@ -365,7 +365,7 @@ fn damage_where_nothing_but_tokens_is_needed_brings_back_no_setting() {
     }
 }
 
-/// A store with many messages in due files alone, and behind them a journal that acks some; if `deletes`, a queue is
+/// A store with many messages in tables alone, and behind them a journal that acks some; if `deletes`, a queue is
 /// created and deleted before each ack. Returns the number of reads of the next opening.
 fn reads_of_an_opening(deletes: bool) -> u64 {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));

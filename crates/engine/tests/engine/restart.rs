@@ -140,7 +140,7 @@ fn space_comes_back_when_messages_are_gone_and_settings_and_tokens_stay() {
 }
 
 #[test]
-fn a_retirement_that_is_due_at_the_opening_begins_no_segment_of_its_own() {
+fn a_flush_that_is_due_at_the_opening_begins_no_segment_of_its_own() {
     let newest = |disk: &MemoryDisk| {
         let names = disk.list(dir()).unwrap();
         names.into_iter().rfind(|name| name.starts_with("journal-")).unwrap()
@@ -163,7 +163,7 @@ fn a_retirement_that_is_due_at_the_opening_begins_no_segment_of_its_own() {
         }
         store.driver.turn();
     }
-    assert_eq!(store.engine.counters().flushes, 1, "what there was is retired at once");
+    assert_eq!(store.engine.counters().flushes, 1, "what there was is flushed at once");
     assert_eq!(newest(&store.disk), begun, "the segment that the opening began will do");
     // What is written behind it counts as always.
     store.put(Put::new(queue("q"), "later").after_ms(86_400_000)).unwrap();

@@ -235,7 +235,7 @@ fn a_put_held_back_in_a_turn_of_its_caller_goes_on_as_soon_as_there_is_room() {
     let (say, answers) = mpsc::channel();
     let putting = thread::spawn({
         let store = engine.blocking();
-        // Two due files at least.
+        // Two tables at least.
         let far = |number: u64| Put::new(queue("far"), "body").after_ms(300_000 + number % 2 * 864_000_000);
         move || (0..).map(|number| store.put_one(far(number))).all(|answer| say.send(answer).is_ok())
     });

@@ -141,7 +141,7 @@ fn a_disk_that_fails_in_the_middle_leaves_nobody_without_an_answer() {
 }
 
 #[test]
-fn where_nothing_can_be_retired_it_ends_until_it_can() {
+fn where_nothing_can_be_flushed_it_ends_until_it_can() {
     let clock = ManualClock::new(start());
     let door = DoorDisk::new(MemoryDisk::new());
     let options = Options {

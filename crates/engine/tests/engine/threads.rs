@@ -159,7 +159,7 @@ fn futures_of_any_runtime_are_answered() {
     });
 }
 
-/// Crash story: 1. Messages that expire are written to due files. 2. All of them are purged. 3. Their expiry comes. 4.
+/// Crash story: 1. Messages that expire are written to tables. 2. All of them are purged. 3. Their expiry comes. 4.
 /// Nothing is cold, so nothing is looked at, and the files report forever that something has expired: the thread does
 /// not sleep again.
 #[test]

@@ -145,8 +145,8 @@ impl Years {
         }
         let counters = self.store.engine.counters();
         println!(
-            "{} put, {} left, at most {} due files and {} runs, {} bytes over twice what is live; {} bytes of \
-             {} put went to due files, a body at most {} times to journal and files; {} checkpoints",
+            "{} put, {} left, at most {} tables and {} runs, {} bytes over twice what is live; {} bytes of \
+             {} put went to tables, a body at most {} times to journal and files; {} checkpoints",
             self.put,
             counters.resident + counters.cold,
             self.most_files,

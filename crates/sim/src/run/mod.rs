@@ -67,7 +67,7 @@ fn tell(seed: u64, outcome: &Outcome) -> bool {
         println!("VIOLATION {violation}");
     }
     println!(
-        "seed {seed}, acknowledged {}, reopened {}, retired {}, trace {:016x}, violations {}",
+        "seed {seed}, acknowledged {}, reopened {}, flushed {}, trace {:016x}, violations {}",
         outcome.acknowledged,
         outcome.reopened,
         outcome.flushed,

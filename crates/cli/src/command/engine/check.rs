@@ -119,7 +119,7 @@ pub(super) fn write(out: &mut dyn Write, report: &CheckReport) -> io::Result<()>
     if let Some(messages) = report.messages {
         write!(out, "  {STRONG}{messages}{STRONG:#} messages")?;
     }
-    writeln!(out, "  {files} files, {bytes} bytes: {batches} batches, {entries} entries in due files")?;
+    writeln!(out, "  {files} files, {bytes} bytes: {batches} batches, {entries} entries in tables")?;
     if !report.is_sound() {
         writeln!(
             out,

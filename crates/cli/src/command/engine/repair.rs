@@ -118,11 +118,11 @@ fn write(out: &mut dyn Write, report: &RepairReport, new_dir: &Path) -> io::Resu
     if report.without_manifest {
         writeln!(
             out,
-            "{WAITING}what was settled in due files is not known without the manifest, and comes again{WAITING:#}"
+            "{WAITING}what was settled in tables is not known without the manifest, and comes again{WAITING:#}"
         )?;
     }
     let notes = [
-        (report.found, "of the messages that due files have lost were found in the journal, and are saved"),
+        (report.found, "of the messages that tables have lost were found in the journal, and are saved"),
         (report.idle_records, "records are about messages that are not there any more"),
         (report.idle_sweeps, "purges and the like were left out: what they removed may be there again"),
         (report.keyless.len() as u64, "messages lost their key, which has a new owner"),

@@ -13,17 +13,17 @@ use crate::exit::Exit;
 use crate::human::{BAD, FAINT, GOOD, NAME, PLAIN, STRONG, WAITING, instant, pairs};
 use crate::table::{self, Cell};
 
-/// Show its contents: by kind of file, by queue, by due file
+/// Show its contents: by kind of file, by queue, by table
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell engine stats dwell-data
-  dwell engine stats dwell-data --files        each due file, too
+  dwell engine stats dwell-data --files        each table, too
 
 States are those that an opening now would find. Nothing is changed.")]
 pub(crate) struct Stats {
     #[command(flatten)]
     dir: DirArgs,
-    /// Show each due file
+    /// Show each table
     #[arg(long)]
     files: bool,
 }
@@ -87,7 +87,7 @@ impl Stats {
         let rows = [
             (
                 "messages",
-                format!("{STRONG}{}{STRONG:#}, {} of them in due files alone", stats.messages, stats.cold),
+                format!("{STRONG}{}{STRONG:#}, {} of them in tables alone", stats.messages, stats.cold),
             ),
             ("made", instant(stats.made)),
             ("opened", format!("{} times, closed {closed}", stats.incarnation)),
@@ -122,7 +122,7 @@ impl Stats {
                     ]
                 })
                 .collect();
-            let heading = ["queue", "scheduled", "ready", "leased", "dead", "due files", "live", "settled"];
+            let heading = ["queue", "scheduled", "ready", "leased", "dead", "tables", "live", "settled"];
             table::write(out, &heading, &queues)?;
         }
         if self.files && !stats.tables.is_empty() {
@@ -144,7 +144,7 @@ impl Stats {
                 .collect();
             table::write(
                 out,
-                &["due file", "bytes", "entries", "live", "earliest due", "latest due"],
+                &["table", "bytes", "entries", "live", "earliest due", "latest due"],
                 &files,
             )?;
         }

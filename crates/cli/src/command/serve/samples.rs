@@ -25,14 +25,14 @@ pub(super) fn of(engine: &Engine) -> Vec<Sample> {
         counter("dwell_engine_read_bytes", "Bytes asked of the disk", counters.disk.read_bytes),
         counter("dwell_engine_wakeups", "How often the engine's thread was woken", counters.wakeups),
         gauge("dwell_engine_segments", "Segments that the journal has", counters.segments),
-        counter("dwell_engine_flushes", "Retirements that were completed", counters.flushes),
-        gauge("dwell_engine_tables", "Due files that there are", counters.tables),
+        counter("dwell_engine_flushes", "Flushes that were completed", counters.flushes),
+        gauge("dwell_engine_tables", "Tables that there are", counters.tables),
         gauge(
             "dwell_engine_messages_resident",
             "Messages in memory, without their bodies",
             counters.resident,
         ),
-        gauge("dwell_engine_messages_cold", "Messages in due files alone", counters.cold),
+        gauge("dwell_engine_messages_cold", "Messages in tables alone", counters.cold),
         gauge(
             "dwell_engine_memory_bytes",
             "Bytes in memory that the limit counts: of messages, and of what finds those in files",
@@ -57,7 +57,7 @@ pub(super) fn of(engine: &Engine) -> Vec<Sample> {
         ),
         counter(
             "dwell_engine_index_runs_rebuilt",
-            "Runs that could not be read, and were made anew from due files",
+            "Runs that could not be read, and were made anew from tables",
             counters.runs_rebuilt,
         ),
         gauge(
@@ -69,7 +69,7 @@ pub(super) fn of(engine: &Engine) -> Vec<Sample> {
     // If the directory cannot be read, the page is made without it.
     if let Ok(bytes) = engine.file_bytes() {
         samples.push(gauge("dwell_engine_journal_bytes", "Bytes of the journal", bytes.journal));
-        samples.push(gauge("dwell_engine_table_bytes", "Bytes of due files and their indexes", bytes.due));
+        samples.push(gauge("dwell_engine_table_bytes", "Bytes of tables and their indexes", bytes.due));
     }
     samples
 }

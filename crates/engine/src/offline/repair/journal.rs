@@ -31,7 +31,7 @@ use crate::open::take_in;
 use crate::report::Cut;
 use crate::shard::step::Step;
 
-/// Copies the part of the journal that follows the due files of `manifest`; completes `manifest`. From before the
+/// Copies the part of the journal that follows the tables of `manifest`; completes `manifest`. From before the
 /// checkpoint it copies the `lost` messages.
 #[expect(clippy::too_many_arguments, reason = "from where, to where, and what is known of both")]
 pub(super) fn save(
@@ -66,7 +66,7 @@ pub(super) fn save(
         synced_answers: true,
         body_reach: u32::MAX,
     };
-    // With due files every segment is kept.
+    // With tables every segment is kept.
     let start = JournalStart { segment: 1, has_files: true };
     let begun = JournalWriter::begin(home, VecDeque::new(), 1, 0, SegmentPreamble::starting_at(1), start, now.wall);
     let (writer, batch) = begun.map_err(|error| failed(target, error))?;
@@ -126,7 +126,7 @@ struct JournalCopy<'a> {
     batch: Batch,
     now: Now,
     has_manifest: bool,
-    /// Messages that due files have lost; `found` has those of them that were found here.
+    /// Messages that tables have lost; `found` has those of them that were found here.
     lost: HashSet<Number>,
     found: HashSet<Number>,
     report: &'a mut RepairReport,
@@ -134,7 +134,7 @@ struct JournalCopy<'a> {
 
 impl JournalCopy<'_> {
     /// Copies the records of a batch that is whole except for bodies. From a segment before the checkpoint only
-    /// idempotency keys count, and what was lost in due files.
+    /// idempotency keys count, and what was lost in tables.
     fn batch(
         &mut self,
         segment: &Arc<Segment>,
@@ -177,7 +177,7 @@ impl JournalCopy<'_> {
                                 self.report.found += 1;
                             }
                         }
-                        // The loss was reported for its due file.
+                        // The loss was reported for its table.
                         None if is_old => self.token(record),
                         None => {
                             let at = at + BatchHeader::LEN as u64 + u64::from(body_at) + 4;
@@ -246,7 +246,7 @@ impl JournalCopy<'_> {
         let number = record.number;
         let (core, cold) = self.step.both();
         if core.replay_has(number, Some(cold)).map_err(|error| self.contradiction(&error))? {
-            // It is in a due file as well, and that copy is newer.
+            // It is in a table as well, and that copy is newer.
             self.token(record);
             return Ok(false);
         }

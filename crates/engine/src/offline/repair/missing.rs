@@ -1,7 +1,7 @@
-//! Messages that due files have lost, by their numbers: the journal may still have them.
+//! Messages that tables have lost, by their numbers: the journal may still have them.
 //!
 //! Segments from before the checkpoint are kept for the idempotency keys of their puts, or because a backup or a read
-//! holds them. Their messages lie in due files, or were deleted. The old runs of numbers distinguish these cases: a
+//! holds them. Their messages lie in tables, or were deleted. The old index runs of numbers distinguish these cases: a
 //! number whose entry could neither be saved nor was settled is lost.
 
 use std::collections::{BTreeMap, HashSet};
@@ -17,7 +17,7 @@ use crate::table::DeletionBitmap;
 use crate::index_run::{TableRef, IndexRun};
 use crate::sealed::FileKind;
 
-/// The numbers of all messages that are not in `unlost`, as far as the old runs can be read. Uses about 16 bytes of
+/// The numbers of all messages that are not in `unlost`, as far as the old index runs can be read. Uses about 16 bytes of
 /// memory for each.
 pub(super) fn lost(
     disk: &dyn Disk,

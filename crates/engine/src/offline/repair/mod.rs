@@ -11,8 +11,8 @@
 //!
 //! # Layout
 //! - `old_manifest`: the old directory's manifest, or what is known without it
-//! - `tables`: due files, and rebuilt runs for them
-//! - `missing`: which messages due files have lost
+//! - `tables`: tables, and rebuilt runs for them
+//! - `missing`: which messages tables have lost
 //! - `journal`: the journal, record by record, as far as each still has a meaning
 
 mod tables;
@@ -55,7 +55,7 @@ pub struct Lost {
 pub struct RepairReport {
     /// The number of messages in the new directory.
     pub messages: u64,
-    /// The number of entries copied from due files.
+    /// The number of entries copied from tables.
     pub entries: u64,
     /// The number of batches read from the journal.
     pub batches: u64,
@@ -63,13 +63,13 @@ pub struct RepairReport {
     pub records: u64,
     /// What was lost.
     pub lost: Vec<Lost>,
-    /// The number of messages lost in due files that were found in the journal, and are saved.
+    /// The number of messages lost in tables that were found in the journal, and are saved.
     pub found: u64,
     /// The number of records about messages that do not exist any more: left out.
     pub idle_records: u64,
     /// Messages that lost their key, because it has a new owner, and the record that ended their own claim is lost.
     pub keyless: Vec<Number>,
-    /// The manifest could not be read: it is not known what was settled in due files, so settled messages come again.
+    /// The manifest could not be read: it is not known what was settled in tables, so settled messages come again.
     pub without_manifest: bool,
     /// Purges and other bulk operations that were left out, since without the manifest it is not known which messages
     /// they affected.
@@ -107,7 +107,7 @@ const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Saves what can be saved of `dir` into `new_dir`, which has to be empty or missing, and checks that. `seed` is the
 /// random seed of the new directory's number. Reads all files once or twice. Uses the memory that an opening without
-/// a limit would use for the journal, 16 bytes for each message that due files have lost, and 24 for each message in
+/// a limit would use for the journal, 16 bytes for each message that tables have lost, and 24 for each message in
 /// them if the manifest is lost.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Due files without settled and damaged entries, and rebuilt runs for them.
+//! Tables without settled and damaged entries, and rebuilt runs for them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -34,7 +34,7 @@ pub(super) struct SavedTables {
 }
 
 impl SavedTables {
-    /// Rewrites every due file.
+    /// Rewrites every table.
     pub(super) fn save(
         disk: &dyn Disk,
         dir: &Path,
