@@ -9,7 +9,7 @@ use dwell_model::{
 };
 use dwell_store::{
     Blocking, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When,
 };
 use dwell_wire::Operation;
 use tokio::sync::oneshot;
@@ -112,7 +112,7 @@ impl Store for Client {
         self.enter(self.inner.configure(queue, changes)).await
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         self.enter(self.inner.revive(queue, which, when)).await
     }
 
@@ -121,7 +121,7 @@ impl Store for Client {
         self.enter(self.inner.deaths()).await
     }
 
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
         self.enter(self.inner.discard(queue, which)).await
     }
 

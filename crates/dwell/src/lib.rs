@@ -137,7 +137,7 @@ pub use dwell_store::{
     Error, Forecast, GiveBack, IntoBody, IntoPut, Job, Jobs, LeaseRef, LeaseTerms, Many, MemoryStore,
     OnConflict, One, Page, Put, PutAnswer, PutDigest, PutMany, PutOne, PutOutcome, Queue, QueueDeaths,
     QueueStats, Rescheduled, Result, Selection, Settle, SettleAll, Settled, StateCounts, Store, Stream,
-    Swept, Take, TakeId, TakeJobs, Target, When, async_trait, delegate_store,
+    BulkOutcome, Take, TakeId, TakeJobs, Target, When, async_trait, delegate_store,
 };
 pub use dwell_time::{Clock, DelayQueue, Handle, ManualClock, Notifier, Sleeper, SystemClock, delay_queue};
 #[cfg(any(feature = "engine", feature = "http", feature = "postgres", feature = "redis"))]

@@ -13,7 +13,7 @@ use dwell_model::{
 use dwell_store::core::WaiterId;
 use dwell_store::{
     Blocking, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When,
 };
 
 use crate::disk::{CountedDisk, PooledDisk, Sizes, failure};
@@ -544,7 +544,7 @@ impl Store for Engine {
         self.ask_one(|reply| Command::Configure(queue, changes, reply)).await
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         self.ask_one(|reply| Command::Revive(queue, which, when, reply)).await
     }
 
@@ -552,7 +552,7 @@ impl Store for Engine {
         self.ask_one(Command::Deaths).await
     }
 
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
         self.ask_one(|reply| Command::Discard(queue, which, reply)).await
     }
 

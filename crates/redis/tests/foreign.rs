@@ -220,7 +220,7 @@ impl Stage {
         one(self.store.put(vec![put])).await.map(drop)
     }
 
-    async fn sweep(&self, swept: Result<dwell_store::Swept, Error>) -> Result<(), Error> {
+    async fn sweep(&self, swept: Result<dwell_store::BulkOutcome, Error>) -> Result<(), Error> {
         let mut swept = swept?;
         swept.refused.pop().filter(|_| swept.done == 0).map_or(Ok(()), |(_, refused)| Err(refused))
     }

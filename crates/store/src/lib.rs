@@ -29,7 +29,7 @@ pub use contract::delegated;
 pub use contract::{
     Action, Blocking, Cancelled, DeathCounts, Delivery, DiscardCounts, Forecast, LeaseRef, LeaseTerms,
     OnConflict, Page, Put, PutAnswer, PutDigest, PutOutcome, QueueDeaths, QueueStats, Rescheduled, Result,
-    Selection, Settle, Settled, StateCounts, Store, Swept, Take, Target, When,
+    Selection, Settle, Settled, StateCounts, Store, BulkOutcome, Take, Target, When,
 };
 pub use error::Error;
 /// Implemented by [`Jobs`].

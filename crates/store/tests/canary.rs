@@ -15,12 +15,12 @@ use dwell_model::{
     SettingChange, Standing, State, StateKind, Timestamp,
 };
 use dwell_store::conformance::scenario::{
-    cap, change, expire, inspect, key, lease, restart, retention, settle, store, token, wait,
+    cap, change, expire, inspect, key, lease, restart, retention, settle, store, idempotency, wait,
 };
 use dwell_store::conformance::{Factory, Harness, model, run};
 use dwell_store::{
     Action, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, OnConflict, Page, Put, PutAnswer,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When,
     delegate_store,
 };
 use dwell_time::{Clock, ManualClock};
@@ -296,7 +296,7 @@ impl Store for Broken {
         Ok(queues.into_iter().map(|stats| self.hidden(stats)).collect())
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         self.sound.revive(queue, which, self.delayed(when)).await
     }
 
@@ -388,7 +388,7 @@ fn a_delay_too_long_by_a_millisecond_is_noticed() {
 fn a_forgotten_token_is_noticed() {
     noticed(
         Fault::ForgetsTokens,
-        token::the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_message_is_gone,
+        idempotency::the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_message_is_gone,
     );
 }
 

@@ -9,7 +9,7 @@
 //! A scan takes long, so each call reads about half a megabyte, and reports whether there is more to read before
 //! anything can be handed over.
 //!
-//! For [retention](Reader::Retention) an unreadable place does not block the rest: its messages are passed over, and
+//! For [retention](DeadReader::Retention) an unreadable place does not block the rest: its messages are passed over, and
 //! the next window tries them again. A caller that asks for messages by name or in order gets the error instead.
 //!
 //! # Ground rules
@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashSet};
 use std::ops::Range;
 
 use dwell_model::{QueueName, State, Timestamp};
-use dwell_store::core::{ColdMessage, CopyAt, Died, HandedOver, Reader};
+use dwell_store::core::{ColdMessage, CopyAt, Died, DeadProgress, DeadReader};
 
 use super::{ColdTable, ColdSet, SectionRef, EntryRef};
 use crate::table::{Entry, TableEntry, SectionState};
@@ -54,14 +54,14 @@ type DeadEntry = (Died, EntryRef);
 #[derive(Debug)]
 pub(super) struct DeadWindow {
     queue: QueueName,
-    reader: Reader,
+    reader: DeadReader,
     /// The position of the last request.
     from: Option<Died>,
     /// The messages of the window that were not handed over, the oldest on top. A heap, since sorting all of them would
     /// take long.
     window: BinaryHeap<Reverse<DeadEntry>>,
     /// The window is complete up to here.
-    to: HandedOver,
+    to: DeadProgress,
     /// Messages that were put back since the window was begun, up to the window's end.
     back: BTreeMap<Died, EntryRef>,
     /// The scan that fills the next window.
@@ -91,7 +91,7 @@ struct DeadScan {
     /// Whether there are others behind them.
     has_more: bool,
     /// The window may not reach beyond this: messages that were put back behind it are not remembered.
-    to: HandedOver,
+    to: DeadProgress,
     /// Whether unreadable places are passed over.
     passes_over: bool,
 }
@@ -103,16 +103,16 @@ impl DeadScan {
     fn forget(&mut self, is_cold: impl Fn(&EntryRef) -> bool) {
         if self.has_more {
             let last = self.oldest.peek().map(|(died, _)| *died);
-            self.to = within(self.to, HandedOver::To(last));
+            self.to = within(self.to, DeadProgress::To(last));
         }
         self.oldest.retain(|(_, spot)| is_cold(spot));
     }
 }
 
 impl DeadWindow {
-    fn new(queue: QueueName, reader: Reader, from: Option<Died>) -> DeadWindow {
+    fn new(queue: QueueName, reader: DeadReader, from: Option<Died>) -> DeadWindow {
         // An empty window is complete up to the position where it begins.
-        let to = HandedOver::To(from);
+        let to = DeadProgress::To(from);
         DeadWindow {
             queue,
             reader,
@@ -130,7 +130,7 @@ impl DeadWindow {
     }
 
     /// Whether it has, or will have, all messages that died after `after`.
-    fn is_right(&self, queue: &QueueName, reader: Reader, after: Option<Died>) -> bool {
+    fn is_right(&self, queue: &QueueName, reader: DeadReader, after: Option<Died>) -> bool {
         self.is_of(queue) && self.reader == reader && self.from <= after
     }
 
@@ -156,14 +156,14 @@ impl DeadWindow {
         if self.back.len() > most {
             self.back.pop_last();
             // Messages put back while the window was filled may be behind its end, which then stays.
-            let last = HandedOver::To(self.back.last_key_value().map(|(died, _)| *died));
+            let last = DeadProgress::To(self.back.last_key_value().map(|(died, _)| *died));
             *to = within(*to, last);
         }
     }
 
     /// Whether the window ends at `after` or before.
     fn ends_at(&self, after: Option<Died>) -> bool {
-        matches!(self.to, HandedOver::To(to) if to <= after)
+        matches!(self.to, DeadProgress::To(to) if to <= after)
     }
 
     /// The next message, within the range that is complete.
@@ -198,18 +198,18 @@ impl DeadWindow {
 }
 
 /// Whether a message that died then is within what was handed over, or will be.
-fn reaches(to: HandedOver, died: Died) -> bool {
+fn reaches(to: DeadProgress, died: Died) -> bool {
     match to {
-        HandedOver::All => true,
-        HandedOver::To(to) => Some(died) <= to,
+        DeadProgress::All => true,
+        DeadProgress::To(to) => Some(died) <= to,
     }
 }
 
 /// The range within both.
-fn within(one: HandedOver, other: HandedOver) -> HandedOver {
+fn within(one: DeadProgress, other: DeadProgress) -> DeadProgress {
     match (one, other) {
-        (HandedOver::To(one), HandedOver::To(other)) => HandedOver::To(one.min(other)),
-        (HandedOver::All, to) | (to, HandedOver::All) => to,
+        (DeadProgress::To(one), DeadProgress::To(other)) => DeadProgress::To(one.min(other)),
+        (DeadProgress::All, to) | (to, DeadProgress::All) => to,
     }
 }
 
@@ -260,11 +260,11 @@ impl ColdSet {
     pub(super) fn hand_over_dead(
         &mut self,
         queue: &QueueName,
-        reader: Reader,
+        reader: DeadReader,
         after: Option<Died>,
         most: usize,
         into: &mut Vec<ColdMessage<BodyRef>>,
-    ) -> sealed::Result<HandedOver> {
+    ) -> sealed::Result<DeadProgress> {
         let known = self.walks.iter().position(|walk| walk.is_right(queue, reader, after));
         let mut walk = match known {
             Some(at) => self.walks.remove(at),
@@ -276,7 +276,7 @@ impl ColdSet {
         walk.go_to(after);
         if walk.ends_at(after) && !self.fill(&mut walk)? {
             self.keep_window(walk);
-            return Ok(HandedOver::To(after));
+            return Ok(DeadProgress::To(after));
         }
         let mut dead_entries: Vec<DeadEntry> = Vec::new();
         let mut blocks = HashSet::new();
@@ -287,7 +287,7 @@ impl ColdSet {
                 let block = (spot.file, file.file.block_of(spot.ordinal));
                 let is_full = blocks.len() >= BLOCKS && !blocks.contains(&block);
                 if dead_entries.len() >= most || is_full {
-                    to = HandedOver::To(dead_entries.last().map(|(died, _)| *died).or(after));
+                    to = DeadProgress::To(dead_entries.last().map(|(died, _)| *died).or(after));
                     break;
                 }
                 blocks.insert(block);
@@ -300,7 +300,7 @@ impl ColdSet {
         spots.sort_unstable();
         match self.read_all(&spots) {
             Ok(found) => self.hand_over(found, into),
-            Err(error) if reader == Reader::Retention && error.is_of_the_place() => {
+            Err(error) if reader == DeadReader::Retention && error.is_of_the_place() => {
                 // Nothing is handed over before it is known that the rest can be read, or is to be passed over.
                 let mut found = Vec::new();
                 for spot in spots {
@@ -330,7 +330,7 @@ impl ColdSet {
         if self.passed_over.remove(queue).is_none() {
             return;
         }
-        self.walks.retain(|walk| walk.queue != *queue || walk.reader != Reader::Retention);
+        self.walks.retain(|walk| walk.queue != *queue || walk.reader != DeadReader::Retention);
         for at in self.sections_of(queue) {
             self.readable.remove(&at);
         }
@@ -343,17 +343,17 @@ impl ColdSet {
     }
 
     /// Drops walks that may lack messages that are dead now.
-    pub(super) fn end_stale_windows(&mut self, queue: &QueueName, reader: Reader) {
+    pub(super) fn end_stale_windows(&mut self, queue: &QueueName, reader: DeadReader) {
         self.walks.retain(|walk| walk.queue != *queue || walk.reader != reader || !walk.is_stale);
     }
 
     fn keep_window(&mut self, walk: DeadWindow) {
         let reader = walk.reader;
         self.walks.push(walk);
-        let is_peek = |walk: &DeadWindow| walk.reader == Reader::Peek;
-        let most = if reader == Reader::Peek { PEEK_WINDOWS } else { BULK_WINDOWS };
+        let is_peek = |walk: &DeadWindow| walk.reader == DeadReader::Peek;
+        let most = if reader == DeadReader::Peek { PEEK_WINDOWS } else { BULK_WINDOWS };
         let alike =
-            || (0..self.walks.len()).filter(|at| is_peek(&self.walks[*at]) == (reader == Reader::Peek));
+            || (0..self.walks.len()).filter(|at| is_peek(&self.walks[*at]) == (reader == DeadReader::Peek));
         if alike().count() <= most {
             return;
         }
@@ -363,8 +363,8 @@ impl ColdSet {
         let other_of =
             |reader| alike().find(|at| self.walks[*at].reader == reader && *at + 1 < self.walks.len());
         let order = match reader {
-            Reader::Retention => [Reader::Retention, Reader::Younger],
-            Reader::Sweep | Reader::Younger | Reader::Peek => [Reader::Younger, Reader::Retention],
+            DeadReader::Retention => [DeadReader::Retention, DeadReader::Younger],
+            DeadReader::Sweep | DeadReader::Younger | DeadReader::Peek => [DeadReader::Younger, DeadReader::Retention],
         };
         let goes = order.into_iter().find_map(other_of).or_else(|| alike().next());
         goes.into_iter().for_each(|at| drop(self.walks.remove(at)));
@@ -380,7 +380,7 @@ impl ColdSet {
             if !self.read_piece(&walk.queue, &mut scan)? {
                 let DeadScan { oldest, has_more, to, .. } = scan;
                 let last = oldest.peek().map(|(died, _)| *died);
-                let found = if has_more { HandedOver::To(last) } else { HandedOver::All };
+                let found = if has_more { DeadProgress::To(last) } else { DeadProgress::All };
                 walk.to = within(found, to);
                 walk.window = oldest.into_iter().map(Reverse).collect();
                 return Ok(true);
@@ -394,19 +394,19 @@ impl ColdSet {
         // Messages that were put back before are found by the scan itself.
         walk.back.clear();
         walk.window = BinaryHeap::new();
-        let passes_over = walk.reader == Reader::Retention;
+        let passes_over = walk.reader == DeadReader::Retention;
         let mut sections = self.sections_of(&walk.queue);
         sections.retain(|at| self.has_dead_in(*at));
         // Many queues have the same retention, and in each a few messages pass it every minute: not all sections are read
         // for these.
-        let until = self.retain_until.filter(|_| walk.reader == Reader::Retention);
+        let until = self.retain_until.filter(|_| walk.reader == DeadReader::Retention);
         let is_later = |at: &SectionRef| {
             let first = self.died_in(*at, passes_over).flatten().map(|(first, _)| first);
             until.zip(first).is_some_and(|((until, _), first)| first > until)
         };
         let all = sections.len();
         sections.retain(|at| !is_later(at));
-        let to = if sections.len() < all { HandedOver::To(until) } else { HandedOver::All };
+        let to = if sections.len() < all { DeadProgress::To(until) } else { DeadProgress::All };
         // Those that may have the oldest are read first; of some that is not known.
         sections.sort_by_key(|at| Reverse(self.died_in(*at, passes_over).flatten().map(|(first, _)| first)));
         DeadScan {
@@ -577,8 +577,8 @@ mod tests {
         let at = Timestamp::from_ms(5).unwrap();
         let died = (at, MessageId::new(at, 0, 1, 7));
         for (old, new) in [(1, 2), (2, 1)] {
-            let mut walk = DeadWindow::new("q".parse().unwrap(), Reader::Sweep, None);
-            walk.to = HandedOver::All;
+            let mut walk = DeadWindow::new("q".parse().unwrap(), DeadReader::Sweep, None);
+            walk.to = DeadProgress::All;
             let [old, new] = [old, new].map(|file| EntryRef { file, ordinal: 3 });
             walk.window.push(Reverse((died, old)));
             walk.put_back(died, new, 10);
@@ -599,15 +599,15 @@ mod tests {
             Some((at, MessageId::new(at, 0, 1, 7)))
         };
         let (queue, other): (QueueName, QueueName) = ("q".parse().unwrap(), "other".parse().unwrap());
-        let walk = DeadWindow::new(queue.clone(), Reader::Sweep, died(5));
+        let walk = DeadWindow::new(queue.clone(), DeadReader::Sweep, died(5));
         for (queue, reader, after, is_right) in [
-            (&queue, Reader::Sweep, died(5), true),
-            (&queue, Reader::Sweep, died(6), true),
-            (&queue, Reader::Sweep, died(4), false),
-            (&queue, Reader::Sweep, None, false),
-            (&other, Reader::Sweep, died(5), false),
-            (&queue, Reader::Peek, died(5), false),
-            (&other, Reader::Peek, died(5), false),
+            (&queue, DeadReader::Sweep, died(5), true),
+            (&queue, DeadReader::Sweep, died(6), true),
+            (&queue, DeadReader::Sweep, died(4), false),
+            (&queue, DeadReader::Sweep, None, false),
+            (&other, DeadReader::Sweep, died(5), false),
+            (&queue, DeadReader::Peek, died(5), false),
+            (&other, DeadReader::Peek, died(5), false),
         ] {
             assert_eq!(walk.is_right(queue, reader, after), is_right, "{queue} {reader:?} {after:?}");
         }
@@ -619,16 +619,16 @@ mod tests {
     #[test]
     fn what_is_past_its_retention_in_many_queues_displaces_no_sweep() {
         let mut cold = ColdSet::new(7, 1, (1, usize::MAX), 1);
-        let mut kept = |walks: &[(&str, Reader)]| {
+        let mut kept = |walks: &[(&str, DeadReader)]| {
             for (name, reader) in walks {
                 cold.keep_window(DeadWindow::new(name.parse().unwrap(), *reader, None));
             }
             cold.walks.iter().map(|walk| walk.queue.as_str().to_owned()).collect::<Vec<String>>()
         };
-        let of_retention = ["a", "b", "c", "d"].map(|name| (name, Reader::Retention));
-        assert_eq!(kept(&[("swept", Reader::Sweep)]), ["swept"]);
+        let of_retention = ["a", "b", "c", "d"].map(|name| (name, DeadReader::Retention));
+        assert_eq!(kept(&[("swept", DeadReader::Sweep)]), ["swept"]);
         assert_eq!(kept(&of_retention), ["swept", "c", "d"]);
-        assert_eq!(kept(&[("younger", Reader::Younger)]), ["swept", "d", "younger"]);
+        assert_eq!(kept(&[("younger", DeadReader::Younger)]), ["swept", "d", "younger"]);
         assert_eq!(kept(&of_retention), ["swept", "younger", "d"]);
     }
 
@@ -643,7 +643,7 @@ mod tests {
         };
         for has_more in [false, true] {
             let oldest = [dead_entry(1, 1), dead_entry(5, 1), dead_entry(9, 1)].into();
-            let (at, to) = (0, HandedOver::All);
+            let (at, to) = (0, DeadProgress::All);
             let mut scan = DeadScan {
                 after: None,
                 sections: Vec::new(),

@@ -43,8 +43,8 @@ use dwell_model::{
     as_of,
 };
 use dwell_store::core::{
-    Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring, HandedOver, Reader,
-    Which,
+    Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring, DeadProgress, DeadReader,
+    QueuePart,
 };
 use dwell_store::{Error, Forecast, Result};
 
@@ -880,12 +880,12 @@ impl Cold<BodyRef> for ColdSet {
     fn dead(
         &mut self,
         queue: &QueueName,
-        reader: Reader,
+        reader: DeadReader,
         after: Option<Died>,
         anew: bool,
         most: usize,
         into: &mut Vec<ColdMessage<BodyRef>>,
-    ) -> Result<HandedOver> {
+    ) -> Result<DeadProgress> {
         if anew {
             self.end_stale_windows(queue, reader);
         }
@@ -915,25 +915,25 @@ impl Cold<BodyRef> for ColdSet {
         self.tell(found)
     }
 
-    fn forget(&mut self, queue: &QueueName, which: Which) {
+    fn forget(&mut self, queue: &QueueName, which: QueuePart) {
         self.prefetches.retain(|prefetch| prefetch.queue != *queue);
         self.bodies.forget(queue);
-        self.walks.retain(|walk| which == Which::Pending || !walk.is_of(queue));
-        if which == Which::Dead {
+        self.walks.retain(|walk| which == QueuePart::Pending || !walk.is_of(queue));
+        if which == QueuePart::Dead {
             self.forget_passed_over(queue);
         }
         let Some(queued) = self.by_queue.get_mut(queue) else { return };
-        if which == Which::Pending {
+        if which == QueuePart::Pending {
             // None of its sections has any entry left: without this, the next take would find that out section by section.
             queued.order = SectionOrder::default();
         }
         for at in &queued.sections {
             let file = self.files.get_mut(&at.file).expect("sections are those of files");
             let is_dead = file.file.sections()[at.section as usize].state == SectionState::Dead;
-            if is_dead == (which == Which::Dead) {
+            if is_dead == (which == QueuePart::Dead) {
                 file.clear_section(at.section as usize);
                 file.sections[at.section as usize].bound = None;
-            } else if which == Which::Dead {
+            } else if which == QueuePart::Dead {
                 file.clear_over(at.section as usize);
             }
         }

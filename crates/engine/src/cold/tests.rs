@@ -9,7 +9,7 @@ use dwell_model::{
     Counts, Death, DeathReason, Headers, MessageId, Number, QueueName, Standing, State, Timestamp,
 };
 use dwell_store::core::{
-    Cold, ColdHead, CopyAt, DeadSearch, Died, Expired, Expiring, HandedOver, Reader, Which,
+    Cold, ColdHead, CopyAt, DeadSearch, Died, Expired, Expiring, DeadProgress, DeadReader, QueuePart,
 };
 use proptest::prelude::*;
 
@@ -259,14 +259,14 @@ impl Beside {
         let mut handed = Vec::new();
         let to = self
             .cold
-            .dead(&queue(), Reader::Sweep, self.swept, self.swept.is_none(), most, &mut handed)
+            .dead(&queue(), DeadReader::Sweep, self.swept, self.swept.is_none(), most, &mut handed)
             .unwrap();
         assert!(handed.len() <= most);
         let mut next: Vec<(Died, usize)> = Vec::new();
         for (at, known) in self.known.iter().enumerate().filter(|(_, known)| known.is_cold) {
             let is_up_to = |died: &Died| match to {
-                HandedOver::All => true,
-                HandedOver::To(to) => Some(*died) <= to,
+                DeadProgress::All => true,
+                DeadProgress::To(to) => Some(*died) <= to,
             };
             let died = died(&known.entry).filter(|died| Some(*died) > self.swept && is_up_to(died));
             next.extend(died.map(|died| (died, at)));
@@ -276,10 +276,10 @@ impl Beside {
         assert_eq!(handed.iter().map(|one| one.copy).collect::<BTreeSet<_>>(), expected);
         next.iter().for_each(|(_, at)| self.known[*at].is_cold = false);
         match to {
-            HandedOver::All => self.swept = next.last().map(|(died, _)| *died).or(self.swept),
-            HandedOver::To(to) => self.swept = self.swept.max(to),
+            DeadProgress::All => self.swept = next.last().map(|(died, _)| *died).or(self.swept),
+            DeadProgress::To(to) => self.swept = self.swept.max(to),
         }
-        to != HandedOver::All
+        to != DeadProgress::All
     }
 
     fn head(&mut self) {
@@ -379,7 +379,7 @@ impl Beside {
                 self.dead(most);
             }
             Step::ForgetDead => {
-                self.cold.forget(&queue(), Which::Dead);
+                self.cold.forget(&queue(), QueuePart::Dead);
                 let is_dead = |known: &&mut Known| died(&known.entry).is_some();
                 self.known.iter_mut().filter(is_dead).for_each(|known| known.is_cold = false);
             }
@@ -397,7 +397,7 @@ impl Beside {
                 self.now = Timestamp::from_ms(self.now.as_ms() - ms).unwrap();
             }
             Step::Forget => {
-                self.cold.forget(&queue(), Which::Pending);
+                self.cold.forget(&queue(), QueuePart::Pending);
                 let is_pending = |known: &&mut Known| !matches!(known.entry.standing.state, State::Dead(_));
                 self.known.iter_mut().filter(is_pending).for_each(|known| known.is_cold = false);
             }
@@ -486,7 +486,7 @@ fn what_follows_is_read_ahead_once_much_is_asked_for() {
     beside.known[gone].is_cold = true;
     assert!(beside.cold.prefetches.is_empty(), "what was read may not be what comes next");
     beside.due();
-    beside.cold.forget(&queue(), Which::Pending);
+    beside.cold.forget(&queue(), QueuePart::Pending);
     assert!(beside.cold.prefetches.is_empty(), "nor is there any left");
 }
 
@@ -785,7 +785,7 @@ fn peek(beside: &mut Beside, mut between: impl FnMut(&mut Beside, u32)) -> (u32,
     for calls in 1..100 {
         let mut handed = Vec::new();
         let is_new = calls == 1;
-        beside.cold.dead(&queue(), Reader::Peek, None, is_new, 1, &mut handed).unwrap();
+        beside.cold.dead(&queue(), DeadReader::Peek, None, is_new, 1, &mut handed).unwrap();
         if let Some(found) = handed.pop() {
             return (calls, found.message.id);
         }
@@ -964,7 +964,7 @@ fn to_forget_the_dead_of_a_section_looks_at_no_more_of_a_file_than_the_lane() {
     let file = beside.cold.files.get_mut(&1).unwrap();
     assert!((0..sections).step_by(2).all(|ordinal| file.die(ordinal).is_some()));
     let before = table::pages_changed();
-    beside.cold.forget(&queue(), Which::Dead);
+    beside.cold.forget(&queue(), QueuePart::Dead);
     let looked = table::pages_changed() - before;
     assert!(looked <= 2 * u64::from(sections) / 2, "{looked} pages for {} sections", sections / 2);
     let file = &beside.cold.files[&1];
@@ -1149,13 +1149,13 @@ fn what_is_known_to_have_died_later_is_not_read_for_retention() {
         MessageId::MAX_INCARNATION,
         MessageId::MAX_COUNTER,
     );
-    let ask = |beside: &mut Beside, until: i64, most: usize| -> dwell_store::Result<(usize, HandedOver)> {
+    let ask = |beside: &mut Beside, until: i64, most: usize| -> dwell_store::Result<(usize, DeadProgress)> {
         beside.cold.walks.clear();
         beside.cold.retain_until(Some((at(until), last)));
         let mut handed = Vec::new();
         for _ in 0..10 {
-            let to = beside.cold.dead(&queue(), Reader::Retention, None, false, most, &mut handed)?;
-            if to != HandedOver::To(None) {
+            let to = beside.cold.dead(&queue(), DeadReader::Retention, None, false, most, &mut handed)?;
+            if to != DeadProgress::To(None) {
                 return Ok((handed.len(), to));
             }
         }
@@ -1166,9 +1166,9 @@ fn what_is_known_to_have_died_later_is_not_read_for_retention() {
     let file = Arc::clone(&beside.cold.files()[&2].file);
     beside.cold.blocks.forget(2);
     beside.disk.unreadable_at(file.path(), 0, file.size());
-    assert_eq!(ask(&mut beside, 49, 3).unwrap(), (0, HandedOver::To(Some((at(49), last)))));
+    assert_eq!(ask(&mut beside, 49, 3).unwrap(), (0, DeadProgress::To(Some((at(49), last)))));
     assert!(beside.cold.passed_over(&queue()).is_none(), "it was not read");
-    assert_eq!(ask(&mut beside, 50, 3).unwrap(), (0, HandedOver::All));
+    assert_eq!(ask(&mut beside, 50, 3).unwrap(), (0, DeadProgress::All));
     assert!(beside.cold.passed_over(&queue()).is_some(), "it was read, and cannot be");
 }
 
@@ -1267,7 +1267,7 @@ fn what_cannot_be_read_keeps_none_of_the_others_from_their_end() {
     beside.add(&(0..400).map(|due| Drawn { state: 2, priority: 0, due, body_len: 300 }).collect::<Vec<_>>());
     let file = Arc::clone(&beside.cold.files()[&1].file);
     beside.disk.unreadable_at(file.path(), 40_000, 1);
-    let ask = |beside: &mut Beside, reader: Reader| -> dwell_store::Result<usize> {
+    let ask = |beside: &mut Beside, reader: DeadReader| -> dwell_store::Result<usize> {
         let mut handed = Vec::new();
         for _ in 0..100 {
             let after =
@@ -1276,31 +1276,31 @@ fn what_cannot_be_read_keeps_none_of_the_others_from_their_end() {
                     _ => None,
                 });
             let (after, anew) = (after.max(), handed.is_empty());
-            if beside.cold.dead(&queue(), reader, after, anew, 64, &mut handed)? == HandedOver::All {
+            if beside.cold.dead(&queue(), reader, after, anew, 64, &mut handed)? == DeadProgress::All {
                 return Ok(handed.len());
             }
         }
         panic!("it comes to no end");
     };
     assert!(
-        matches!(ask(&mut beside, Reader::Sweep), Err(Error::Unavailable { .. })),
+        matches!(ask(&mut beside, DeadReader::Sweep), Err(Error::Unavailable { .. })),
         "a sweep gets the error"
     );
     assert!(beside.cold.take_failure().is_some());
-    let some = ask(&mut beside, Reader::Retention).unwrap();
+    let some = ask(&mut beside, DeadReader::Retention).unwrap();
     assert!((200..400).contains(&some), "{some} of 400");
     assert!(beside.cold.passed_over(&queue()).is_some() && beside.cold.take_failure().is_some());
     assert!(beside.cold.deaths.is_empty(), "when all of them died is not known");
     // That nothing else is left is found once.
-    assert_eq!(ask(&mut beside, Reader::Retention).unwrap(), 0);
+    assert_eq!(ask(&mut beside, DeadReader::Retention).unwrap(), 0);
     beside.cold.take_failure();
-    assert_eq!(ask(&mut beside, Reader::Retention).unwrap(), 0);
+    assert_eq!(ask(&mut beside, DeadReader::Retention).unwrap(), 0);
     assert!(beside.cold.take_failure().is_none() && beside.cold.passed_over(&queue()).is_some());
     beside.disk.heal_rot(|_| true);
-    assert_eq!(ask(&mut beside, Reader::Retention).unwrap(), 0, "it is not tried yet");
+    assert_eq!(ask(&mut beside, DeadReader::Retention).unwrap(), 0, "it is not tried yet");
     beside.cold.try_passed_over(&queue());
     assert_eq!(
-        ask(&mut beside, Reader::Retention).unwrap(),
+        ask(&mut beside, DeadReader::Retention).unwrap(),
         400 - some,
         "and the rest when it can be read again"
     );
@@ -1312,12 +1312,12 @@ fn retained(beside: &mut Beside) -> (BTreeSet<CopyAt>, usize) {
     let (mut copies, mut after, mut failures) = (BTreeSet::new(), None, 0);
     for _ in 0..200 {
         let mut handed = Vec::new();
-        match beside.cold.dead(&queue(), Reader::Retention, after, false, 64, &mut handed) {
+        match beside.cold.dead(&queue(), DeadReader::Retention, after, false, 64, &mut handed) {
             Ok(to) => {
                 copies.extend(handed.iter().map(|one| one.copy));
                 match to {
-                    HandedOver::All => return (copies, failures),
-                    HandedOver::To(to) => after = after.max(to),
+                    DeadProgress::All => return (copies, failures),
+                    DeadProgress::To(to) => after = after.max(to),
                 }
             }
             Err(_) => {
@@ -1367,7 +1367,7 @@ fn what_cannot_be_read_just_now_is_not_passed_over() {
         // The window is there before the block is bad.
         let mut handed = Vec::new();
         while handed.is_empty() {
-            beside.cold.dead(&queue(), Reader::Retention, None, false, 1, &mut handed).unwrap();
+            beside.cold.dead(&queue(), DeadReader::Retention, None, false, 1, &mut handed).unwrap();
         }
         beside.cold.blocks.forget(1);
         beside.disk.unreadable_at(file.path(), 40_000, 1);

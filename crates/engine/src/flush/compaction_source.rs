@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use dwell_model::{QueueName, State, Timestamp};
-use dwell_store::core::{Captured, CopyAt, Names};
+use dwell_store::core::{SnapshotEntry, CopyAt, QueueNames};
 
 use super::job::FlushContext;
 use crate::checkpoint::TableState;
@@ -75,8 +75,8 @@ impl CompactionSource {
         found: TableEntry,
         file: NonZeroU32,
         drops: &BTreeSet<QueueName>,
-        names: &mut Names,
-    ) -> (Captured<BodyRef>, bool) {
+        names: &mut QueueNames,
+    ) -> (SnapshotEntry<BodyRef>, bool) {
         let copy = CopyAt { file, ordinal: found.ordinal };
         let ready_since = found.entry.ready_since;
         let mut message = crate::cold::message(found, &self.segment);
@@ -89,7 +89,7 @@ impl CompactionSource {
         } else if message.standing.state == State::Scheduled && message.standing.due <= self.ripe {
             message.standing.state = State::Ready;
         }
-        (Captured::of(message, ready_since, Some(copy), names), dies)
+        (SnapshotEntry::of(message, ready_since, Some(copy), names), dies)
     }
 }
 
@@ -142,7 +142,7 @@ impl CompactionChoice {
 /// in use: at most `most`. The file of such a copy cannot be removed, so the message is written anew.
 pub(super) fn left_by_held(
     states: &BTreeMap<u32, (DeletionBitmap, Timestamp)>,
-    captured: &[Captured<BodyRef>],
+    captured: &[SnapshotEntry<BodyRef>],
     unreadable: &BTreeSet<u32>,
     most: usize,
 ) -> BTreeSet<CopyAt> {
@@ -448,7 +448,7 @@ mod tests {
             let mut found = Vec::new();
             source.file.read(0..1, &mut found).unwrap();
             let number = NonZeroU32::new(1).unwrap();
-            let (captured, _) = source.captured(found.remove(0), number, drops, &mut Names::default());
+            let (captured, _) = source.captured(found.remove(0), number, drops, &mut QueueNames::default());
             matches!(captured.state(), State::Dead(_))
         };
         let (none, drops) = (BTreeSet::new(), BTreeSet::from(["q".parse().unwrap()]));

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dwell_model::{Death, DeathReason, Message, Number, QueueName, State, Timestamp};
-use dwell_store::core::{Captured, CopyAt, Names};
+use dwell_store::core::{SnapshotEntry, CopyAt, QueueNames};
 
 use super::memory_budget::{MemoryBudget, FilterBudget};
 use super::unnamed_files::UnnamedFiles;
@@ -241,9 +241,9 @@ pub(crate) struct FlushJob {
     /// How often the bodies have been written that are moved out of these files.
     writes: BTreeMap<u32, u32>,
     /// What was captured and is to be copied, followed by what is moved.
-    to_copy: Vec<Captured<BodyRef>>,
+    to_copy: Vec<SnapshotEntry<BodyRef>>,
     /// Their queues, and for each the number of names that sort before its own.
-    names: Names,
+    names: QueueNames,
     ranks: Vec<u32>,
     /// The indexes in `to_copy` of the messages of each part, the next part at the end.
     parts: Vec<Vec<u32>>,
@@ -269,7 +269,7 @@ impl FlushJob {
     pub(crate) fn new(
         context: FlushContext,
         moment: CheckpointMoment,
-        (mut to_copy, names): (Vec<Captured<BodyRef>>, Names),
+        (mut to_copy, names): (Vec<SnapshotEntry<BodyRef>>, QueueNames),
         merged: usize,
         cold: &ColdSet,
         moves: bool,
@@ -474,7 +474,7 @@ impl FlushJob {
         Ok(())
     }
 
-    fn write_part(&mut self, to_copy: &mut [Captured<BodyRef>], part: &[u32]) -> io::Result<()> {
+    fn write_part(&mut self, to_copy: &mut [SnapshotEntry<BodyRef>], part: &[u32]) -> io::Result<()> {
         let order = in_order(to_copy, part, &self.ranks);
         let (mut rest, mut bodies) = (order.as_slice(), Vec::new());
         while !rest.is_empty() {
@@ -543,7 +543,7 @@ impl FlushJob {
     /// The first of these messages whose bodies may be in memory together, at least one; returns their number.
     fn take_up<'a>(
         &self,
-        to_copy: &'a [Captured<BodyRef>],
+        to_copy: &'a [SnapshotEntry<BodyRef>],
         rest: &[u32],
         wanted: &mut Vec<WantedBody<'a>>,
     ) -> usize {
@@ -681,7 +681,7 @@ fn entry((message, ready_since): (Message<()>, Timestamp)) -> Entry {
 
 /// Messages are in memory in the order in which they came, and are written in another. The next ones are touched
 /// together, so that their cache misses overlap.
-fn touch(to_copy: &[Captured<BodyRef>], near: &[u32]) {
+fn touch(to_copy: &[SnapshotEntry<BodyRef>], near: &[u32]) {
     let mut seen = 0;
     for at in near {
         let one = &to_copy[*at as usize];
@@ -700,7 +700,7 @@ fn ranks(names: &[QueueName]) -> Vec<u32> {
 }
 
 /// The messages of a part in the order of a file.
-fn in_order(to_copy: &[Captured<BodyRef>], part: &[u32], ranks: &[u32]) -> Vec<u32> {
+fn in_order(to_copy: &[SnapshotEntry<BodyRef>], part: &[u32], ranks: &[u32]) -> Vec<u32> {
     // Most differ in their sections and instants, which are one number here: it is compared without a branch. Ids are as
     // long, and only compared if these are equal.
     let keys = part.iter().map(|at| {
@@ -767,7 +767,7 @@ mod tests {
         let (budget, executor) = (MemoryBudget::of(32 << 20, 8 << 20), Executor::without_threads());
         let context = FlushContext::new(Arc::new(disk.clone()), dir, 7, &budget, 1, executor);
         let cold = ColdSet::new(7, 1, (1, usize::MAX), 1);
-        let captured = (Vec::new(), Names::default());
+        let captured = (Vec::new(), QueueNames::default());
         FlushJob::new(context, moment, captured, 0, &cold, true, FlushProgress::new(None))
     }
 

@@ -48,7 +48,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dwell_model::{Now, Number, Timestamp};
-use dwell_store::core::{Capture, CopyAt, Placed};
+use dwell_store::core::{Snapshot, CopyAt, CopyOutcome};
 
 use crate::checkpoint::TableState;
 use crate::cold::{ColdTable, ColdSet};
@@ -393,7 +393,7 @@ impl Flush {
     /// Captures some more; when all is captured, the job begins.
     fn capture(&mut self, mut moment: Box<CheckpointMoment>, step: &mut Step, now: Now) {
         let (core, cold) = step.both();
-        let Some(Capture { changed, names, clean }) = core.capture_some(self.at_a_time()) else {
+        let Some(Snapshot { changed, names, clean }) = core.capture_some(self.at_a_time()) else {
             self.phase = FlushPhase::Capturing(moment);
             return;
         };
@@ -504,7 +504,7 @@ impl Flush {
             let at = CopyAt { file: file.number, ordinal: copy.ordinal };
             // If the message is gone or has changed, the entry stays out: it is not cold.
             match step.core_mut().placed(copy.number, body, at) {
-                Placed::Clean | Placed::Changed | Placed::Gone => {}
+                CopyOutcome::Clean | CopyOutcome::Changed | CopyOutcome::Gone => {}
             }
         }
         if to < written.copies.len() {

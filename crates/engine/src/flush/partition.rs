@@ -10,7 +10,7 @@
 //! written again.
 
 use dwell_model::{State, Timestamp};
-use dwell_store::core::Captured;
+use dwell_store::core::SnapshotEntry;
 
 use crate::journal::segment::BodyRef;
 
@@ -37,8 +37,8 @@ const BOUNDS_MS: [u64; 13] = [
 
 /// Divides messages into parts of one or more files each, as indexes in `to_copy`. A part has at least `least`
 /// messages, or all of its kind.
-pub(super) fn partition(to_copy: &[Captured<BodyRef>], now: Timestamp, least: usize) -> Vec<Vec<u32>> {
-    let is_dead = |one: &Captured<BodyRef>| matches!(one.state(), State::Dead(_));
+pub(super) fn partition(to_copy: &[SnapshotEntry<BodyRef>], now: Timestamp, least: usize) -> Vec<Vec<u32>> {
+    let is_dead = |one: &SnapshotEntry<BodyRef>| matches!(one.state(), State::Dead(_));
     let mut parts = Vec::new();
     for moved in [false, true] {
         let ours = || to_copy.iter().zip(0..).filter(move |(one, _)| one.copy.is_some() == moved);
@@ -50,7 +50,7 @@ pub(super) fn partition(to_copy: &[Captured<BodyRef>], now: Timestamp, least: us
 }
 
 fn by_due<'a>(
-    to_copy: impl Iterator<Item = (&'a Captured<BodyRef>, u32)>,
+    to_copy: impl Iterator<Item = (&'a SnapshotEntry<BodyRef>, u32)>,
     now: Timestamp,
     least: usize,
 ) -> Vec<Vec<u32>> {
@@ -79,7 +79,7 @@ mod tests {
     use std::sync::Arc;
 
     use dwell_model::{Counts, Death, DeathReason, Headers, Message, MessageId, Number, Standing};
-    use dwell_store::core::{CopyAt, Names};
+    use dwell_store::core::{CopyAt, QueueNames};
 
     use super::*;
     use crate::disk::{Disk, MemoryDisk};
@@ -93,13 +93,13 @@ mod tests {
     }
 
     /// Messages that are due this number of milliseconds from now; whether they are dead, and whether they are moved.
-    fn captured(messages: &[(i64, bool, bool)]) -> Vec<Captured<BodyRef>> {
+    fn captured(messages: &[(i64, bool, bool)]) -> Vec<SnapshotEntry<BodyRef>> {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/d"));
         disk.create_dir(dir).unwrap();
         let file = disk.create(&dir.join("file")).unwrap();
         let name = SegmentName { directory: 7, shard: 0, segment: 1 };
         let segment = Arc::new(Segment::new(name, dir, file));
-        let mut names = Names::default();
+        let mut names = QueueNames::default();
         let captured = |((due, is_dead, is_moved), number): (&(i64, bool, bool), u64)| {
             let death = Death { reason: DeathReason::Buried, at: at(0) };
             let standing = Standing {
@@ -126,7 +126,7 @@ mod tests {
                 standing,
             };
             let copy = CopyAt { file: NonZeroU32::MIN, ordinal: 0 };
-            Captured::of(message, Timestamp::MIN, is_moved.then_some(copy), &mut names)
+            SnapshotEntry::of(message, Timestamp::MIN, is_moved.then_some(copy), &mut names)
         };
         messages.iter().zip(1..).map(captured).collect()
     }

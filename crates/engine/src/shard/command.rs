@@ -6,10 +6,10 @@ use bytes::Bytes;
 use dwell_model::{
     Cursor, Message, MessageId, Number, QueueName, Receipt, SettingChange, StateKind, Timestamp,
 };
-use dwell_store::core::{Get, Peek, Sweep, WaiterId};
+use dwell_store::core::{Get, Peek, BulkOperation, WaiterId};
 use dwell_store::{
     Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Swept, Take, Target, When, contained,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, BulkOutcome, Take, Target, When, contained,
 };
 
 use super::body_prefetch::PendingBodies;
@@ -109,11 +109,11 @@ pub(crate) enum Command {
     ForecastPage(Option<QueueName>, usize, Arc<[Timestamp]>, Reply<Result<Counted>>),
     Queues(Option<QueueName>, usize, Reply<Result<Vec<QueueStats>>>),
     Configure(QueueName, Vec<SettingChange>, Reply<Result<QueueStats>>),
-    Revive(QueueName, Selection, When, Reply<Result<Swept>>),
-    Discard(QueueName, Selection, Reply<Result<Swept>>),
+    Revive(QueueName, Selection, When, Reply<Result<BulkOutcome>>),
+    Discard(QueueName, Selection, Reply<Result<BulkOutcome>>),
     Deaths(Reply<Result<Vec<QueueDeaths>>>),
     /// The rest of a bulk revive or discard.
-    GoOn(Box<Sweep>, Reply<Result<Swept>>),
+    GoOn(Box<BulkOperation>, Reply<Result<BulkOutcome>>),
     Purge(QueueName, Reply<Result<u64>>),
     DeleteQueue(QueueName, Reply<Result<u64>>),
     /// A snapshot for a backup. The shard handles it itself.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dwell_model::{Limits, Message, Now, QueueName, Receipt, SettingChange, SettingName, StateKind};
 use dwell_store::core::{
-    Cold, Core, Durability, Getting, Log, Peeking, PutRecord, Record, Sweeping, WaiterId,
+    Cold, Core, Durability, Getting, Log, Peeking, PutRecord, Record, BulkProgress, WaiterId,
 };
-use dwell_store::{Action, Error, Put, Result, Selection, Settle, Swept, contained};
+use dwell_store::{Action, Error, Put, Result, Selection, Settle, BulkOutcome, contained};
 
 use super::body_prefetch::BodyPrefetch;
 use super::command::{Command, HeldAnswer, HandedOut, Reply};
@@ -378,7 +378,7 @@ impl Step {
         }
     }
 
-    fn effects(&mut self, answers: Vec<dwell_store::core::Answer<BodyRef>>) -> Vec<HeldAnswer> {
+    fn effects(&mut self, answers: Vec<dwell_store::core::TakeAnswer<BodyRef>>) -> Vec<HeldAnswer> {
         let waiting = &mut self.waiting;
         answers
             .into_iter()
@@ -441,10 +441,10 @@ fn bytes_of(put: &Put) -> usize {
 }
 
 /// The answer to a bulk revive or discard, or its next slice.
-fn swept(sweeping: Result<Sweeping>, reply: Reply<Result<Swept>>) -> Stepped {
+fn swept(sweeping: Result<BulkProgress>, reply: Reply<Result<BulkOutcome>>) -> Stepped {
     match sweeping {
-        Ok(Sweeping::Unfinished(sweep)) => Stepped::GoesOn(Command::GoOn(sweep, reply)),
-        Ok(Sweeping::Done(swept)) => Stepped::Answered(HeldAnswer::change(reply, Ok(swept))),
+        Ok(BulkProgress::Unfinished(sweep)) => Stepped::GoesOn(Command::GoOn(sweep, reply)),
+        Ok(BulkProgress::Done(swept)) => Stepped::Answered(HeldAnswer::change(reply, Ok(swept))),
         Err(refusal) => Stepped::Answered(HeldAnswer::change(reply, Err(refusal))),
     }
 }

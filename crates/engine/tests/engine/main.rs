@@ -30,7 +30,7 @@ mod restart;
 mod spawning;
 mod spins;
 mod support;
-mod sweeps;
+mod bulk;
 mod threads;
 mod turns;
 mod unread;

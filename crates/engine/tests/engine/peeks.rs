@@ -10,7 +10,7 @@ use std::time::Duration;
 use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Engine, Options};
 use dwell_model::{Headers, Message, StateKind};
-use dwell_store::{Error, Put, Result, Selection, Store, Swept, Target};
+use dwell_store::{Error, Put, Result, Selection, Store, BulkOutcome, Target};
 use dwell_time::{Clock as _, ManualClock};
 
 use crate::support::{Driven, options, queue, start};
@@ -199,7 +199,7 @@ fn of_many_sweeps_that_begin_at_once_one_reads_files_in_a_turn() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut store = with_so_many_dead(&names, 100);
     let before = store.engine.counters().disk.reads;
-    let mut calls: Vec<Pin<Box<dyn Future<Output = Result<Swept>>>>> = Vec::new();
+    let mut calls: Vec<Pin<Box<dyn Future<Output = Result<BulkOutcome>>>>> = Vec::new();
     for name in &names {
         let (engine, name) = (store.engine.clone(), queue(name));
         let mut call = Box::pin(async move { engine.discard(name, Selection::Oldest(1)).await });

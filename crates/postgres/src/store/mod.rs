@@ -36,7 +36,7 @@ use dwell_model::{
 };
 use dwell_store::{
     Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When,
 };
 use dwell_time::{Clock, SystemClock};
 use tokio::runtime::Handle;
@@ -374,7 +374,7 @@ impl Store for PostgresStore {
         self.run(async move { inner.configure(&queue, &changes).await }).await?
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         let inner = Arc::clone(&self.inner);
         self.run(async move { inner.revive(&queue, which, when).await }).await?
     }
@@ -384,7 +384,7 @@ impl Store for PostgresStore {
         Ok(locked(&self.inner.deaths).all())
     }
 
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
         let inner = Arc::clone(&self.inner);
         self.run(async move { inner.discard(&queue, which).await }).await?
     }

@@ -1,7 +1,7 @@
 //! Dead messages: reviving them, oldest first, and discarding them.
 
 use dwell_model::{MessageId, QueueName, Timestamp};
-use dwell_store::{Error, Result, Selection, Swept, When};
+use dwell_store::{Error, Result, Selection, BulkOutcome, When};
 
 use super::Inner;
 use super::inspect::is_bare;
@@ -34,7 +34,7 @@ impl Inner {
     /// See [`Store::revive`](dwell_store::Store::revive).
     ///
     /// In chunks: it ends after those that were dead when it began, and readers see it in progress.
-    pub(super) async fn revive(&self, queue: &QueueName, which: Selection, asked: When) -> Result<Swept> {
+    pub(super) async fn revive(&self, queue: &QueueName, which: Selection, asked: When) -> Result<BulkOutcome> {
         if let Selection::Ids(ids) = &which {
             self.limits.check_batch(ids.len())?;
         }
@@ -52,11 +52,11 @@ impl Inner {
     }
 
     /// See [`Store::discard`](dwell_store::Store::discard).
-    pub(super) async fn discard(&self, queue: &QueueName, which: Selection) -> Result<Swept> {
+    pub(super) async fn discard(&self, queue: &QueueName, which: Selection) -> Result<BulkOutcome> {
         match which {
             Selection::All => {
                 let done = self.drop_all(queue, Fields::new().flag("dead", true)).await?.done;
-                Ok(Swept { done, ..Swept::default() })
+                Ok(BulkOutcome { done, ..BulkOutcome::default() })
             }
             Selection::Ids(ids) => {
                 self.limits.check_batch(ids.len())?;
@@ -66,8 +66,8 @@ impl Inner {
         }
     }
 
-    async fn sweep_dead(&self, queue: &QueueName, which: Selection, fate: Fate) -> Result<Swept> {
-        let mut swept = Swept::default();
+    async fn sweep_dead(&self, queue: &QueueName, which: Selection, fate: Fate) -> Result<BulkOutcome> {
+        let mut swept = BulkOutcome::default();
         let count = match which {
             Selection::Ids(ids) => {
                 self.sweep_ids(queue, &ids, fate, Named::ByCaller, &mut swept).await?;
@@ -119,7 +119,7 @@ impl Inner {
         ids: &[MessageId],
         fate: Fate,
         named: Named,
-        swept: &mut Swept,
+        swept: &mut BulkOutcome,
     ) -> Result<u64> {
         let mut answered = 0;
         let mut bare = false;
@@ -141,7 +141,7 @@ impl Inner {
                     Some(Err(error)) => {
                         answered += 1;
                         swept.refused_in_all += 1;
-                        if swept.refused.len() < Swept::MAX_REFUSED {
+                        if swept.refused.len() < BulkOutcome::MAX_REFUSED {
                             swept.refused.push((*id, error));
                         }
                     }

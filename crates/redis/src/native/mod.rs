@@ -62,7 +62,7 @@ use dwell_model::{
 };
 use dwell_store::{
     Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When,
 };
 use dwell_time::Clock;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -388,12 +388,12 @@ impl Store for RedisStore {
         self.run(async move { inner.configure(&queue, changes).await }).await?
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         let inner = Arc::clone(&self.inner);
         self.run(async move { inner.revive(&queue, which, when).await }).await?
     }
 
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
         let inner = Arc::clone(&self.inner);
         self.run(async move { inner.discard(&queue, which).await }).await?
     }

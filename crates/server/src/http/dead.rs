@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
-use dwell_store::{Selection, Swept};
+use dwell_store::{Selection, BulkOutcome};
 
 use super::call::Call;
 use super::managed::Managed;
@@ -30,12 +30,12 @@ pub(crate) async fn discard_one(State(app): State<Arc<App>>, call: Call) -> Resu
 }
 
 /// The number of messages that the call changed.
-fn count(done: &Swept) -> Option<u64> {
+fn count(done: &BulkOutcome) -> Option<u64> {
     Some(done.done)
 }
 
 /// The refusal of a single message is the answer.
-fn one(mut done: Swept) -> Result<Response<Body>, Problem> {
+fn one(mut done: BulkOutcome) -> Result<Response<Body>, Problem> {
     match done.refused.pop() {
         Some((_, error)) => Err(Problem::found(error)),
         None => Ok(reply::json(StatusCode::OK, &dwell_wire::Swept::from(&done))),

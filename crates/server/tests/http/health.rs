@@ -9,7 +9,7 @@ use dwell_model::{
 use dwell_server::{Server, ServerConfig};
 use dwell_store::{
     Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When,
 };
 use tokio::sync::oneshot;
 
@@ -69,10 +69,10 @@ impl Store for Broken {
     async fn configure(&self, _: QueueName, _: Vec<SettingChange>) -> Result<QueueStats> {
         broken()
     }
-    async fn revive(&self, _: QueueName, _: Selection, _: When) -> Result<Swept> {
+    async fn revive(&self, _: QueueName, _: Selection, _: When) -> Result<BulkOutcome> {
         broken()
     }
-    async fn discard(&self, _: QueueName, _: Selection) -> Result<Swept> {
+    async fn discard(&self, _: QueueName, _: Selection) -> Result<BulkOutcome> {
         broken()
     }
     async fn deaths(&self) -> Result<Vec<QueueDeaths>> {

@@ -2,7 +2,7 @@
 
 use dwell_model::{Message, Pause, SettingName, State};
 use dwell_store::{
-    Cancelled, Delivery, Error, PutAnswer, PutOutcome, QueueStats, Rescheduled, Settled, Swept,
+    Cancelled, Delivery, Error, PutAnswer, PutOutcome, QueueStats, Rescheduled, Settled, BulkOutcome,
 };
 
 use crate::oracle::{
@@ -193,7 +193,7 @@ pub(super) fn got(answer: Result<Message, Error>) -> Result<Answer, Broken> {
 }
 
 /// The outcome of a revive or discard of one message.
-pub(super) fn raised(answer: Result<Swept, Error>) -> Result<Answer, Broken> {
+pub(super) fn raised(answer: Result<BulkOutcome, Error>) -> Result<Answer, Broken> {
     let refused = match answer {
         Ok(swept) if swept.done == 1 => return Ok(Answer::Raised(Raised::Done)),
         Ok(swept) => swept.refused.into_iter().next().map(|(_, error)| error),

@@ -11,7 +11,7 @@ use dwell_model::{
 };
 use dwell_store::{
     Action, Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Put, PutAnswer, QueueStats, Rescheduled,
-    Result, Selection, Settle, Settled, Store, Swept, Take, Target, When, delegate_store,
+    Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When, delegate_store,
 };
 
 use super::StoreFault;
@@ -297,10 +297,10 @@ impl Store for MutantStore {
         Ok(self.as_made(self.store.configure(queue, changes).await?))
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         let all = which == Selection::All;
         if all && self.has(StoreFault::ReviveDropped) {
-            return Ok(Swept::default());
+            return Ok(BulkOutcome::default());
         }
         if all && self.has(StoreFault::ReviveCutShort) {
             let dead = self.store.stats(queue.clone()).await.map_or(0, |stats| stats.counts.dead);

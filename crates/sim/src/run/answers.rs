@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use dwell_model::{Invalid, Message, MessageId, SettingName, State, StateKind, Timestamp};
 use dwell_store::{
-    Cancelled, Delivery, Error, Page, PutAnswer, PutOutcome, QueueStats, Rescheduled, Result, Settled, Swept,
+    Cancelled, Delivery, Error, Page, PutAnswer, PutOutcome, QueueStats, Rescheduled, Result, Settled, BulkOutcome,
 };
 
 use crate::oracle::{
@@ -266,7 +266,7 @@ pub(crate) fn page(page: &Page) -> std::result::Result<Vec<(Address, Sight)>, St
 }
 
 /// The outcome of a revive or discard of one message.
-pub(crate) fn raised(answer: &Result<Swept>) -> Fate {
+pub(crate) fn raised(answer: &Result<BulkOutcome>) -> Fate {
     let refusal = match answer {
         Ok(swept) if swept.done == 1 => return Fate::Heard(Answer::Raised(Raised::Done)),
         Ok(swept) => swept.refused.first().map(|(_, error)| error),
@@ -293,7 +293,7 @@ pub(crate) fn done<T>(answer: &Result<T>) -> Fate {
 }
 
 /// Whether a revive of all has tried all messages. A message whose key's owner cannot be read must not stay dead for that.
-pub(crate) fn revived_all(swept: Swept) -> Result<()> {
+pub(crate) fn revived_all(swept: BulkOutcome) -> Result<()> {
     match swept.refused.into_iter().find(|(_, error)| !matches!(error, Error::KeyTaken { .. })) {
         Some((_, error)) => {
             let reason = format!("some dead messages were not revived: {error}").into();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dwell_model::{Message, MessageId, Receipt, SettingChange, StateKind};
 use dwell_store::{
     self as wish, Cancelled, Delivery, Error, LeaseTerms, PutAnswer, Rescheduled, Result, Settled, Store,
-    Swept,
+    BulkOutcome,
 };
 
 use super::again::Again;
@@ -72,7 +72,7 @@ pub(super) enum Said {
     Moved(Result<Rescheduled>),
     Got(Result<Message>),
     Peeked(StateKind, Result<Option<Message>>),
-    Raised(Result<Swept>),
+    Raised(Result<BulkOutcome>),
     Swept(Result<()>),
 }
 

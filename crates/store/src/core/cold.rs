@@ -26,9 +26,9 @@ use dwell_model::{
     Key, Message, MessageId, Now, Number, OnExpiry, QueueName, Standing, State, StateKind, Timestamp,
 };
 
-use super::captured::{Captured, Names};
+use super::snapshot_entry::{SnapshotEntry, QueueNames};
 use super::deaths::Discarded;
-use super::entry::{Entry, Mark, Place, Rare};
+use super::entry::{Entry, ChangeMark, Position, RareFields};
 use super::queue::ReadyKey;
 use super::{Core, Durability, Log, Record, StoredBody};
 use crate::{Forecast, Result, StateCounts};
@@ -175,24 +175,24 @@ pub trait Cold<B> {
     fn dead(
         &mut self,
         queue: &QueueName,
-        reader: Reader,
+        reader: DeadReader,
         after: Option<Died>,
         anew: bool,
         most: usize,
         into: &mut Vec<ColdMessage<B>>,
-    ) -> Result<HandedOver>;
+    ) -> Result<DeadProgress>;
 
-    /// [`Reader::Retention`] needs no messages that died after this one: those known to have died later need
+    /// [`DeadReader::Retention`] needs no messages that died after this one: those known to have died later need
     /// not be read for it.
     fn retain_until(&mut self, _until: Option<Died>) {}
 
-    /// How many dead messages of this queue were passed over for [`Reader::Retention`], which is not held up by what cannot be read: at
+    /// How many dead messages of this queue were passed over for [`DeadReader::Retention`], which is not held up by what cannot be read: at
     /// least all that were, and `None` if none was. They are looked for again after [`try_passed_over`](Cold::try_passed_over).
     fn passed_over(&self, _queue: &QueueName) -> Option<u64> {
         None
     }
 
-    /// [`Reader::Retention`] begins anew in this queue when it is asked next, and tries what was passed over.
+    /// [`DeadReader::Retention`] begins anew in this queue when it is asked next, and tries what was passed over.
     fn try_passed_over(&mut self, _queue: &QueueName) {}
 
     /// How many are cold.
@@ -204,7 +204,7 @@ pub trait Cold<B> {
     fn forecast(&mut self, queue: &QueueName, ripe: Timestamp, edges: &[Timestamp]) -> Result<Forecast>;
 
     /// Forgets the cold messages of a queue in these states.
-    fn forget(&mut self, queue: &QueueName, which: Which);
+    fn forget(&mut self, queue: &QueueName, which: QueuePart);
 
     /// Makes messages that are due by `wall` ready; they stay ready if the clock steps back.
     fn ripen(&mut self, wall: Timestamp);
@@ -263,7 +263,7 @@ pub struct DeadSearch {
 /// A reader of the dead messages of a queue in order. Each reader has its own position: a peek, which starts
 /// at the first message, does not reset the position of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
+pub enum DeadReader {
     /// A peek at the oldest one.
     Peek,
     /// The oldest revive or discard in progress, or a replay of one.
@@ -276,7 +276,7 @@ pub enum Reader {
 
 /// How far dead messages were handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HandedOver {
+pub enum DeadProgress {
     /// None are left after the requested position.
     All,
     /// None are left between the requested position and this one. If this one is not after the requested
@@ -286,7 +286,7 @@ pub enum HandedOver {
 
 /// A selection of a queue's messages, by state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum QueuePart {
     /// Scheduled and ready ones.
     Pending,
     /// Dead ones.
@@ -295,7 +295,7 @@ pub enum Which {
 
 /// What a queue knows about its cold messages.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ColdView {
+pub(super) struct ColdBounds {
     pub(super) pending: u64,
     pub(super) dead: u64,
     /// A lower bound: none of those that were due when it was found is handed out before this.
@@ -308,7 +308,7 @@ pub(super) struct ColdView {
     pub(super) had_over_in: u64,
 }
 
-impl ColdView {
+impl ColdBounds {
     /// A lower bound of the messages that are due at `ripe`, if there may be any.
     pub(super) fn due(&self, ripe: Timestamp) -> Option<ReadyKey> {
         if self.pending == 0 {
@@ -341,11 +341,11 @@ fn least_id() -> MessageId {
 
 /// The result of a capture.
 #[derive(Clone, Debug)]
-pub struct Capture<B> {
+pub struct Snapshot<B> {
     /// The messages that had changed.
-    pub changed: Vec<Captured<B>>,
+    pub changed: Vec<SnapshotEntry<B>>,
     /// The queues of those messages.
-    pub names: Names,
+    pub names: QueueNames,
     /// The copies of resident messages that had not changed. It may also contain some that were cold, and
     /// some twice.
     pub clean: Vec<CopyAt>,
@@ -353,18 +353,18 @@ pub struct Capture<B> {
 
 /// A capture in progress.
 #[derive(Debug)]
-pub(super) struct Capturing<B> {
+pub(super) struct SnapshotInProgress<B> {
     /// The mark of the messages that had changed.
-    span: Mark,
+    span: ChangeMark,
     /// The next slot to look at, and the end of the slots that existed at the beginning.
     next: u32,
     end: u32,
-    capture: Capture<B>,
+    capture: Snapshot<B>,
 }
 
 /// What has happened to a message since it was captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placed {
+pub enum CopyOutcome {
     /// It has not changed: it is clean.
     Clean,
     /// It has changed.
@@ -397,7 +397,7 @@ impl<B: StoredBody> Core<B> {
         }
         let queue = self.queues.find_or_insert(queue);
         self.queues.get_mut(queue).cold =
-            ColdView { pending, dead, next: Some(Timestamp::MIN), ..ColdView::default() };
+            ColdBounds { pending, dead, next: Some(Timestamp::MIN), ..ColdBounds::default() };
         self.cold += pending + dead;
         self.look_at_retention(queue);
     }
@@ -431,9 +431,9 @@ impl<B: StoredBody> Core<B> {
     pub fn begin_capture(&mut self) {
         assert!(self.capturing.is_none(), "one capture at a time");
         let capture =
-            Capture { changed: Vec::with_capacity(self.changed), names: Names::default(), clean: Vec::new() };
+            Snapshot { changed: Vec::with_capacity(self.changed), names: QueueNames::default(), clean: Vec::new() };
         let end = u32::try_from(self.entries.places()).expect("slots are 32-bit numbers");
-        self.capturing = Some(Box::new(Capturing { span: self.span, next: 0, end, capture }));
+        self.capturing = Some(Box::new(SnapshotInProgress { span: self.span, next: 0, end, capture }));
         self.span = self.span.next();
         self.captures += 1;
     }
@@ -443,7 +443,7 @@ impl<B: StoredBody> Core<B> {
     ///
     /// # Panics
     /// If no capture is in progress.
-    pub fn capture_some(&mut self, most: usize) -> Option<Capture<B>> {
+    pub fn capture_some(&mut self, most: usize) -> Option<Snapshot<B>> {
         let capturing = self.capturing.as_mut().expect("a capture was begun");
         let from = capturing.next;
         let to = capturing.end.min(from.saturating_add(u32::try_from(most).unwrap_or(u32::MAX)));
@@ -479,24 +479,24 @@ impl<B: StoredBody> Core<B> {
                 entry.mark = now;
             } else {
                 // The older copy is out of date, and the new one does not exist yet.
-                (entry.mark, entry.copy) = (Mark::Captured, None);
+                (entry.mark, entry.copy) = (ChangeMark::Captured, None);
                 self.changed -= 1;
             }
-        } else if let (Mark::Captured, Some(copy)) = (entry.mark, entry.copy) {
+        } else if let (ChangeMark::Captured, Some(copy)) = (entry.mark, entry.copy) {
             capturing.capture.clean.push(copy);
         }
         self.capturing = Some(capturing);
     }
 
     /// A message in its present state.
-    fn captured(&self, slot: u32, names: &mut Names) -> Captured<B> {
+    fn captured(&self, slot: u32, names: &mut QueueNames) -> SnapshotEntry<B> {
         let entry = self.entries.get(slot);
         let queue = self.queues.get(entry.queue);
         let is_untouched = entry.rare.is_none() && entry.attempts == 0 && entry.takes == 0;
         if !is_untouched || !entry.place.is_pending() {
-            return Captured::of(self.message(slot), entry.made_ready(), entry.copy, names);
+            return SnapshotEntry::of(self.message(slot), entry.made_ready(), entry.copy, names);
         }
-        Captured {
+        SnapshotEntry {
             id: entry.id,
             number: entry.number,
             due: entry.due,
@@ -506,7 +506,7 @@ impl<B: StoredBody> Core<B> {
             queue: names.place(&queue.name),
             priority: entry.priority,
             unusual: None,
-            is_ready: entry.place == Place::Ready || entry.due <= queue.ripe,
+            is_ready: entry.place == Position::Ready || entry.due <= queue.ripe,
         }
     }
 
@@ -527,12 +527,12 @@ impl<B: StoredBody> Core<B> {
 
     /// Sets the location of the copy of a captured message, and of its body. A copy that it had before is
     /// dropped.
-    pub fn placed(&mut self, number: Number, body: B, copy: CopyAt) -> Placed {
-        let Some(slot) = self.resident_number(number) else { return Placed::Gone };
+    pub fn placed(&mut self, number: Number, body: B, copy: CopyAt) -> CopyOutcome {
+        let Some(slot) = self.resident_number(number) else { return CopyOutcome::Gone };
         let entry = self.entries.get_mut(slot);
         entry.body = body;
         entry.copy = Some(copy);
-        if entry.mark.is_changed() { Placed::Changed } else { Placed::Clean }
+        if entry.mark.is_changed() { CopyOutcome::Changed } else { CopyOutcome::Clean }
     }
 
     /// Evicts clean messages until at most `keep` are resident, or none of those looked at is clean. Looks at
@@ -551,7 +551,7 @@ impl<B: StoredBody> Core<B> {
                 continue;
             }
             let entry = self.entries.get(slot);
-            let (Some(copy), Mark::Captured, false) = (entry.copy, entry.mark, entry.place.is_leased())
+            let (Some(copy), ChangeMark::Captured, false) = (entry.copy, entry.mark, entry.place.is_leased())
             else {
                 continue;
             };
@@ -564,12 +564,12 @@ impl<B: StoredBody> Core<B> {
                 continue;
             }
             let since = match (swept, entry.rare.as_deref()) {
-                (Some(_), Some(rare)) if entry.place == Place::Dead => {
+                (Some(_), Some(rare)) if entry.place == Position::Dead => {
                     self.under_way.last_to(name, rare.died_in)
                 }
                 // Time has not acted on it yet. It had not expired when the clock last stepped back: that
                 // expires all messages.
-                (Some(_), Some(Rare { expires: Some(expires), .. }))
+                (Some(_), Some(RareFields { expires: Some(expires), .. }))
                     if entry.place.is_pending() && *expires <= self.seen =>
                 {
                     self.under_way.last_before(name, *expires, Timestamp::MIN)
@@ -601,17 +601,17 @@ impl<B: StoredBody> Core<B> {
         let view = &mut found.cold;
         let rare = entry.rare.as_deref();
         match entry.place {
-            Place::Dead => view.dead += 1,
-            Place::Ready => {
+            Position::Dead => view.dead += 1,
+            Position::Ready => {
                 let key = ReadyKey::of(&entry);
                 view.head = Some(view.head.map_or(key, |head| head.min(key)));
                 view.pending += 1;
             }
-            Place::Scheduled(_) => {
+            Position::Scheduled(_) => {
                 view.next = Some(view.next.map_or(entry.due, |next| next.min(entry.due)));
                 view.pending += 1;
             }
-            Place::Leased(_) => unreachable!("what is leased is not evicted"),
+            Position::Leased(_) => unreachable!("what is leased is not evicted"),
         }
         self.cold += 1;
         rare.and_then(|rare| rare.death).map(|death| (death.at, entry.id))
@@ -655,7 +655,7 @@ impl<B: StoredBody> Core<B> {
             && max_attempts.is_none()
             && ready_since == Timestamp::MIN;
         let rare = (!plain)
-            .then(|| Box::new(Rare { key, headers, lease_ms, max_attempts, ready_since, ..Rare::default() }));
+            .then(|| Box::new(RareFields { key, headers, lease_ms, max_attempts, ready_since, ..RareFields::default() }));
         let mut entry = Entry {
             id,
             number,
@@ -668,8 +668,8 @@ impl<B: StoredBody> Core<B> {
             priority: standing.priority,
             attempts: 0,
             takes: 0,
-            mark: Mark::Captured,
-            place: Place::Ready,
+            mark: ChangeMark::Captured,
+            place: Position::Ready,
             epoch: 0,
         };
         let is_ripe = standing.due <= self.queues.get(queue).ripe;
@@ -922,18 +922,18 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn page_in_dead(
         &mut self,
         queue: u32,
-        reader: Reader,
+        reader: DeadReader,
         after: Option<Died>,
         anew: bool,
         most: usize,
         log: &mut impl Log<B>,
-    ) -> Result<HandedOver> {
+    ) -> Result<DeadProgress> {
         let found = self.queues.get(queue);
         if found.cold.dead == 0 {
-            return Ok(HandedOver::All);
+            return Ok(DeadProgress::All);
         }
         let mut drawn = Vec::new();
-        let Some(cold) = log.cold() else { return Ok(HandedOver::All) };
+        let Some(cold) = log.cold() else { return Ok(DeadProgress::All) };
         let handed_over = cold.dead(&found.name, reader, after, anew, most, &mut drawn)?;
         for cold in drawn {
             self.page_in(cold);
@@ -942,11 +942,11 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Forgets cold messages of a queue; returns how many.
-    pub(super) fn forget_cold(&mut self, queue: u32, which: Which, log: &mut impl Log<B>) -> u64 {
+    pub(super) fn forget_cold(&mut self, queue: u32, which: QueuePart, log: &mut impl Log<B>) -> u64 {
         let found = self.queues.get_mut(queue);
         let count = match which {
-            Which::Pending => std::mem::take(&mut found.cold.pending),
-            Which::Dead => std::mem::take(&mut found.cold.dead),
+            QueuePart::Pending => std::mem::take(&mut found.cold.pending),
+            QueuePart::Dead => std::mem::take(&mut found.cold.dead),
         };
         if count > 0 {
             let name = found.name.clone();

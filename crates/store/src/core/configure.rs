@@ -2,7 +2,7 @@
 
 use dwell_model::{Now, OwnSettings, Pause, QueueName, Setting, SettingChange, SettingName, Timestamp};
 
-use super::queue::Own;
+use super::queue::OwnValues;
 use super::{Core, Durability, Log, Record, StoredBody};
 use crate::{Error, QueueStats, Result, StateCounts};
 
@@ -113,7 +113,7 @@ impl<B: StoredBody> Core<B> {
             self.pauses.insert((end, queue));
         }
         let in_force = own.over(&self.config.limits.defaults);
-        let own = (!own.is_empty()).then(|| Box::new(Own { own, in_force }));
+        let own = (!own.is_empty()).then(|| Box::new(OwnValues { own, in_force }));
         self.queues.get_mut(queue).own = own;
         self.look_at(queue);
         self.look_at_retention(queue);

@@ -19,21 +19,21 @@
 use dwell_model::{Command, Now, QueueName, Refusal, Timestamp};
 
 use super::queue::mono;
-use super::tokens::SWEPT_AT_CAP;
+use super::idempotency::EXPIRED_AT_CAP;
 use super::{Core, CoreConfig, Durability, Log, StoredBody};
 
 /// The approximate size of a record of one message without its error text, in bytes.
 const STANDING: usize = 64;
 
 /// The number of messages moved to the ready ones in the time in which one lease runs out.
-const MOVES_A_LEASE: usize = 4;
+const MOVES_PER_LEASE: usize = 4;
 
 /// The number of messages looked at per slice in a search by key: each lies in a block of its own.
 const LOOKED_AT: usize = 64;
 
 /// What may still be done before others are served.
 #[derive(Debug)]
-pub(super) struct Slice {
+pub(super) struct LapseSlice {
     leases: usize,
     bytes: usize,
     /// The number of messages that may be moved to the ready ones, which records nothing.
@@ -46,15 +46,15 @@ pub(super) struct Slice {
     pub(super) looked_at: usize,
 }
 
-impl Slice {
-    pub(super) fn of(config: &CoreConfig) -> Slice {
+impl LapseSlice {
+    pub(super) fn of(config: &CoreConfig) -> LapseSlice {
         let leases = config.lapsed_a_call;
-        let (bytes, moves) = (config.lapsed_bytes_a_call, leases.saturating_mul(MOVES_A_LEASE));
-        Slice {
+        let (bytes, moves) = (config.lapsed_bytes_a_call, leases.saturating_mul(MOVES_PER_LEASE));
+        LapseSlice {
             leases,
             bytes,
             moves,
-            tokens: SWEPT_AT_CAP,
+            tokens: EXPIRED_AT_CAP,
             retained: config.bulk_per_call,
             looked_at: LOOKED_AT,
         }
@@ -109,7 +109,7 @@ impl<B: StoredBody> Core<B> {
 
     /// Begins a new slice.
     pub(super) fn renew_slice(&mut self) {
-        self.slice = Slice::of(&self.config);
+        self.slice = LapseSlice::of(&self.config);
         self.slices += 1;
     }
 
@@ -156,7 +156,7 @@ impl<B: StoredBody> Core<B> {
     /// Lets lapsed leases of all queues run out, until the slice is used up: they count towards the cap,
     /// whatever their queue.
     pub(super) fn lapse_all(&mut self, now: Now, log: &mut impl Log<B>) {
-        let mut slice = Slice::of(&self.config);
+        let mut slice = LapseSlice::of(&self.config);
         while !slice.is_used_up()
             && let Some(queue) = self.queues.pop_lapsed(mono(now.mono_ms))
         {
@@ -232,7 +232,7 @@ impl<B: StoredBody> Core<B> {
     /// be freed before any other call, each slice in a batch of its own.
     pub fn free_some(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
         self.begin(now, log);
-        let mut slice = Slice::of(&self.config);
+        let mut slice = LapseSlice::of(&self.config);
         while !slice.is_used_up()
             && let Some(slot) = self.bound.pop()
         {

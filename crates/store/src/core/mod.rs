@@ -26,7 +26,7 @@
 //!   messages could not be read in time: repeat it after the next serve. All other calls are correct at any
 //!   time, and take longer if they come too early.
 //! - **Takes that wait.** If [`take`](Core::take) returns nothing and the caller wants to wait, pass the take
-//!   to [`wait`](Core::wait). After each batch of calls, whether any take waits or not, and when
+//!   to [`waiters`](Core::wait). After each batch of calls, whether any take waits or not, and when
 //!   [`next_wake`](Core::next_wake) has passed, call [`serve`](Core::serve): it answers those that have
 //!   messages now, and those whose wait has timed out. If a caller has disconnected, call
 //!   [`forget`](Core::forget); if its messages were already handed out, [`give_back`](Core::give_back).
@@ -46,22 +46,22 @@
 //!
 //! # Layout
 //! - [`Record`], [`Log`]: what is reported to the log
-//! - `entry`, `slab`, `index`, `numbers`, `schedule`, `ready`, `queue`, `queues`, `tokens`, `random`: the parts
-//! - `time`, `stand`: time acting on a queue, a message changing its place; `lapse`: slices of leases that
+//! - `entry`, `slab`, `index`, `numbers`, `schedule`, `ready`, `queue`, `queues`, `idempotency`, `rng`: the parts
+//! - `time`, `placement`: time acting on a queue, a message changing its place; `lapse`: slices of leases that
 //!   run out and messages that expire
 //! - `put`, `take`, `settle`, `expire`, `cancel`, `reschedule`, `get`, `list`, `stats`, `forecast`,
-//!   `configure`, `revive`, `purge`: one call each, with related ones; `sweep`: many dead messages, slice by
-//!   slice; `late`: cold ones that a sweep does not include
+//!   `configure`, `revive`, `purge`: one call each, with related ones; `bulk`: many dead messages, slice by
+//!   slice; `late_deaths`: cold ones that a sweep does not include
 //! - `retention`: how long messages stay dead, and how many; `deaths`: counts of deaths and discards;
 //!   `holders`: who holds messages
-//! - `wait`: takes that wait
-//! - `cold`: messages that are not in memory; `captured`: messages to be copied; `grave`: lazy free of
+//! - `waiters`: takes that wait
+//! - `cold`: messages that are not in memory; `snapshot_entry`: messages to be copied; `lazy_free`: lazy free of
 //!   removed messages
 //! - `replay`: building the same core again
 //! - `check`: the invariants
 
 mod cancel;
-mod captured;
+mod snapshot_entry;
 mod check;
 mod cold;
 mod configure;
@@ -70,18 +70,18 @@ mod entry;
 mod expire;
 mod forecast;
 mod get;
-mod grave;
+mod lazy_free;
 mod holders;
 mod index;
 mod lapse;
-mod late;
+mod late_deaths;
 mod list;
 mod numbers;
 mod purge;
 mod put;
 mod queue;
 mod queues;
-mod random;
+mod rng;
 mod ready;
 mod record;
 mod replay;
@@ -91,64 +91,64 @@ mod revive;
 mod schedule;
 mod settle;
 mod slab;
-mod stand;
+mod placement;
 mod stats;
-mod sweep;
+mod bulk;
 mod take;
 #[cfg(test)]
 mod tests;
 mod time;
-mod tokens;
-mod under_way;
-mod wait;
+mod idempotency;
+mod bulk_in_progress;
+mod waiters;
 
 use std::collections::BTreeSet;
 
 use dwell_model::{Limits, MessageId, Now, Number, QueueName, Timestamp};
 
 use crate::{Error, Result};
-use cold::Capturing;
+use cold::SnapshotInProgress;
 use deaths::Deaths;
-use entry::{Entry, Held, Mark};
-use grave::Graves;
+use entry::{Entry, LeaseTimer, ChangeMark};
+use lazy_free::LazyFree;
 use holders::Holders;
 use index::{Numbering, SlotTable, TextHash};
-use lapse::Slice;
-use late::Late;
+use lapse::LapseSlice;
+use late_deaths::LateDeaths;
 use numbers::Numbers;
 use queues::Queues;
-use random::Random;
+use rng::Rng;
 use slab::Slab;
-use tokens::Tokens;
-use under_way::UnderWay;
-use wait::Waiters;
+use idempotency::IdempotencyKeys;
+use bulk_in_progress::BulkInProgress;
+use waiters::Waiters;
 
-pub use captured::{Captured, Names};
+pub use snapshot_entry::{SnapshotEntry, QueueNames};
 pub use cold::{
-    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring,
-    HandedOver, Placed, Reader, Which,
+    Snapshot, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring,
+    DeadProgress, CopyOutcome, DeadReader, QueuePart,
 };
 pub use get::{Get, Getting, Peek, Peeking};
 pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody, TokenRecord};
 pub use replay::ReplayError;
-pub use sweep::{Sweep, Sweeping};
-pub use wait::{Answer, WaiterId};
+pub use bulk::{BulkOperation, BulkProgress};
+pub use waiters::{TakeAnswer, WaiterId};
 
 /// The memory of a lease, without its message.
 const LEASE_BYTES: usize = 96;
 
 /// The number of messages freed in less time than a sync takes.
-const BURIED_A_CALL: usize = 1_000;
+const FREED_PER_CALL: usize = 1_000;
 
 /// The number of leases that run out in about the time of a sync, and the number of bytes that they record.
-const LAPSED_A_CALL: usize = 1_000;
-const LAPSED_BYTES_A_CALL: usize = 1024 * 1024;
+const LAPSED_PER_CALL: usize = 1_000;
+const LAPSED_BYTES_PER_CALL: usize = 1024 * 1024;
 
 /// The number of dead messages revived in little more than the time of a sync.
-const SWEPT_A_CALL: usize = 1_000;
+const BULK_PER_CALL: usize = 1_000;
 
 /// The number of expiries looked at in about the time of a sync.
-const EXPIRED_A_CALL: usize = 16 * 1024;
+const EXPIRED_PER_CALL: usize = 16 * 1024;
 
 /// The configuration of a new core.
 #[derive(Clone, Debug)]
@@ -197,11 +197,11 @@ impl CoreConfig {
             limits,
             waiting_limit: 1_000_000,
             seed,
-            buried_a_call: BURIED_A_CALL,
-            bulk_per_call: SWEPT_A_CALL,
-            lapsed_a_call: LAPSED_A_CALL,
-            lapsed_bytes_a_call: LAPSED_BYTES_A_CALL,
-            expired_a_call: EXPIRED_A_CALL,
+            buried_a_call: FREED_PER_CALL,
+            bulk_per_call: BULK_PER_CALL,
+            lapsed_a_call: LAPSED_PER_CALL,
+            lapsed_bytes_a_call: LAPSED_BYTES_PER_CALL,
+            expired_a_call: EXPIRED_PER_CALL,
         }
     }
 }
@@ -215,7 +215,7 @@ pub struct Core<B> {
     next_number: u64,
     /// The counter of the next lease token.
     next_lease: u64,
-    random: Random,
+    random: Rng,
     /// The wall time of the last call.
     seen: Timestamp,
     /// Whether cold messages have expired that no slice has processed yet, and how often that has begun.
@@ -231,10 +231,10 @@ pub struct Core<B> {
     /// Counts calls, so that each lets time act on a queue once.
     call: u64,
     entries: Slab<Entry<B>>,
-    leases: Slab<Held>,
+    leases: Slab<LeaseTimer>,
     holders: Holders,
     /// What may still run out before the next serve.
-    slice: Slice,
+    slice: LapseSlice,
     /// The index of that slice, from 1.
     slices: u64,
     /// Messages whose leases end with the process, while these are freed.
@@ -252,18 +252,18 @@ pub struct Core<B> {
     /// Live messages with a key of their own.
     by_key: SlotTable,
     key_hash: TextHash,
-    tokens: Tokens,
+    tokens: IdempotencyKeys,
     waiters: Waiters<B>,
     /// The number of cold messages.
     cold: u64,
     /// The number of resident messages that have changed since they were captured.
     changed: usize,
     /// The mark of messages that change now.
-    span: Mark,
-    capturing: Option<Box<Capturing<B>>>,
+    span: ChangeMark,
+    capturing: Option<Box<SnapshotInProgress<B>>>,
     /// The number of captures that were begun.
     captures: u64,
-    graves: Graves,
+    graves: LazyFree,
     /// Counts of deaths and discards.
     deaths: Deaths,
     /// The queue whose cold dead messages are being read for its retention.
@@ -273,9 +273,9 @@ pub struct Core<B> {
     /// The number of sweeps that have begun.
     sweeps: u64,
     /// The sweeps in progress.
-    under_way: UnderWay,
+    under_way: BulkInProgress,
     /// Cold messages that have died since a sweep began.
-    late: Late,
+    late: LateDeaths,
     /// The memory of all resident messages, in bytes; see [`Core::weight`].
     weight: usize,
     /// The slot that eviction looked at last.
@@ -300,7 +300,7 @@ impl<B: StoredBody> Core<B> {
             next_counter: 0,
             next_number: config.next_number,
             next_lease: 0,
-            random: Random::new(config.seed),
+            random: Rng::new(config.seed),
             seen: Timestamp::MIN,
             replaying: Timestamp::MIN,
             is_behind: false,
@@ -311,7 +311,7 @@ impl<B: StoredBody> Core<B> {
             entries: Slab::new(),
             leases: Slab::new(),
             holders: Holders::default(),
-            slice: Slice::of(&config),
+            slice: LapseSlice::of(&config),
             slices: 1,
             bound: Vec::new(),
             closing: None,
@@ -323,20 +323,20 @@ impl<B: StoredBody> Core<B> {
             by_number: Numbers::new(),
             by_key: SlotTable::new(),
             key_hash: TextHash::default(),
-            tokens: Tokens::new(),
+            tokens: IdempotencyKeys::new(),
             waiters: Waiters::new(),
             cold: 0,
             changed: 0,
-            span: Mark::Odd,
+            span: ChangeMark::Odd,
             capturing: None,
             captures: 0,
-            graves: Graves::default(),
+            graves: LazyFree::default(),
             deaths: Deaths::default(),
             retaining: None,
             maybe_bare: Vec::new(),
             sweeps: 0,
-            under_way: UnderWay::default(),
-            late: Late::default(),
+            under_way: BulkInProgress::default(),
+            late: LateDeaths::default(),
             weight: 0,
             hand: 0,
             config,

@@ -8,9 +8,9 @@ use dwell_model::{Command, Key, Message, Now, Number, QueueName, Standing, State
 use thiserror::Error;
 
 use super::deaths::Deaths;
-use super::entry::Place;
+use super::entry::Position;
 use super::queue::mono;
-use super::{Cold, ColdMessage, Core, Durability, HandedOver, Log, PutRecord, Reader, Record, StoredBody};
+use super::{Cold, ColdMessage, Core, Durability, DeadProgress, Log, PutRecord, DeadReader, Record, StoredBody};
 
 /// A record that cannot follow those before it: the log belongs to another core, or is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -268,7 +268,7 @@ impl<B: StoredBody> Core<B> {
             .entries
             .iter()
             .filter_map(|(slot, entry)| match entry.place {
-                Place::Leased(held) => Some((slot, held)),
+                Position::Leased(held) => Some((slot, held)),
                 _ => None,
             })
             .collect();
@@ -298,9 +298,9 @@ impl<B: StoredBody> Core<B> {
         let (mut after, mut anew, most) = (None, true, self.config.bulk_per_call);
         loop {
             let handed_over =
-                self.page_in_dead(queue, Reader::Sweep, after, std::mem::take(&mut anew), most, log)?;
+                self.page_in_dead(queue, DeadReader::Sweep, after, std::mem::take(&mut anew), most, log)?;
             let slice = self.oldest(queue, &mut after, handed_over, most);
-            let is_last = slice.len() < most && handed_over == HandedOver::All;
+            let is_last = slice.len() < most && handed_over == DeadProgress::All;
             for (_, slot) in slice {
                 if let Some(key) = self.entries.get(slot).key().cloned()
                     && self.find_key(queue, &key, before_time, log)?.is_some()

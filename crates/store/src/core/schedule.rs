@@ -18,25 +18,25 @@ use super::queue::{ReadyKey, is_urgent};
 use super::slab::Slab;
 
 /// The maximum number of lanes of a queue.
-const LANES: usize = 8;
+const MAX_ROWS: usize = 8;
 
 /// The place of a scheduled message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct SchedulePosition {
     handle: Handle,
-    /// `LANES` if it is beside the lanes.
+    /// `MAX_ROWS` if it is beside the lanes.
     lane: u8,
 }
 
-impl Spot {
+impl SchedulePosition {
     /// Whether a message in this place is ready once it is due, without being moved.
     pub(super) fn is_in_lane(self) -> bool {
-        usize::from(self.lane) < LANES
+        usize::from(self.lane) < MAX_ROWS
     }
 }
 
 #[derive(Debug)]
-struct Lane {
+struct PriorityRow {
     priority: u32,
     messages: TimingQueue<u32>,
 }
@@ -44,7 +44,7 @@ struct Lane {
 /// The scheduled messages of a queue, as slots.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
-    lanes: Vec<Lane>,
+    lanes: Vec<PriorityRow>,
     beside: Timers,
 }
 
@@ -100,15 +100,15 @@ impl Schedule {
     }
 
     /// Inserts a message that was just put: the youngest of all.
-    pub(super) fn insert_put(&mut self, priority: u32, due: Timestamp, slot: u32) -> Spot {
+    pub(super) fn insert_put(&mut self, priority: u32, due: Timestamp, slot: u32) -> SchedulePosition {
         let Some(lane) = self.lane_for(priority) else { return self.insert(due, slot) };
         let handle = self.lanes[lane].messages.insert(due.as_ms(), slot);
-        Spot { handle, lane: lane as u8 }
+        SchedulePosition { handle, lane: lane as u8 }
     }
 
     /// Inserts any other message.
-    pub(super) fn insert(&mut self, due: Timestamp, slot: u32) -> Spot {
-        Spot { handle: self.beside.insert(due.as_ms(), slot), lane: LANES as u8 }
+    pub(super) fn insert(&mut self, due: Timestamp, slot: u32) -> SchedulePosition {
+        SchedulePosition { handle: self.beside.insert(due.as_ms(), slot), lane: MAX_ROWS as u8 }
     }
 
     fn lane_for(&mut self, priority: u32) -> Option<usize> {
@@ -119,24 +119,24 @@ impl Schedule {
             self.lanes[lane].priority = priority;
             return Some(lane);
         }
-        if self.lanes.len() == LANES {
+        if self.lanes.len() == MAX_ROWS {
             return None;
         }
         // Most queues need one: the default growth of a vector would reserve four.
         self.lanes.reserve_exact(1);
-        self.lanes.push(Lane { priority, messages: TimingQueue::new() });
+        self.lanes.push(PriorityRow { priority, messages: TimingQueue::new() });
         Some(self.lanes.len() - 1)
     }
 
     /// Removes a message; does nothing if it left when it became due.
-    pub(super) fn remove(&mut self, spot: Spot) {
+    pub(super) fn remove(&mut self, spot: SchedulePosition) {
         match self.lanes.get_mut(usize::from(spot.lane)) {
             Some(lane) => lane.messages.cancel(spot.handle),
             None => self.beside.cancel(spot.handle),
         };
     }
 
-    pub(super) fn get(&self, spot: Spot) -> Option<u32> {
+    pub(super) fn get(&self, spot: SchedulePosition) -> Option<u32> {
         match self.lanes.get(usize::from(spot.lane)) {
             Some(lane) => lane.messages.get(spot.handle).copied(),
             None => self.beside.get(spot.handle),
@@ -161,7 +161,7 @@ impl Schedule {
 
     /// The message that is handed out first of those in lanes that are due at `wall`.
     pub(super) fn first_due<B>(&self, wall: Timestamp, entries: &Slab<Entry<B>>) -> Option<(ReadyKey, u32)> {
-        let heads = self.lanes.iter().filter_map(|Lane { messages, .. }| {
+        let heads = self.lanes.iter().filter_map(|PriorityRow { messages, .. }| {
             let (_, slot) = messages.peek().filter(|(due, _)| *due <= wall.as_ms())?;
             Some((ReadyKey::of(entries.get(*slot)), *slot))
         });
@@ -171,7 +171,7 @@ impl Schedule {
     /// The first messages of each lane that are due at `wall`, as far as their order is known already; lane
     /// by lane, in the order of their priorities.
     pub(super) fn upcoming(&self, wall: Timestamp) -> impl Iterator<Item = u32> {
-        let mut lanes: Vec<&Lane> = self.lanes.iter().collect();
+        let mut lanes: Vec<&PriorityRow> = self.lanes.iter().collect();
         lanes.sort_unstable_by_key(|lane| lane.priority);
         lanes.into_iter().flat_map(move |lane| {
             let due = lane.messages.upcoming().take_while(move |(due, _)| *due <= wall.as_ms());

@@ -8,14 +8,14 @@ use dwell_model::{
     Command, Grant, Holder, LeaseToken, MessageId, Now, Number, QueueName, Receipt, Standing, State, taken,
 };
 
-use super::entry::Place;
+use super::entry::Position;
 use super::queue::ReadyKey;
-use super::stand::check_lease;
+use super::placement::check_lease;
 use super::{Core, Durability, Log, StoredBody};
 use crate::{Delivery, Error, LeaseTerms, Result, Take};
 
 /// The number of messages fetched at a time: twice the number of loads that a processor has in flight.
-pub(super) const FETCHED: usize = 64;
+pub(super) const PREFETCHED: usize = 64;
 /// The initial capacity for deliveries.
 const USUAL: usize = 1024;
 
@@ -99,10 +99,10 @@ impl<B: StoredBody> Core<B> {
             && let Some((queue, slot)) = heads.first()
         {
             if fetched == 0 {
-                fetched = match self.fetch(queue, FETCHED.min(max - deliveries.len())) {
+                fetched = match self.fetch(queue, PREFETCHED.min(max - deliveries.len())) {
                     // Looked at again when as many have come from elsewhere: each look costs as much as a
                     // message.
-                    0 => FETCHED,
+                    0 => PREFETCHED,
                     some => some,
                 };
             }
@@ -163,8 +163,8 @@ impl<B: StoredBody> Core<B> {
     /// Returns how many were fetched.
     fn fetch(&self, queue: u32, max: usize) -> usize {
         let found = self.queues.get(queue);
-        let (mut slots, mut count) = ([0; FETCHED], 0);
-        found.scheduled.upcoming(found.ripe).take(max.min(FETCHED)).for_each(|slot| {
+        let (mut slots, mut count) = ([0; PREFETCHED], 0);
+        found.scheduled.upcoming(found.ripe).take(max.min(PREFETCHED)).for_each(|slot| {
             slots[count] = slot;
             count += 1;
         });
@@ -257,7 +257,7 @@ impl<B: StoredBody> Core<B> {
             return Err(Error::Leased { id });
         }
         let found = entry.queue;
-        if entry.place == Place::Dead
+        if entry.place == Position::Dead
             && let Some(key) = entry.key().cloned()
         {
             if let Some(owner) = self.find_key(found, &key, now, log)? {

@@ -8,7 +8,7 @@
 use dwell_model::{Now, State, Timestamp, as_of};
 
 use super::deaths::Discarded;
-use super::entry::Place;
+use super::entry::Position;
 use super::queue::ReadyKey;
 use super::{Core, Durability, Log, Record, StoredBody};
 
@@ -93,7 +93,7 @@ impl<B: StoredBody> Core<B> {
             && let Some(slot) = found.scheduled.pop_beside(wall)
         {
             let entry = self.entries.get_mut(slot);
-            entry.place = Place::Ready;
+            entry.place = Position::Ready;
             found.insert_ready(ReadyKey::of(entry), slot);
             moved += 1;
         }
@@ -113,7 +113,7 @@ impl<B: StoredBody> Core<B> {
             found.cold.look_again();
             while let Some(slot) = found.scheduled.pop(wall) {
                 let entry = self.entries.get_mut(slot);
-                entry.place = Place::Ready;
+                entry.place = Position::Ready;
                 found.insert_ready(ReadyKey::of(entry), slot);
             }
         }
@@ -151,7 +151,7 @@ impl<B: StoredBody> Core<B> {
     /// Notes since when a message has been ready, if it is ready, as the base of lateness.
     pub(super) fn note_ready(&mut self, slot: u32, since: Timestamp) {
         let entry = self.entries.get_mut(slot);
-        if entry.place == Place::Ready && since > entry.ready_since() {
+        if entry.place == Position::Ready && since > entry.ready_since() {
             self.weight -= entry.weight();
             entry.rare.get_or_insert_default().ready_since = since;
             self.weight += entry.weight();

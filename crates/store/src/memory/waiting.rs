@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use dwell_model::Receipt;
 use futures_channel::oneshot;
 
-use super::{Shared, receipts, timer};
+use super::{SharedState, receipts, timer};
 use crate::core::{NoLog, WaiterId};
 use crate::{Delivery, Error, Result, Take};
 
@@ -17,7 +17,7 @@ pub(super) type AnswerSender = oneshot::Sender<Result<Vec<Delivery>>>;
 
 /// A waiting take.
 pub(super) struct Waiting {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     id: WaiterId,
     answer: oneshot::Receiver<Result<Vec<Delivery>>>,
     /// Whether its answer was handed over.
@@ -26,7 +26,7 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// Makes a take wait that has received nothing.
-    pub(super) fn begin(shared: &Arc<Shared>, take: Take) -> Result<Waiting> {
+    pub(super) fn begin(shared: &Arc<SharedState>, take: Take) -> Result<Waiting> {
         let mut state = shared.state();
         if state.closed {
             return Err(Error::Closed);

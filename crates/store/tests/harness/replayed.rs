@@ -15,7 +15,7 @@ use dwell_store::conformance::Harness;
 use dwell_store::core::{Core, CoreConfig, Durability, Log, PutRecord, Record, WaiterId};
 use dwell_store::{
     Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths, QueueStats,
-    Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When,
 };
 use dwell_time::{Clock, ManualClock};
 use futures_channel::oneshot;
@@ -219,7 +219,7 @@ impl Store for Replayed {
         self.call(|core, now, log| core.configure(&queue, changes, now, log))
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         self.call(|core, now, log| {
             let sweeping = core.revive(&queue, which, when, now, log)?;
             core.finish(sweeping, now, log)
@@ -230,7 +230,7 @@ impl Store for Replayed {
         Ok(self.call(|core, _, _| core.deaths()))
     }
 
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
         self.call(|core, now, log| {
             let sweeping = core.discard(&queue, which, now, log)?;
             core.finish(sweeping, now, log)

@@ -13,8 +13,8 @@ use proptest::prelude::*;
 use super::random::{Call, Walk, any_call_without_retention, config};
 use super::*;
 use crate::core::{
-    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring,
-    HandedOver, Placed, Reader, WaiterId, Which,
+    Snapshot, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring,
+    DeadProgress, CopyOutcome, DeadReader, WaiterId, QueuePart,
 };
 use crate::{Error, Forecast, Selection, StateCounts, When};
 
@@ -91,7 +91,7 @@ pub(super) struct Toy {
 /// The progress of a reading of dead messages: reader, queue, position, and number of calls.
 #[derive(Clone, Debug)]
 struct Reading {
-    reader: Reader,
+    reader: DeadReader,
     queue: QueueName,
     from: Option<Died>,
     calls: usize,
@@ -165,7 +165,7 @@ impl Toy {
     }
 
     /// Continues a reading; false if more has to be read before anything can be handed over.
-    fn read_on(&mut self, reader: Reader, queue: &QueueName, from: Option<Died>) -> bool {
+    fn read_on(&mut self, reader: DeadReader, queue: &QueueName, from: Option<Died>) -> bool {
         let is_right = |one: &Reading| one.reader == reader && one.queue == *queue && one.from <= from;
         if !self.reading.iter().any(is_right) {
             self.reading.retain(|one| one.reader != reader);
@@ -338,19 +338,19 @@ impl Cold<Bytes> for Toy {
     fn dead(
         &mut self,
         queue: &QueueName,
-        reader: Reader,
+        reader: DeadReader,
         after: Option<Died>,
         _: bool,
         most: usize,
         into: &mut Vec<ColdMessage<Bytes>>,
-    ) -> Result<HandedOver> {
+    ) -> Result<DeadProgress> {
         if !self.read_on(reader, queue, after) {
-            return Ok(HandedOver::To(after));
+            return Ok(DeadProgress::To(after));
         }
         let dead = self.of(queue).filter_map(|copy| Some((copy.died()?, copy.cold.copy)));
         let mut dead: Vec<(Died, CopyAt)> = dead.filter(|(died, _)| Some(*died) > after).collect();
         dead.sort();
-        if reader == Reader::Retention {
+        if reader == DeadReader::Retention {
             let before = dead.len();
             dead.retain(|((_, id), _)| !self.unread.contains(id));
             if dead.len() < before {
@@ -364,7 +364,7 @@ impl Cold<Bytes> for Toy {
         dead.truncate(page);
         let last = dead.last().map_or(after, |(died, _)| Some(*died));
         self.hand_over(dead.into_iter().map(|(_, at)| at).collect(), into);
-        Ok(if all { HandedOver::All } else { HandedOver::To(last) })
+        Ok(if all { DeadProgress::All } else { DeadProgress::To(last) })
     }
 
     fn passed_over(&self, queue: &QueueName) -> Option<u64> {
@@ -373,7 +373,7 @@ impl Cold<Bytes> for Toy {
 
     fn try_passed_over(&mut self, queue: &QueueName) {
         self.passed_over.remove(queue);
-        self.reading.retain(|one| one.queue != *queue || one.reader != Reader::Retention);
+        self.reading.retain(|one| one.queue != *queue || one.reader != DeadReader::Retention);
     }
 
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {
@@ -404,9 +404,9 @@ impl Cold<Bytes> for Toy {
         Ok(Forecast { scheduled: dues.len() as u64, due_by: edges.iter().map(due_by).collect(), within: 0 })
     }
 
-    fn forget(&mut self, queue: &QueueName, which: Which) {
+    fn forget(&mut self, queue: &QueueName, which: QueuePart) {
         for copy in self.copies.values_mut().filter(|copy| copy.cold.message.queue == *queue) {
-            if copy.is_dead() == (which == Which::Dead) {
+            if copy.is_dead() == (which == QueuePart::Dead) {
                 (copy.is_cold, copy.is_over) = (false, false);
             }
         }
@@ -478,7 +478,7 @@ fn finish(rig: &mut Rig, begun: Begun) -> Checkpoint {
     };
     let Begun { mut now, told, next_number, numbering } = begun;
     let mut toy = rig.log.1.take().unwrap_or_default();
-    let Capture { changed, names, clean } = captured;
+    let Snapshot { changed, names, clean } = captured;
     // Nothing is kept about expired messages except the time in the log.
     now.copies.values_mut().for_each(|copy| copy.is_over = false);
     clean.iter().for_each(|clean| now.copies.get_mut(clean).unwrap().is_cold = true);
@@ -497,7 +497,7 @@ fn finish(rig: &mut Rig, begun: Begun) -> Checkpoint {
         }
         let number = message.number;
         let placed = rig.core.placed(number, message.body.clone(), at);
-        assert!(!is_held || placed != Placed::Clean, "what was leased has changed since, or is leased still");
+        assert!(!is_held || placed != CopyOutcome::Clean, "what was leased has changed since, or is leased still");
         let cold = ColdMessage { message: message.clone(), ready_since, copy: at, over_by: None };
         toy.copies
             .insert(at, Copy { cold: cold.clone(), is_cold: false, is_over: false, ripe: Timestamp::MIN });

@@ -4,17 +4,17 @@
 
 mod calls;
 mod cold;
-mod grave;
+mod lazy_free;
 mod random;
 mod retention;
-mod sweep;
+mod bulk;
 mod waiting;
 
 use bytes::Bytes;
 use dwell_model::{Limits, Now, QueueName, Receipt, Timestamp};
 
-use super::{Answer, Cold, Core, CoreConfig, Durability, Log, PutRecord, Record};
-use crate::{Action, Delivery, Put, PutAnswer, Result, Selection, Settle, Settled, Swept, Take, When};
+use super::{TakeAnswer, Cold, Core, CoreConfig, Durability, Log, PutRecord, Record};
+use crate::{Action, Delivery, Put, PutAnswer, Result, Selection, Settle, Settled, BulkOutcome, Take, When};
 
 /// The start of the tests' clock.
 const START_MS: i64 = 1_795_000_000_000;
@@ -71,7 +71,7 @@ struct Rig {
     /// All answers so far.
     said: Vec<String>,
     /// Answers to waiting takes while another take was repeated.
-    served: Vec<Answer<Bytes>>,
+    served: Vec<TakeAnswer<Bytes>>,
 }
 
 impl Rig {
@@ -136,7 +136,7 @@ impl Rig {
     }
 
     /// Revives in one step.
-    fn revive(&mut self, queue: &QueueName, which: Selection, when: When, now: Now) -> Result<Swept> {
+    fn revive(&mut self, queue: &QueueName, which: Selection, when: When, now: Now) -> Result<BulkOutcome> {
         self.call(|core, log| {
             let sweeping = core.revive(queue, which, when, now, log)?;
             core.finish(sweeping, now, log)
@@ -144,7 +144,7 @@ impl Rig {
     }
 
     /// Discards in one step.
-    fn discard(&mut self, queue: &QueueName, which: Selection, now: Now) -> Result<Swept> {
+    fn discard(&mut self, queue: &QueueName, which: Selection, now: Now) -> Result<BulkOutcome> {
         self.call(|core, log| {
             let sweeping = core.discard(queue, which, now, log)?;
             core.finish(sweeping, now, log)

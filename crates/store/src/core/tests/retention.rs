@@ -112,7 +112,7 @@ fn a_sweep_means_none_past_its_time_and_comes_to_its_end() {
     set(&mut rig, Setting::DeadTtlMs(1_000), 100);
     // Six are past their retention; two are discarded as the call begins, two by each slice.
     let swept = rig.revive(&queue("q"), Selection::Oldest(2), When::AfterMs(9_000), now(1_055)).unwrap();
-    assert_eq!(swept, Swept { done: 2, ..Swept::default() });
+    assert_eq!(swept, BulkOutcome { done: 2, ..BulkOutcome::default() });
     let state = |rig: &mut Rig, id| {
         let target = vec![Target::Id(id)];
         let got = rig.call(|core, log| core.get(&queue("q"), target, false, now(1_055), log)).remove(0);

@@ -16,7 +16,7 @@ impl Rig {
         self.call(|core, log| core.wait(WaiterId(id), take, now, log)).unwrap();
     }
 
-    fn serve(&mut self, now: Now) -> Vec<Answer<Bytes>> {
+    fn serve(&mut self, now: Now) -> Vec<TakeAnswer<Bytes>> {
         let answers = self.call(|core, log| core.serve(now, log));
         self.core.check_served(now);
         answers
@@ -58,7 +58,7 @@ fn serve_in_turns(rig: &mut Rig, now: Now) -> (Vec<usize>, Vec<(u64, usize)>) {
     (turns, answered)
 }
 
-fn ids(answers: &[Answer<Bytes>]) -> Vec<(u64, usize)> {
+fn ids(answers: &[TakeAnswer<Bytes>]) -> Vec<(u64, usize)> {
     answers.iter().map(|(id, answer)| (id.0, answer.as_ref().unwrap().len())).collect()
 }
 

@@ -5,7 +5,7 @@ use dwell_model::{
 };
 
 use super::{Kept, Reference};
-use crate::{Cancelled, Error, QueueStats, Rescheduled, Result, Selection, Swept, Target, When};
+use crate::{Cancelled, Error, QueueStats, Rescheduled, Result, Selection, BulkOutcome, Target, When};
 
 impl Reference {
     pub(in super::super) fn cancel(&mut self, queue: &QueueName, target: &Target) -> Result<Cancelled> {
@@ -73,7 +73,7 @@ impl Reference {
         queue: &QueueName,
         which: &Selection,
         when: When,
-    ) -> Result<Swept> {
+    ) -> Result<BulkOutcome> {
         let due = self.instant(queue, when)?;
         Ok(self.sweep(queue, which, |reference, index| {
             let dead = reference.kept[index].kind() == StateKind::Dead;
@@ -87,7 +87,7 @@ impl Reference {
         }))
     }
 
-    pub(in super::super) fn discard(&mut self, queue: &QueueName, which: &Selection) -> Swept {
+    pub(in super::super) fn discard(&mut self, queue: &QueueName, which: &Selection) -> BulkOutcome {
         let swept = self.sweep(queue, which, |reference, index| {
             let discarded = reference.change(index, &Command::Discard);
             discarded.map_err(|refusal| reference.refused(index, Timestamp::MIN, refusal))?;
@@ -102,7 +102,7 @@ impl Reference {
         queue: &QueueName,
         which: &Selection,
         mut each: impl FnMut(&mut Reference, usize) -> Result<()>,
-    ) -> Swept {
+    ) -> BulkOutcome {
         let ids = match which {
             Selection::Ids(ids) => ids.clone(),
             Selection::Oldest(count) => {
@@ -111,7 +111,7 @@ impl Reference {
             }
             Selection::All => self.oldest_dead(queue),
         };
-        let mut swept = Swept::default();
+        let mut swept = BulkOutcome::default();
         for id in ids {
             let swept_one = match self.find_id(queue, id) {
                 Some(index) => each(self, index),

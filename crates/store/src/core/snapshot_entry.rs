@@ -10,7 +10,7 @@ use super::cold::CopyAt;
 
 /// A message in the state in which it was captured, to be copied elsewhere.
 #[derive(Clone, Debug)]
-pub struct Captured<B> {
+pub struct SnapshotEntry<B> {
     /// Its identity.
     pub id: MessageId,
     /// Its number.
@@ -24,8 +24,8 @@ pub struct Captured<B> {
     /// An older copy, correct in everything but the standing.
     pub copy: Option<CopyAt>,
     /// Attributes that only few messages have.
-    pub(super) unusual: Option<Box<Unusual>>,
-    /// The index of its queue in [`Names`].
+    pub(super) unusual: Option<Box<RareParts>>,
+    /// The index of its queue in [`QueueNames`].
     pub queue: u32,
     /// Smaller first, among messages that are already due.
     pub priority: u32,
@@ -33,11 +33,11 @@ pub struct Captured<B> {
     pub(super) is_ready: bool,
 }
 
-const _: () = assert!(size_of::<Captured<[u64; 2]>>() <= 96, "as many lie in memory as a flush writes");
+const _: () = assert!(size_of::<SnapshotEntry<[u64; 2]>>() <= 96, "as many lie in memory as a flush writes");
 
 /// The extra state of a message that is leased or dead, was taken before, or was put with more than a body.
 #[derive(Clone, Debug)]
-pub(super) struct Unusual {
+pub(super) struct RareParts {
     key: Option<Key>,
     headers: Headers,
     lease_ms: Option<u64>,
@@ -46,14 +46,14 @@ pub(super) struct Unusual {
     ready_since: Timestamp,
 }
 
-impl<B> Captured<B> {
+impl<B> SnapshotEntry<B> {
     /// Captures any message; `ready_since` as in [`ColdMessage`](super::ColdMessage).
     pub fn of(
         message: Message<B>,
         ready_since: Timestamp,
         copy: Option<CopyAt>,
-        names: &mut Names,
-    ) -> Captured<B> {
+        names: &mut QueueNames,
+    ) -> SnapshotEntry<B> {
         let Message { id, number, queue, body, key, headers, created, lease_ms, max_attempts, standing } =
             message;
         let Standing { state, due, priority, attempts, expires, keyless, counts, last_error, holder } =
@@ -73,9 +73,9 @@ impl<B> Captured<B> {
             && last_error.is_none()
             && holder.is_none();
         let unusual = (!is_plain)
-            .then(|| Box::new(Unusual { key, headers, lease_ms, max_attempts, standing, ready_since }));
+            .then(|| Box::new(RareParts { key, headers, lease_ms, max_attempts, standing, ready_since }));
         let queue = names.place(&queue);
-        Captured { id, number, due, created, body, copy, unusual, queue, priority, is_ready }
+        SnapshotEntry { id, number, due, created, body, copy, unusual, queue, priority, is_ready }
     }
 
     /// Its state; a leased message reports that it is leased.
@@ -116,9 +116,9 @@ impl<B> Captured<B> {
 
     /// Returns the message without its body, and when it was last made ready by anything but its instant. The
     /// unusual attributes are moved out.
-    pub fn take(&mut self, names: &Names) -> (Message<()>, Timestamp) {
+    pub fn take(&mut self, names: &QueueNames) -> (Message<()>, Timestamp) {
         let unusual = self.unusual.take().map_or_else(
-            || Unusual {
+            || RareParts {
                 key: None,
                 headers: Headers::default(),
                 lease_ms: None,
@@ -128,7 +128,7 @@ impl<B> Captured<B> {
             },
             |unusual| *unusual,
         );
-        let Unusual { key, headers, lease_ms, max_attempts, standing, ready_since } = unusual;
+        let RareParts { key, headers, lease_ms, max_attempts, standing, ready_since } = unusual;
         let message = Message {
             id: self.id,
             number: self.number,
@@ -147,13 +147,13 @@ impl<B> Captured<B> {
 
 /// The queues of captured messages, each once, indexed from 0 in the order of first use.
 #[derive(Clone, Debug, Default)]
-pub struct Names {
+pub struct QueueNames {
     names: Vec<QueueName>,
     places: HashMap<QueueName, u32>,
     last: u32,
 }
 
-impl Names {
+impl QueueNames {
     /// The index of a name, which is added if it is new.
     pub fn place(&mut self, name: &QueueName) -> u32 {
         if self.names.get(self.last as usize) != Some(name) {
@@ -207,9 +207,9 @@ mod tests {
         let scheduled = Standing::put(due, 4, None, now);
         let ready = Standing { state: State::Ready, ..scheduled.clone() };
         let tried = Standing { attempts: 2, ..ready.clone() };
-        let mut names = Names::default();
+        let mut names = QueueNames::default();
         let mut of = |standing: &Standing, key| {
-            let captured = Captured::of(message(standing.clone(), key), Timestamp::MIN, None, &mut names);
+            let captured = SnapshotEntry::of(message(standing.clone(), key), Timestamp::MIN, None, &mut names);
             assert_eq!((&captured.standing(), captured.state()), (standing, standing.state));
             (captured, message(standing.clone(), key).with_body(()))
         };
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn each_name_has_one_place() {
-        let mut names = Names::default();
+        let mut names = QueueNames::default();
         let name = |text: &str| QueueName::new(text).unwrap();
         let places = ["a", "b", "a", "a", "c", "b"].map(|text| names.place(&name(text)));
         assert_eq!(places, [0, 1, 0, 0, 2, 1]);

@@ -12,7 +12,7 @@ use dwell_model::Number;
 /// Sets of numbers, 64 to a word, by the word's index and the number of sweeps that had begun: a look-up of a
 /// number reads its word only.
 #[derive(Debug, Default)]
-pub(super) struct Late {
+pub(super) struct LateDeaths {
     bits: BTreeMap<(u64, u64), u64>,
     /// Nothing is kept about messages that died when fewer sweeps had begun.
     oldest: u64,
@@ -23,7 +23,7 @@ fn place(number: Number) -> (u64, u64) {
     (number.get() / 64, 1 << (number.get() % 64))
 }
 
-impl Late {
+impl LateDeaths {
     /// Notes a message that leaves memory and died when `sweeps` sweeps had begun.
     pub(super) fn note(&mut self, number: Number, sweeps: u64) {
         let (at, bit) = place(number);

@@ -17,22 +17,22 @@ use std::collections::{BTreeMap, VecDeque};
 
 use dwell_model::Timestamp;
 
-use super::cold::Which;
-use super::entry::Place;
-use super::queue::Dead;
+use super::cold::QueuePart;
+use super::entry::Position;
+use super::queue::DeadOrders;
 use super::ready::Ready;
 use super::schedule::Schedule;
 use super::{Core, StoredBody};
 
 /// The messages that one purge removed.
 #[derive(Debug, Default)]
-pub(super) struct Orders {
+pub(super) struct PurgedOrders {
     pub(super) scheduled: Schedule,
     pub(super) ready: Ready,
-    pub(super) dead: Dead,
+    pub(super) dead: DeadOrders,
 }
 
-impl Orders {
+impl PurgedOrders {
     pub(super) fn len(&self) -> usize {
         self.scheduled.len() + self.ready.len() + self.dead.by_death.len()
     }
@@ -50,7 +50,7 @@ impl Orders {
 
 /// A purge of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Purge {
+struct PurgeId {
     queue: u32,
     of_dead: bool,
     epoch: u16,
@@ -58,14 +58,14 @@ struct Purge {
 
 /// All ghosts.
 #[derive(Debug, Default)]
-pub(super) struct Graves {
-    oldest_first: VecDeque<(Purge, Orders)>,
+pub(super) struct LazyFree {
+    oldest_first: VecDeque<(PurgeId, PurgedOrders)>,
     /// For each purge, the number of captures that had begun.
-    captures: BTreeMap<Purge, u64>,
+    captures: BTreeMap<PurgeId, u64>,
     ghosts: usize,
 }
 
-impl Graves {
+impl LazyFree {
     pub(super) fn ghosts(&self) -> usize {
         self.ghosts
     }
@@ -111,7 +111,7 @@ impl<B: StoredBody> Core<B> {
 
     /// Makes the messages in `orders` ghosts; the queue has already detached these orders. Returns their
     /// number.
-    pub(super) fn remove_all(&mut self, queue: u32, which: Which, mut orders: Orders) -> u64 {
+    pub(super) fn remove_all(&mut self, queue: u32, which: QueuePart, mut orders: PurgedOrders) -> u64 {
         let count = orders.len();
         if count <= self.config.buried_a_call {
             while let Some(slot) = orders.pop() {
@@ -119,13 +119,13 @@ impl<B: StoredBody> Core<B> {
             }
             return count as u64;
         }
-        let of_dead = which == Which::Dead;
+        let of_dead = which == QueuePart::Dead;
         let found = self.queues.get_mut(queue);
         let now = if of_dead { &mut found.dead_epoch } else { &mut found.epoch };
         let epoch = std::mem::replace(now, now.wrapping_add(1));
-        let next = Purge { queue, of_dead, epoch: *now };
+        let next = PurgeId { queue, of_dead, epoch: *now };
         found.graves += 1;
-        let purge = Purge { queue, of_dead, epoch };
+        let purge = PurgeId { queue, of_dead, epoch };
         self.graves.captures.insert(purge, self.captures);
         self.graves.ghosts += count;
         self.graves.oldest_first.push_back((purge, orders));
@@ -146,18 +146,18 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// The purge that removed a message; `None` if the message exists.
-    fn purge_of(&self, slot: u32) -> Option<Purge> {
+    fn purge_of(&self, slot: u32) -> Option<PurgeId> {
         if self.graves.ghosts == 0 {
             return None;
         }
         let entry = self.entries.get(slot);
         let queue = self.queues.get(entry.queue);
         let (of_dead, epoch) = match entry.place {
-            Place::Leased(_) => return None,
-            Place::Dead => (true, queue.dead_epoch),
-            Place::Scheduled(_) | Place::Ready => (false, queue.epoch),
+            Position::Leased(_) => return None,
+            Position::Dead => (true, queue.dead_epoch),
+            Position::Scheduled(_) | Position::Ready => (false, queue.epoch),
         };
-        (entry.epoch != epoch).then_some(Purge { queue: entry.queue, of_dead, epoch: entry.epoch })
+        (entry.epoch != epoch).then_some(PurgeId { queue: entry.queue, of_dead, epoch: entry.epoch })
     }
 
     pub(super) fn is_ghost(&self, slot: u32) -> bool {
@@ -178,7 +178,7 @@ impl<B: StoredBody> Core<B> {
         assert_eq!(self.graves.ghosts, ghosts, "ghosts");
         let buried: usize = self.graves.oldest_first.iter().map(|(_, orders)| orders.len()).sum();
         assert_eq!(buried, ghosts, "ghosts in graves");
-        let purges: Vec<Purge> = self.graves.oldest_first.iter().map(|(purge, _)| *purge).collect();
+        let purges: Vec<PurgeId> = self.graves.oldest_first.iter().map(|(purge, _)| *purge).collect();
         let mut known = purges.clone();
         known.sort_unstable();
         assert!(known.iter().eq(self.graves.captures.keys()), "each purge is known once");

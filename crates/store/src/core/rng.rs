@@ -2,11 +2,11 @@
 
 /// SplitMix64 (Steele, Lea, Flood: *Fast splittable pseudorandom number generators*, 2014).
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(super) struct Rng(u64);
 
-impl Random {
-    pub(super) fn new(seed: u64) -> Random {
-        Random(seed)
+impl Rng {
+    pub(super) fn new(seed: u64) -> Rng {
+        Rng(seed)
     }
 
     /// Uniform over all `u32`.

@@ -9,13 +9,13 @@
 //!    refused stays dead and is not looked at again.
 //! 2. A sweep includes every message that was dead when it began and is dead when its turn comes, and none
 //!    that died since. A message in memory knows between which sweeps it died; where it leaves memory during
-//!    a sweep that has to know, that is [kept](super::late). Where a message expired while it was cold, its
+//!    a sweep that has to know, that is [kept](super::late_deaths). Where a message expired while it was cold, its
 //!    expiry decides: it lies between the beginnings of two sweeps. Messages that had expired when the clock
 //!    stepped back before a sweep began were dead then; a message's file stores the latest time of such a
 //!    step, but not whether the file existed before the step.
 //! 3. A sweep ends when it has looked at as many of the oldest as it was asked for, or none is left of those
 //!    that were dead when it began. Those removed otherwise before it reaches them are
-//!    [counted](super::under_way): it skips messages that have died since, however many, only until it has
+//!    [counted](super::bulk_in_progress): it skips messages that have died since, however many, only until it has
 //!    reached the last one that it includes.
 //! 4. No sweep blocks an older one. Reading by [`Cold`](super::Cold) takes several calls, and is kept between
 //!    them for one position at a time: that of the oldest sweep in progress, and separately one for all
@@ -26,15 +26,15 @@ use std::sync::Arc;
 
 use dwell_model::{Command, MessageId, Now, Number, QueueName, Timestamp};
 
-use super::cold::{Died, HandedOver, Reader};
+use super::cold::{Died, DeadProgress, DeadReader};
 use super::deaths::Discarded;
-use super::entry::{Place, Rare};
+use super::entry::{Position, RareFields};
 use super::{Core, Durability, Log, StoredBody};
-use crate::{Error, Result, Selection, Swept};
+use crate::{Error, Result, Selection, BulkOutcome};
 
 /// The action for each message.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Deed {
+pub(super) enum BulkAction {
     /// Revive it, with this due instant.
     Revive(Timestamp),
     Discard,
@@ -42,13 +42,13 @@ pub(super) enum Deed {
 
 /// A revive or a discard in progress.
 #[derive(Debug)]
-pub struct Sweep {
+pub struct BulkOperation {
     queue: QueueName,
-    deed: Deed,
+    deed: BulkAction,
     /// The position: the last message that was looked at.
     after: Option<Died>,
     /// The reader under which it last read cold messages, if it has read any yet.
-    read_as: Option<Reader>,
+    read_as: Option<DeadReader>,
     /// Its number: sweeps are numbered in the order in which they begin.
     number: u64,
     /// The number of messages asked for,
@@ -59,19 +59,19 @@ pub struct Sweep {
     _under_way: Arc<()>,
     /// The number of messages that it has looked at.
     looked: u64,
-    swept: Swept,
+    swept: BulkOutcome,
 }
 
 /// The progress of a revive or a discard.
 #[derive(Debug)]
-pub enum Sweeping {
+pub enum BulkProgress {
     /// It is complete.
-    Done(Swept),
+    Done(BulkOutcome),
     /// [`Core::go_on`] continues it.
-    Unfinished(Box<Sweep>),
+    Unfinished(Box<BulkOperation>),
 }
 
-impl Sweep {
+impl BulkOperation {
     /// The queue that it sweeps.
     pub fn queue(&self) -> &QueueName {
         &self.queue
@@ -79,7 +79,7 @@ impl Sweep {
 
     /// Whether it revives messages.
     pub fn revives(&self) -> bool {
-        matches!(self.deed, Deed::Revive(_))
+        matches!(self.deed, BulkAction::Revive(_))
     }
 
     /// The number of messages to look at.
@@ -93,8 +93,8 @@ impl Sweep {
             return why;
         }
         let done = match self.deed {
-            Deed::Revive(_) => "revived",
-            Deed::Discard => "discarded",
+            BulkAction::Revive(_) => "revived",
+            BulkAction::Discard => "discarded",
         };
         let reason =
             format!("{} of {} dead messages were {done}, and then: {why}", self.swept.done, self.meant());
@@ -108,10 +108,10 @@ impl<B: StoredBody> Core<B> {
         &mut self,
         queue: u32,
         which: &Selection,
-        deed: Deed,
+        deed: BulkAction,
         now: Now,
         log: &mut impl Log<B>,
-    ) -> Result<Sweeping> {
+    ) -> Result<BulkProgress> {
         // Forgets sweeps that have ended.
         self.oldest_sweep();
         let found = self.queues.get(queue);
@@ -124,7 +124,7 @@ impl<B: StoredBody> Core<B> {
         self.sweeps += 1;
         let stepped = log.cold().map_or(Timestamp::MIN, |cold| cold.most_ripe());
         let under_way = self.under_way.begin(&found.name, self.sweeps, now.wall, stepped);
-        let sweep = Box::new(Sweep {
+        let sweep = Box::new(BulkOperation {
             queue: found.name.clone(),
             deed,
             after: None,
@@ -134,7 +134,7 @@ impl<B: StoredBody> Core<B> {
             dead,
             _under_way: under_way,
             looked: 0,
-            swept: Swept::default(),
+            swept: BulkOutcome::default(),
         });
         self.sweep_slice(queue, sweep, now, log)
     }
@@ -144,11 +144,11 @@ impl<B: StoredBody> Core<B> {
     /// # Errors
     /// [`Error::Unavailable`] if dead messages cannot be read, or [`Error::OutcomeUnknown`] if some had been
     /// swept by then: the sweep has ended.
-    pub fn go_on(&mut self, sweep: Box<Sweep>, now: Now, log: &mut impl Log<B>) -> Result<Sweeping> {
+    pub fn go_on(&mut self, sweep: Box<BulkOperation>, now: Now, log: &mut impl Log<B>) -> Result<BulkProgress> {
         self.begin(now, log);
         match self.touched(&sweep.queue, now, log) {
             Some(queue) => self.sweep_slice(queue, sweep, now, log),
-            None => Ok(Sweeping::Done(sweep.swept)),
+            None => Ok(BulkProgress::Done(sweep.swept)),
         }
     }
 
@@ -156,11 +156,11 @@ impl<B: StoredBody> Core<B> {
     ///
     /// # Errors
     /// As for [`Core::go_on`].
-    pub fn finish(&mut self, mut sweeping: Sweeping, now: Now, log: &mut impl Log<B>) -> Result<Swept> {
+    pub fn finish(&mut self, mut sweeping: BulkProgress, now: Now, log: &mut impl Log<B>) -> Result<BulkOutcome> {
         loop {
             match sweeping {
-                Sweeping::Done(swept) => return Ok(swept),
-                Sweeping::Unfinished(sweep) => sweeping = self.go_on(sweep, now, log)?,
+                BulkProgress::Done(swept) => return Ok(swept),
+                BulkProgress::Unfinished(sweep) => sweeping = self.go_on(sweep, now, log)?,
             }
         }
     }
@@ -168,17 +168,17 @@ impl<B: StoredBody> Core<B> {
     fn sweep_slice(
         &mut self,
         queue: u32,
-        mut sweep: Box<Sweep>,
+        mut sweep: Box<BulkOperation>,
         now: Now,
         log: &mut impl Log<B>,
-    ) -> Result<Sweeping> {
+    ) -> Result<BulkProgress> {
         if self.has_seen_all(&sweep) {
             self.queues.remove_if_bare(queue);
-            return Ok(Sweeping::Done(sweep.swept));
+            return Ok(BulkProgress::Done(sweep.swept));
         }
         let left = usize::try_from(sweep.meant() - sweep.looked).unwrap_or(usize::MAX);
         let is_oldest = self.oldest_sweep() == Some(sweep.number);
-        let reader = if is_oldest { Reader::Sweep } else { Reader::Younger };
+        let reader = if is_oldest { DeadReader::Sweep } else { DeadReader::Younger };
         // After a change of the reader, it may meet what others had read under that one, before it began.
         let read_as = sweep.read_as.replace(reader);
         let (is_new, anew) = (read_as.is_none(), read_as != Some(reader));
@@ -191,14 +191,14 @@ impl<B: StoredBody> Core<B> {
         };
         let slice = self.oldest(queue, &mut sweep.after, handed_over, most);
         self.under_way.goes_on(&sweep.queue, sweep.number, sweep.after);
-        let is_last = slice.len() < most && handed_over == HandedOver::All;
+        let is_last = slice.len() < most && handed_over == DeadProgress::All;
         for ((_, id), slot) in slice {
             if sweep.looked >= sweep.meant() {
                 break;
             }
             // Processing an earlier one may have removed it: a message that expires when it is looked at
             // dies, and the queue is trimmed to its limit.
-            let entry = self.entries.find(slot).filter(|entry| entry.id == id && entry.place == Place::Dead);
+            let entry = self.entries.find(slot).filter(|entry| entry.id == id && entry.place == Position::Dead);
             let Some(entry) = entry else { continue };
             if entry.has_died_since(sweep.number) {
                 continue;
@@ -214,13 +214,13 @@ impl<B: StoredBody> Core<B> {
         }
         if is_last || self.has_seen_all(&sweep) {
             self.queues.remove_if_bare(queue);
-            return Ok(Sweeping::Done(sweep.swept));
+            return Ok(BulkProgress::Done(sweep.swept));
         }
-        Ok(Sweeping::Unfinished(sweep))
+        Ok(BulkProgress::Unfinished(sweep))
     }
 
     /// Whether nothing is left to look at: each message that it includes was looked at or removed otherwise.
-    fn has_seen_all(&mut self, sweep: &Sweep) -> bool {
+    fn has_seen_all(&mut self, sweep: &BulkOperation) -> bool {
         let gone = self.under_way.gone(&sweep.queue, sweep.number);
         sweep.looked >= sweep.meant() || sweep.looked.saturating_add(gone) >= sweep.dead
     }
@@ -232,7 +232,7 @@ impl<B: StoredBody> Core<B> {
             return;
         }
         let entry = self.entries.get(slot);
-        if let (Place::Dead, Some(Rare { death: Some(death), died_in, .. })) =
+        if let (Position::Dead, Some(RareFields { death: Some(death), died_in, .. })) =
             (entry.place, entry.rare.as_deref())
         {
             self.under_way.went(&self.queues.get(entry.queue).name, (death.at, entry.id), *died_in);
@@ -278,17 +278,17 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Revives or discards one message.
-    pub(super) fn sweep_one(&mut self, slot: u32, deed: Deed, now: Now, log: &mut impl Log<B>) -> Result<()> {
+    pub(super) fn sweep_one(&mut self, slot: u32, deed: BulkAction, now: Now, log: &mut impl Log<B>) -> Result<()> {
         let (command, due) = match deed {
-            Deed::Revive(due) => {
+            BulkAction::Revive(due) => {
                 self.check_key(slot, now, log)?;
                 (Command::Revive(due), due)
             }
-            Deed::Discard => (Command::Discard, now.wall),
+            BulkAction::Discard => (Command::Discard, now.wall),
         };
         let queue = self.entries.get(slot).queue;
         let state = self.change(slot, &command, now, Durability::Synced, log);
-        if let (Deed::Discard, Ok(_)) = (deed, &state) {
+        if let (BulkAction::Discard, Ok(_)) = (deed, &state) {
             self.deaths.discarded(&self.queues.get(queue).name, Discarded::Asked, 1);
         }
         if state.map_err(|refusal| self.refused_instant(slot, due, refusal))?.is_some() {
@@ -303,13 +303,13 @@ impl<B: StoredBody> Core<B> {
         &self,
         queue: u32,
         after: &mut Option<Died>,
-        handed_over: HandedOver,
+        handed_over: DeadProgress,
         most: usize,
     ) -> Vec<(Died, u32)> {
         let to = match handed_over {
-            HandedOver::All => Bound::Unbounded,
-            HandedOver::To(Some(to)) if *after < Some(to) => Bound::Included(to),
-            HandedOver::To(_) => return Vec::new(),
+            DeadProgress::All => Bound::Unbounded,
+            DeadProgress::To(Some(to)) if *after < Some(to) => Bound::Included(to),
+            DeadProgress::To(_) => return Vec::new(),
         };
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let by_death = &self.queues.get(queue).dead.by_death;
@@ -337,13 +337,13 @@ impl<B: StoredBody> Core<B> {
     }
 }
 
-impl Swept {
+impl BulkOutcome {
     pub(super) fn count(&mut self, id: MessageId, outcome: Result<()>) {
         match outcome {
             Ok(()) => self.done += 1,
             Err(refusal) => {
                 self.refused_in_all += 1;
-                if self.refused.len() < Swept::MAX_REFUSED {
+                if self.refused.len() < BulkOutcome::MAX_REFUSED {
                     self.refused.push((id, refusal));
                 }
             }

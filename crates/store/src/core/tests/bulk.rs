@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::cold::{Checkpoint, capture, capture_in_slices, evict, recovered};
 use super::random::{Call, Walk, any_call_without_retention, config, name};
 use super::*;
-use crate::core::{Sweep, Sweeping};
+use crate::core::{BulkOperation, BulkProgress};
 use crate::{Error, LeaseTerms};
 
 const QUEUES: u8 = 3;
@@ -40,15 +40,15 @@ fn bury_many(rig: &mut Rig, count: u64) {
     }
 }
 
-fn begin_revive(rig: &mut Rig, at: u64) -> Box<Sweep> {
+fn begin_revive(rig: &mut Rig, at: u64) -> Box<BulkOperation> {
     let began =
         rig.call(|core, log| core.revive(&queue("q"), Selection::All, When::AfterMs(500), now(at), log));
-    let Sweeping::Unfinished(sweep) = began.unwrap() else { panic!("more than a slice") };
+    let BulkProgress::Unfinished(sweep) = began.unwrap() else { panic!("more than a slice") };
     sweep
 }
 
-fn finish(rig: &mut Rig, sweep: Box<Sweep>, at: u64) -> Swept {
-    rig.call(|core, log| core.finish(Sweeping::Unfinished(sweep), now(at), log)).unwrap()
+fn finish(rig: &mut Rig, sweep: Box<BulkOperation>, at: u64) -> BulkOutcome {
+    rig.call(|core, log| core.finish(BulkProgress::Unfinished(sweep), now(at), log)).unwrap()
 }
 
 fn dead_len(rig: &mut Rig, at: u64) -> u64 {
@@ -170,7 +170,7 @@ fn the_oldest_of_many_are_discarded_slice_by_slice() {
     let mut rig = slow();
     let ids: Vec<MessageId> = (0..7).map(|at| bury(&mut rig, None, at)).collect();
     let began = rig.call(|core, log| core.discard(&queue("q"), Selection::Oldest(5), now(9), log)).unwrap();
-    assert!(matches!(began, Sweeping::Unfinished(_)));
+    assert!(matches!(began, BulkProgress::Unfinished(_)));
     let swept = rig.call(|core, log| core.finish(began, now(9), log)).unwrap();
     assert_eq!((swept.done, swept.refused_in_all), (5, 0));
     let found = ids.iter().filter(|id| {
@@ -189,7 +189,7 @@ fn a_sweep_of_the_oldest_is_of_no_more_though_others_leave_memory() {
     bury_many(&mut rig, 6);
     let began =
         rig.call(|core, log| core.revive(&queue("q"), Selection::Oldest(3), When::AfterMs(500), now(9), log));
-    let Ok(Sweeping::Unfinished(sweep)) = began else { panic!("two slices") };
+    let Ok(BulkProgress::Unfinished(sweep)) = began else { panic!("two slices") };
     capture(&mut rig);
     evict(&mut rig, 0);
     assert_eq!(finish(&mut rig, sweep, 10).done, 3);
@@ -208,8 +208,8 @@ fn a_sweep_that_misses_one_it_meant_goes_on_in_whole_slices() {
     let swept = loop {
         slices += 1;
         match rig.call(|core, log| core.go_on(sweep, now(200), log)).unwrap() {
-            Sweeping::Unfinished(rest) => sweep = rest,
-            Sweeping::Done(swept) => break swept,
+            BulkProgress::Unfinished(rest) => sweep = rest,
+            BulkProgress::Done(swept) => break swept,
         }
     };
     assert_eq!((swept.done, dead_len(&mut rig, 200)), (10, 100), "those that died since stay dead");
@@ -230,14 +230,14 @@ fn what_dies_while_a_sweep_goes_on_leaves_memory_and_is_not_swept() {
         assert!(rig.core.len() <= 8, "{} in memory", rig.core.len());
         assert!(rig.core.late_memory() < 1_000, "{} bytes are kept", rig.core.late_memory());
         match rig.call(|core, log| core.go_on(sweep, now(100 * round + 90), log)).unwrap() {
-            Sweeping::Unfinished(rest) => sweep = rest,
-            Sweeping::Done(swept) => panic!("{swept:?}"),
+            BulkProgress::Unfinished(rest) => sweep = rest,
+            BulkProgress::Done(swept) => panic!("{swept:?}"),
         }
     }
     // One that died before the next sweep began is included in that one, and in no other.
     let began =
         rig.call(|core, log| core.revive(&queue("q"), Selection::All, When::AfterMs(500), now(600), log));
-    let Ok(Sweeping::Unfinished(next)) = began else { panic!("more than a slice") };
+    let Ok(BulkProgress::Unfinished(next)) = began else { panic!("more than a slice") };
     bury(&mut rig, None, 601);
     capture(&mut rig);
     (0..20).for_each(|_| evict(&mut rig, 0));
@@ -280,13 +280,13 @@ fn no_sweep_keeps_an_older_one_from_going_on() {
         capture(&mut rig);
         evict(&mut rig, 0);
         rig.log.1.as_mut().unwrap().pieces = 5;
-        let mut sweeping = Sweeping::Unfinished(begin_revive(&mut rig, 20));
+        let mut sweeping = BulkProgress::Unfinished(begin_revive(&mut rig, 20));
         let (mut younger, mut rounds) = (Vec::new(), 0);
         let (which, when) = (Selection::Oldest(1), When::AfterMs(500));
         let mut done = loop {
             match sweeping {
-                Sweeping::Done(swept) => break swept.done,
-                Sweeping::Unfinished(sweep) => {
+                BulkProgress::Done(swept) => break swept.done,
+                BulkProgress::Unfinished(sweep) => {
                     let began = rig.call(|core, log| {
                         core.revive(&queue(name), which.clone(), when, now(20 + rounds), log)
                     });
@@ -358,7 +358,7 @@ fn what_expires_is_kept_for_sweeps_of_its_queue_that_go_on_and_for_no_others() {
         let name = queue(swept);
         let began =
             rig.call(|core, log| core.revive(&name, Selection::All, When::AfterMs(500), now(2_010), log));
-        let Ok(Sweeping::Unfinished(sweep)) = began else { panic!("more than a slice") };
+        let Ok(BulkProgress::Unfinished(sweep)) = began else { panic!("more than a slice") };
         rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
         let sweep = (!is_over).then_some(sweep);
         move_expired(&mut rig, 2_020);
@@ -375,7 +375,7 @@ fn what_dies_in_memory_is_kept_for_sweeps_of_its_queue_and_for_no_others() {
     (0..6).for_each(|at| _ = bury_in("r", &mut rig, None, at));
     let began =
         rig.call(|core, log| core.revive(&queue("r"), Selection::All, When::AfterMs(500), now(10), log));
-    let Ok(Sweeping::Unfinished(_sweep)) = began else { panic!("more than a slice") };
+    let Ok(BulkProgress::Unfinished(_sweep)) = began else { panic!("more than a slice") };
     bury(&mut rig, None, 11);
     capture(&mut rig);
     evict(&mut rig, 0);
@@ -396,7 +396,7 @@ fn what_expires_in_a_file_during_a_sweep_is_not_meant_though_the_clock_is_steppe
     rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
     let back = Now { wall: at(2_012), mono_ms: 2_021 };
     assert_eq!(rig.discard(&queue("q"), Selection::Ids(vec![mortal]), back).unwrap().done, 1);
-    let swept = rig.call(|core, log| core.finish(Sweeping::Unfinished(sweep), back, log)).unwrap();
+    let swept = rig.call(|core, log| core.finish(BulkProgress::Unfinished(sweep), back, log)).unwrap();
     assert_eq!(swept.done, 7, "none that it meant is gone");
 }
 
@@ -429,7 +429,7 @@ fn what_had_expired_in_a_file_before_a_sweep_is_meant_by_it_though_another_begin
     let due = When::AfterMs(500);
     let second =
         rig.call(|core, log| core.revive(&queue("q"), Selection::All, due, back(2_021), log)).unwrap();
-    rig.call(|core, log| core.finish(Sweeping::Unfinished(first), back(2_022), log)).unwrap();
+    rig.call(|core, log| core.finish(BulkProgress::Unfinished(first), back(2_022), log)).unwrap();
     assert_eq!(dead_len(&mut rig, 2_022), 0);
     drop(second);
 }
@@ -467,8 +467,8 @@ fn a_sweep_ends_however_many_die_where_one_that_it_meant_is_gone() {
             slices += 1;
             assert!(slices <= 3, "{away}: it does not end");
             match rig.call(|core, log| core.go_on(sweep, now(30 + slices), log)).unwrap() {
-                Sweeping::Unfinished(rest) => sweep = rest,
-                Sweeping::Done(swept) => break swept,
+                BulkProgress::Unfinished(rest) => sweep = rest,
+                BulkProgress::Done(swept) => break swept,
             }
         };
         assert_eq!((swept.done, dead_len(&mut rig, 60)), (10, 10 * slices), "{away}");
@@ -503,7 +503,7 @@ fn any_move(evicts: bool) -> impl Strategy<Value = Move> {
 
 /// A sweep in progress, and what was observed of the dead meanwhile.
 struct Seen {
-    sweep: Box<Sweep>,
+    sweep: Box<BulkOperation>,
     queue: QueueName,
     all: bool,
     /// Those that were dead when it began.
@@ -526,7 +526,7 @@ fn step(
     rig: &mut Rig,
     seen: Option<Seen>,
     (queue, all): (&QueueName, bool),
-    make: impl FnOnce(&mut Core<Bytes>, &mut Recorder, Option<Box<Sweep>>) -> Result<Sweeping>,
+    make: impl FnOnce(&mut Core<Bytes>, &mut Recorder, Option<Box<BulkOperation>>) -> Result<BulkProgress>,
 ) -> Option<Seen> {
     let before = dead(rig, queue);
     let (mut sweep, mut seen) = match seen {
@@ -544,8 +544,8 @@ fn step(
     done += gone.len() as u64;
     always.retain(|id| after.contains(id));
     match answer {
-        Ok(Sweeping::Unfinished(sweep)) => Some(Seen { sweep, queue, all, meant, always, done }),
-        Ok(Sweeping::Done(swept)) => {
+        Ok(BulkProgress::Unfinished(sweep)) => Some(Seen { sweep, queue, all, meant, always, done }),
+        Ok(BulkProgress::Done(swept)) => {
             assert_eq!(swept.done, done, "what was swept is counted");
             let refused: BTreeSet<MessageId> = swept.refused.iter().map(|(id, _)| *id).collect();
             assert_eq!(refused.len() as u64, swept.refused_in_all, "nobody is refused twice");

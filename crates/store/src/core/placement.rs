@@ -7,7 +7,7 @@ use dwell_model::{
 
 use super::cold::{DeadSearch, Died};
 use super::deaths::Discarded;
-use super::entry::{Entry, Held, Place};
+use super::entry::{Entry, LeaseTimer, Position};
 use super::queue::{ReadyKey, mono};
 use super::{Core, Durability, Log, Record, StoredBody};
 use crate::{Error, Result, Target, When};
@@ -149,7 +149,7 @@ impl<B: StoredBody> Core<B> {
 
     pub(super) fn lease_of(&self, slot: u32) -> Option<Lease> {
         match self.entries.get(slot).place {
-            Place::Leased(held) => Some(self.leases.get(held).lease),
+            Position::Leased(held) => Some(self.leases.get(held).lease),
             _ => None,
         }
     }
@@ -157,7 +157,7 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn standing(&self, slot: u32) -> Standing {
         let entry = self.entries.get(slot);
         let held = match entry.place {
-            Place::Leased(held) => Some(self.leases.get(held)),
+            Position::Leased(held) => Some(self.leases.get(held)),
             _ => None,
         };
         entry.standing(held, self.queues.get(entry.queue).ripe)
@@ -238,7 +238,7 @@ impl<B: StoredBody> Core<B> {
         log: &mut impl Log<B>,
     ) {
         let entry = self.entries.get(slot);
-        if let (State::Dead(death), false) = (next.state, entry.place == Place::Dead) {
+        if let (State::Dead(death), false) = (next.state, entry.place == Position::Dead) {
             let lapses = entry.rare.as_deref().map_or(0, |rare| rare.lapses);
             let by_lapse = next.counts.lapses > lapses;
             self.deaths.died(&self.queues.get(entry.queue).name, death, by_lapse);
@@ -264,7 +264,7 @@ impl<B: StoredBody> Core<B> {
             State::Scheduled => {
                 let entry = self.entries.get_mut(slot);
                 let queue = self.queues.get_mut(entry.queue);
-                entry.place = Place::Scheduled(queue.scheduled.insert_put(entry.priority, entry.due, slot));
+                entry.place = Position::Scheduled(queue.scheduled.insert_put(entry.priority, entry.due, slot));
                 entry.epoch = queue.epoch;
             }
             _ => self.place(slot, state, None),
@@ -343,16 +343,16 @@ impl<B: StoredBody> Core<B> {
         let queue = self.queues.get_mut(of);
         entry.epoch = if matches!(state, State::Dead(_)) { queue.dead_epoch } else { queue.epoch };
         entry.place = match state {
-            State::Scheduled => Place::Scheduled(queue.scheduled.insert(entry.due, slot)),
+            State::Scheduled => Position::Scheduled(queue.scheduled.insert(entry.due, slot)),
             State::Ready => {
                 queue.insert_ready(ReadyKey::of(entry), slot);
-                Place::Ready
+                Position::Ready
             }
             State::Leased(lease) => {
                 let timer = queue.leased.insert(mono(lease.deadline_mono_ms), slot);
                 self.queues.expect_lapse(entry.queue, mono(lease.deadline_mono_ms));
                 let holder = holder.map(|holder| self.holders.count_in(holder));
-                Place::Leased(self.leases.insert(Held { lease, timer, holder }))
+                Position::Leased(self.leases.insert(LeaseTimer { lease, timer, holder }))
             }
             State::Dead(death) => {
                 queue.dead.by_death.insert((death.at, entry.id), slot);
@@ -361,7 +361,7 @@ impl<B: StoredBody> Core<B> {
                     let hash = self.key_hash.key(entry.queue, key);
                     queue.dead.by_key.insert((hash, death.at, entry.id), slot);
                 }
-                Place::Dead
+                Position::Dead
             }
         };
         if let State::Dead(death) = state {
@@ -374,17 +374,17 @@ impl<B: StoredBody> Core<B> {
         let entry = self.entries.get(slot);
         let queue = self.queues.get_mut(entry.queue);
         match entry.place {
-            Place::Scheduled(spot) => queue.scheduled.remove(spot),
-            Place::Ready => queue.remove_ready(ReadyKey::of(entry)),
-            Place::Leased(held) => {
-                let Held { timer, holder, .. } = self.leases.remove(held);
+            Position::Scheduled(spot) => queue.scheduled.remove(spot),
+            Position::Ready => queue.remove_ready(ReadyKey::of(entry)),
+            Position::Leased(held) => {
+                let LeaseTimer { timer, holder, .. } = self.leases.remove(held);
                 // Does nothing if the timer itself has brought the message here.
                 queue.leased.cancel(timer);
                 if let Some(holder) = holder {
                     self.holders.count_out(&holder);
                 }
             }
-            Place::Dead => {
+            Position::Dead => {
                 let death = entry.rare.as_deref().and_then(|rare| rare.death);
                 let at = death.expect("a dead message knows how it died").at;
                 queue.dead.by_death.remove(&(at, entry.id));

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use dwell_engine::disk::{Calls, Crash, Disk as _, Fault, MemoryDisk};
 use dwell_engine::{Counters, Options};
 use dwell_model::{MessageId, StateKind};
-use dwell_store::{Action, Put, Result, Selection, Settle, StateCounts, Store, Swept, Take, Target, When};
+use dwell_store::{Action, Put, Result, Selection, Settle, StateCounts, Store, BulkOutcome, Take, Target, When};
 use dwell_time::ManualClock;
 
 use crate::doors::{Door, DoorDisk};
@@ -39,7 +39,7 @@ fn counts(store: &mut Driven) -> StateCounts {
     store.run(engine.stats(queue("q"))).unwrap().counts
 }
 
-type Reviving = Pin<Box<dyn Future<Output = Result<Swept>>>>;
+type Reviving = Pin<Box<dyn Future<Output = Result<BulkOutcome>>>>;
 
 fn revive(store: &Driven) -> Reviving {
     let engine = store.engine.clone();
@@ -86,7 +86,7 @@ fn memory_is_bounded_and_others_are_served_while_all_are_revived() {
         turns += 1;
         assert!(turns < 100_000, "it comes to an end");
     };
-    assert_eq!(swept, Swept { done: 2_000, ..Swept::default() });
+    assert_eq!(swept, BulkOutcome { done: 2_000, ..BulkOutcome::default() });
     flushes = store.engine.counters().flushes - flushes;
     assert!(turns >= 200 && flushes > 5, "{turns} turns, {flushes} checkpoints");
 }

@@ -17,14 +17,14 @@ use super::cold::Died;
 
 /// All sweeps in progress.
 #[derive(Debug, Default)]
-pub(super) struct UnderWay {
+pub(super) struct BulkInProgress {
     /// The oldest first.
-    by_queue: HashMap<QueueName, VecDeque<One>>,
+    by_queue: HashMap<QueueName, VecDeque<OneBulk>>,
 }
 
 /// One sweep in progress.
 #[derive(Debug)]
-struct One {
+struct OneBulk {
     number: u64,
     /// The wall time at which it began.
     own: Timestamp,
@@ -42,7 +42,7 @@ struct One {
     alive: Weak<()>,
 }
 
-impl One {
+impl OneBulk {
     /// Whether a message was alive when the sweep began that has expired while it was cold, in a file that
     /// existed when the clock stepped back from `ripe`.
     fn knew_alive(&self, expires: Timestamp, ripe: Timestamp) -> bool {
@@ -50,7 +50,7 @@ impl One {
     }
 }
 
-impl UnderWay {
+impl BulkInProgress {
     /// Registers a sweep; it is in progress for as long as the returned value exists.
     pub(super) fn begin(
         &mut self,
@@ -65,7 +65,7 @@ impl UnderWay {
         later.for_each(|one| one.began = began);
         let under_way = Arc::new(());
         let alive = Arc::downgrade(&under_way);
-        of_queue.push_back(One { number, own: began, began, stepped, after: None, gone: 0, alive });
+        of_queue.push_back(OneBulk { number, own: began, began, stepped, after: None, gone: 0, alive });
         under_way
     }
 
@@ -94,7 +94,7 @@ impl UnderWay {
     }
 
     /// The number of the last sweep of a queue for which this is true, as it is for all before it.
-    fn last(&self, queue: &QueueName, is_so: impl Fn(&One) -> bool) -> u64 {
+    fn last(&self, queue: &QueueName, is_so: impl Fn(&OneBulk) -> bool) -> u64 {
         let Some(of_queue) = self.by_queue.get(queue) else { return 0 };
         let count = of_queue.partition_point(is_so);
         count.checked_sub(1).map_or(0, |last| of_queue[last].number)
@@ -124,7 +124,7 @@ impl UnderWay {
         self.by_queue.get_mut(queue).into_iter().flatten().for_each(|one| one.gone = u64::MAX);
     }
 
-    fn find(&mut self, queue: &QueueName, number: u64) -> Option<&mut One> {
+    fn find(&mut self, queue: &QueueName, number: u64) -> Option<&mut OneBulk> {
         let of_queue = self.by_queue.get_mut(queue)?;
         let at = of_queue.binary_search_by_key(&number, |one| one.number).ok()?;
         of_queue.get_mut(at)

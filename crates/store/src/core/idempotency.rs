@@ -21,11 +21,11 @@ use super::slab::Slab;
 use crate::{PutAnswer, PutDigest, PutOutcome};
 
 /// The maximum number of tokens that have run out that each put drops: more than it adds.
-const SWEEP: usize = 3;
+const EXPIRED_PER_PUT: usize = 3;
 /// The same for puts whose name has as many tokens as allowed, all together until the next serve: compared
 /// with the sync that they would wait for, it takes no time.
-pub(super) const SWEPT_AT_CAP: usize = 4_096;
-/// In [`Remembered::number`]: the answer is among [`Tokens::others`].
+pub(super) const EXPIRED_AT_CAP: usize = 4_096;
+/// In [`RememberedPut::number`]: the answer is among [`IdempotencyKeys::others`].
 const IS_OTHER: u64 = 1 << 63;
 /// The bits used of a number and of an end; the bits left in the two hold the name.
 const NUMBER_BITS: u32 = 53;
@@ -37,7 +37,7 @@ const UNNAMED: u32 = (1 << (LOW_BITS + HIGH_BITS)) - 1;
 
 /// A hash of a queue's name and a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Digest([u64; 2]);
+struct PutKeyHash([u64; 2]);
 
 /// Two keys of SipHash, chosen at random.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ struct Secrets([RandomState; 2]);
 
 /// A queue's name, as its hash, and the number of its tokens.
 #[derive(Debug)]
-struct Name {
+struct HashedQueue {
     hash: u64,
     count: u32,
 }
@@ -55,14 +55,14 @@ impl Secrets {
         self.0[0].hash_one(queue)
     }
 
-    fn digest(&self, queue: &QueueName, token: &PutToken) -> Digest {
-        Digest(self.0.each_ref().map(|secret| secret.hash_one((queue, token))))
+    fn digest(&self, queue: &QueueName, token: &PutToken) -> PutKeyHash {
+        PutKeyHash(self.0.each_ref().map(|secret| secret.hash_one((queue, token))))
     }
 }
 
 #[derive(Debug)]
-struct Remembered {
-    digest: Digest,
+struct RememberedPut {
+    digest: PutKeyHash,
     /// Bytes, since a `u128` id would be aligned to 16.
     id: [u8; 16],
     number: NonZeroU64,
@@ -71,17 +71,17 @@ struct Remembered {
     stands_for: PutDigest,
 }
 
-impl Remembered {
+impl RememberedPut {
     fn new(
-        digest: Digest,
+        digest: PutKeyHash,
         answer: &PutAnswer,
         is_other: bool,
         (until, stands_for): (Timestamp, PutDigest),
         name: u32,
-    ) -> Remembered {
+    ) -> RememberedPut {
         let (low, high) = (u64::from(name) & ((1 << LOW_BITS) - 1), u64::from(name) >> LOW_BITS);
         let number = answer.number.get() | low << NUMBER_BITS | if is_other { IS_OTHER } else { 0 };
-        Remembered {
+        RememberedPut {
             digest,
             id: answer.id.as_bits().to_le_bytes(),
             number: NonZeroU64::new(number).expect("numbers begin with 1"),
@@ -110,22 +110,22 @@ impl Remembered {
 
 /// The tokens of all queues.
 #[derive(Debug)]
-pub(super) struct Tokens {
+pub(super) struct IdempotencyKeys {
     secrets: Secrets,
-    slots: Slab<Remembered>,
+    slots: Slab<RememberedPut>,
     by_token: SlotTable,
     /// By the second at whose start they have run out.
     by_end: BTreeMap<i64, Vec<u32>>,
     /// Answers that do not report a new message, due at the instant in its id.
     others: BTreeMap<u32, PutAnswer>,
     /// Names that have tokens.
-    names: Slab<Name>,
+    names: Slab<HashedQueue>,
     by_name: SlotTable,
 }
 
-impl Tokens {
-    pub(super) fn new() -> Tokens {
-        Tokens {
+impl IdempotencyKeys {
+    pub(super) fn new() -> IdempotencyKeys {
+        IdempotencyKeys {
             secrets: Secrets::default(),
             slots: Slab::new(),
             by_token: SlotTable::new(),
@@ -173,13 +173,13 @@ impl Tokens {
             // The entry of its old end finds it later, and skips it since it has moved.
             Some(slot) => {
                 let name = self.slots.get(slot).name();
-                *self.slots.get_mut(slot) = Remembered::new(digest, &answer, is_other, ends, name);
+                *self.slots.get_mut(slot) = RememberedPut::new(digest, &answer, is_other, ends, name);
                 self.others.remove(&slot);
                 slot
             }
             None => {
                 let name = self.count_in(queue);
-                let slot = self.slots.insert(Remembered::new(digest, &answer, is_other, ends, name));
+                let slot = self.slots.insert(RememberedPut::new(digest, &answer, is_other, ends, name));
                 self.by_token.insert(digest.0[0], slot, |slot| self.slots.get(slot).digest.0[0]);
                 self.by_end.entry(end(until.as_ms())).or_default().push(slot);
                 slot
@@ -192,7 +192,7 @@ impl Tokens {
 
     /// Drops a few tokens that have run out.
     pub(super) fn sweep(&mut self, wall: Timestamp) {
-        self.sweep_some(SWEEP, wall);
+        self.sweep_some(EXPIRED_PER_PUT, wall);
     }
 
     /// Looks at up to `most` tokens that have run out, and drops them. Returns how many it looked at.
@@ -231,7 +231,7 @@ impl Tokens {
             Some(name) => name,
             None if self.names.len() >= UNNAMED as usize => return UNNAMED,
             None => {
-                let name = self.names.insert(Name { hash, count: 0 });
+                let name = self.names.insert(HashedQueue { hash, count: 0 });
                 self.by_name.insert(hash, name, |name| self.names.get(name).hash);
                 name
             }
@@ -253,7 +253,7 @@ impl Tokens {
         }
     }
 
-    fn find(&self, digest: Digest) -> Option<u32> {
+    fn find(&self, digest: PutKeyHash) -> Option<u32> {
         self.by_token.find(digest.0[0], |slot| self.slots.get(slot).digest == digest)
     }
 
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn each_answer_comes_back_as_it_was_given_until_its_end() {
-        let mut tokens = Tokens::new();
+        let mut tokens = IdempotencyKeys::new();
         let (here, there): (QueueName, QueueName) = ("here".parse().unwrap(), "there".parse().unwrap());
         let token = |n: u64| PutToken::new(&format!("token-{n}")).unwrap();
         let stands_for = |n: u64| PutDigest(u64::MAX - n);
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn each_name_has_its_own_count_however_many_there_are() {
-        let mut tokens = Tokens::new();
+        let mut tokens = IdempotencyKeys::new();
         let queue = |n: u64| QueueName::new(&format!("queue-{n}")).unwrap();
         let token = |n: u64| PutToken::new(&format!("token-{n}")).unwrap();
         let record = |n, until| TokenRecord { token: token(n), until: at(until), digest: PutDigest(n) };
@@ -351,15 +351,15 @@ mod tests {
             assert_eq!(tokens.recall(&queue(n), &token(0), at(until - 1)), known, "{n}");
             assert_eq!(tokens.recall(&queue(n), &token(0), at(until)), None);
         }
-        tokens.sweep_some(SWEPT_AT_CAP, at(3_000));
+        tokens.sweep_some(EXPIRED_AT_CAP, at(3_000));
         // The first of its tokens had another end before, and is looked at again then.
         assert_eq!((tokens.len_of(&queue(4_999)), tokens.len(), tokens.names.len()), (1, 5_000, 5_000));
     }
 
     #[test]
     fn one_takes_no_more_than_is_said() {
-        assert_eq!(size_of::<Remembered>(), 56);
-        let taken = size_of::<super::super::slab::Place<Remembered>>();
+        assert_eq!(size_of::<RememberedPut>(), 56);
+        let taken = size_of::<super::super::slab::SlabSlot<RememberedPut>>();
         // Four bytes each in the table, one byte of control, up to half of it empty, and four bytes in the
         // list by end.
         assert!(taken + 8 + 4 <= 72, "{taken}");

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use dwell_model::{Now, Pause, QueueName, Receipt, Timestamp, Wake};
 use dwell_time::{Handle, TimingQueue};
 
-use super::queue::{HeldUp, mono};
-use super::stand::check_lease;
+use super::queue::{CapReached, mono};
+use super::placement::check_lease;
 use super::{Core, Log, StoredBody};
 use crate::{Delivery, Error, Result, Take};
 
@@ -23,7 +23,7 @@ use crate::{Delivery, Error, Result, Take};
 pub struct WaiterId(pub u64);
 
 /// The answer to a waiting take: messages, nothing because its wait timed out, or a refusal.
-pub type Answer<B> = (WaiterId, Result<Vec<Delivery<B>>>);
+pub type TakeAnswer<B> = (WaiterId, Result<Vec<Delivery<B>>>);
 
 /// All waiting takes.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(super) struct Waiters<B> {
     to_go_on: Vec<u32>,
     /// Queues that the store's cap of leases holds up, by the first turns that waited on them then.
     held_up: BTreeSet<(u64, u32)>,
-    answers: Vec<Answer<B>>,
+    answers: Vec<TakeAnswer<B>>,
     /// The number of messages in the answers.
     handed_out: usize,
 }
@@ -154,7 +154,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Answers all waiting takes with nothing, since the store closes.
-    pub fn dismiss_all(&mut self) -> Vec<Answer<B>> {
+    pub fn dismiss_all(&mut self) -> Vec<TakeAnswer<B>> {
         let mut answers = std::mem::take(&mut self.waiters.answers);
         while let Some((turn, _)) = self.waiters.by_turn.first_key_value() {
             let waiter = self.stop_waiting(*turn);
@@ -172,7 +172,7 @@ impl<B: StoredBody> Core<B> {
     /// wait has timed out. Of several queues that have messages, the one whose first take came earliest is
     /// served first. When as many messages were handed out as one call may have items, or as many queues were
     /// released by timed-out waits, or a slice of leases has run out, the next call continues.
-    pub fn serve(&mut self, now: Now, log: &mut impl Log<B>) -> Vec<Answer<B>> {
+    pub fn serve(&mut self, now: Now, log: &mut impl Log<B>) -> Vec<TakeAnswer<B>> {
         // Earlier calls had a slice of their own: waiting takes get a whole one.
         self.renew_slice();
         if !self.has_waiters() {
@@ -385,16 +385,16 @@ impl<B: StoredBody> Core<B> {
         let turn = *found.watch.as_ref()?.waiting.first()?;
         if self.is_at_max_leased(queue) {
             // Regardless of its messages, a lease has to end first.
-            self.hold_up(queue, Some(HeldUp::ByQueue));
+            self.hold_up(queue, Some(CapReached::ByQueue));
             return None;
         }
         match self.head(queue, now, log) {
             Ok(None) => None,
             Ok(Some(_)) => {
                 let held_up = if self.check_leased_of(queue).is_err() {
-                    HeldUp::ByQueue
+                    CapReached::ByQueue
                 } else if self.check_leased(now, log).is_err() {
-                    HeldUp::ByStore(turn)
+                    CapReached::ByStore(turn)
                 } else {
                     return Some((turn, Ok(())));
                 };
@@ -406,7 +406,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Notes what holds up a queue on which takes wait.
-    fn hold_up(&mut self, queue: u32, by: Option<HeldUp>) {
+    fn hold_up(&mut self, queue: u32, by: Option<CapReached>) {
         let Some(watch) = self.queues.get_mut(queue).watch.as_deref_mut() else { return };
         let before = std::mem::replace(&mut watch.held_up, by);
         self.waiters.note_held_up(queue, before, by);
@@ -415,7 +415,7 @@ impl<B: StoredBody> Core<B> {
     /// Notes that a lease of a queue has ended: there is room in it, if its own cap holds it up.
     pub(super) fn look_at_held_up(&mut self, queue: u32) {
         let watch = self.queues.get(queue).watch.as_deref();
-        if watch.is_some_and(|watch| watch.held_up == Some(HeldUp::ByQueue)) {
+        if watch.is_some_and(|watch| watch.held_up == Some(CapReached::ByQueue)) {
             self.look_at(queue);
         }
     }
@@ -508,11 +508,11 @@ fn set_alarm(alarms: &mut TimingQueue<u32>, alarm: &mut Option<Handle>, queue: u
 }
 
 impl<B> Waiters<B> {
-    fn note_held_up(&mut self, queue: u32, before: Option<HeldUp>, by: Option<HeldUp>) {
-        if let Some(HeldUp::ByStore(turn)) = before {
+    fn note_held_up(&mut self, queue: u32, before: Option<CapReached>, by: Option<CapReached>) {
+        if let Some(CapReached::ByStore(turn)) = before {
             self.held_up.remove(&(turn, queue));
         }
-        if let Some(HeldUp::ByStore(turn)) = by {
+        if let Some(CapReached::ByStore(turn)) = by {
             self.held_up.insert((turn, queue));
         }
     }
