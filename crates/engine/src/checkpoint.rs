@@ -30,7 +30,7 @@ use crate::sealed::{FileKind, FileId};
 pub(crate) struct TableState {
     pub(crate) number: u32,
     /// Scheduled entries that are due by then are ready.
-    pub(crate) ripe: Timestamp,
+    pub(crate) ready_until: Timestamp,
     /// Entries whose messages are deleted or have a newer copy.
     pub(crate) settled: DeletionBitmap,
 }
@@ -105,7 +105,7 @@ impl Checkpoint {
         put_varint(&mut out, self.files.len() as u64);
         for file in &self.files {
             put_varint(&mut out, u64::from(file.number));
-            put_instant(&mut out, file.ripe);
+            put_instant(&mut out, file.ready_until);
             file.settled.encode(file_name(directory, FileKind::Table, file.number).salt(), &mut out);
         }
         for runs in [&self.numbers, &self.keys] {
@@ -137,11 +137,11 @@ impl Checkpoint {
         let mut files = Vec::new();
         for _ in 0..cursor.varint()? {
             let number = read_u32(&mut cursor)?;
-            let ripe = read_instant(&mut cursor)?;
+            let ready_until = read_instant(&mut cursor)?;
             let salt = file_name(directory, FileKind::Table, number).salt();
             let (settled, len) = DeletionBitmap::decode(&bytes[cursor.position()..], salt)?;
             cursor.take(len)?;
-            files.push(TableState { number, ripe, settled });
+            files.push(TableState { number, ready_until, settled });
         }
         let mut runs = [Vec::new(), Vec::new()];
         for runs in &mut runs {

@@ -81,7 +81,7 @@ pub(crate) fn open(
     let core = CoreConfig {
         incarnation: manifest.incarnation + 1,
         waiting_limit: options.waiting,
-        buried_a_call: FREED_PER_CALL_DRIVEN,
+        freed_per_call: FREED_PER_CALL_DRIVEN,
         bulk_per_call: options.bulk_per_call,
         expired_a_call: options.expired_per_turn,
         lapsed_a_call: options.lapsed_per_slice,
@@ -246,7 +246,7 @@ pub(crate) fn take_in(
             return Err(damaged("a table has another number of entries than the manifest says"));
         }
         let segment = Arc::new(Segment::of_table(&file));
-        cold.add(ColdTable::new(Arc::new(file), segment, state.settled.clone(), state.ripe, checkpoint.seen));
+        cold.add(ColdTable::new(Arc::new(file), segment, state.settled.clone(), state.ready_until, checkpoint.seen));
     }
     cold.set_runs(numbers, keys);
     for (incarnation, start) in &checkpoint.numbering {
@@ -319,7 +319,7 @@ fn begin(
     writer.begin_batch(&mut batch, now.wall, false).map_err(at_dir)?;
     step.opened(now, &mut batch);
     loop {
-        let is_more = step.free_some(now, &mut batch);
+        let is_more = step.release_session_leases(now, &mut batch);
         if !batch.is_empty() {
             writer.append(&mut batch).map_err(at_dir)?;
         }

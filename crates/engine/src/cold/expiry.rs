@@ -161,12 +161,12 @@ impl ExpiryBudget {
 impl ColdTable {
     /// Entries that expire by this instant are dead.
     fn over_by(&self, now: Now) -> Timestamp {
-        self.ripe.max(now.wall)
+        self.ready_until.max(now.wall)
     }
 
     /// When to process an entry that expires at `at`. What had expired when the file was ripened is dead at any time.
     fn come_to(&self, at: Option<Timestamp>) -> Option<Timestamp> {
-        at.map(|at| if at <= self.ripe { Timestamp::MIN } else { at })
+        at.map(|at| if at <= self.ready_until { Timestamp::MIN } else { at })
     }
 
     /// Sets the expiry of the next entry to be processed.
@@ -215,7 +215,7 @@ impl ColdTable {
 
     /// What happens to an entry that expires. Entries that had expired when the file was ripened died by that.
     fn fate(&self, (at, ordinal): (Timestamp, u32), rules: &[Expiring]) -> Expiring {
-        if at <= self.ripe { Expiring::Die } else { rules[self.file.section_of(ordinal)] }
+        if at <= self.ready_until { Expiring::Die } else { rules[self.file.section_of(ordinal)] }
     }
 
     fn die_in(&mut self, ordinal: u32, fates: &mut Fates) {

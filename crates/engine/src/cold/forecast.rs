@@ -27,7 +27,7 @@ impl ColdSet {
     pub(super) fn due_by(
         &mut self,
         queue: &QueueName,
-        ripe: Timestamp,
+        ready_until: Timestamp,
         edges: &[Timestamp],
     ) -> sealed::Result<Forecast> {
         let mut order: Vec<usize> = (0..edges.len()).collect();
@@ -43,14 +43,14 @@ impl ColdSet {
                 continue;
             }
             let (min_due, max_due) = (section.min_due, section.max_due);
-            let unripe = self.scheduled_in(at, ripe)?;
-            scheduled += unripe.count;
+            let not_ready = self.scheduled_in(at, ready_until)?;
+            scheduled += not_ready.count;
             let end = rising.partition_point(|edge| *edge < max_due);
-            ended[end] += unripe.count;
+            ended[end] += not_ready.count;
             // By an instant that has come, every entry that is due is ready.
-            let first = rising.partition_point(|edge| *edge <= unripe.ripe || *edge < min_due);
+            let first = rising.partition_point(|edge| *edge <= not_ready.ready_until || *edge < min_due);
             if first < end {
-                self.add_within(at, &unripe, &rising[first..end], &mut estimates[first..end]);
+                self.add_within(at, &not_ready, &rising[first..end], &mut estimates[first..end]);
             }
         }
         let mut due_by = vec![0; edges.len()];
@@ -64,14 +64,14 @@ impl ColdSet {
     }
 
     /// The scheduled entries of a scheduled section.
-    fn scheduled_in(&mut self, at: SectionRef, ripe: Timestamp) -> sealed::Result<Unripe> {
-        let until = self.ripe(at, ripe);
+    fn scheduled_in(&mut self, at: SectionRef, ready_until: Timestamp) -> sealed::Result<Unripe> {
+        let until = self.ready_until(at, ready_until);
         let first = match self.known_unripe(at, until) {
             Some(first) => first,
-            None => self.unripe_from(at, ripe)?,
+            None => self.not_ready_from(at, ready_until)?,
         };
         let (file, end) = (&self.files[&at.file], self.section(at).range().end);
-        Ok(Unripe { first, ripe: until, count: u64::from(file.out.live(first..end)) })
+        Ok(Unripe { first, ready_until: until, count: u64::from(file.out.live(first..end)) })
     }
 
     /// An ordinal of a scheduled section behind all cold entries that are due by `until`, and not behind any other cold
@@ -87,12 +87,12 @@ impl ColdSet {
     }
 
     /// Counts the entries of a section that are due by each of these instants, which rise and lie within it.
-    fn add_within(&self, at: SectionRef, unripe: &Unripe, edges: &[Timestamp], estimates: &mut [Estimate]) {
+    fn add_within(&self, at: SectionRef, not_ready: &Unripe, edges: &[Timestamp], estimates: &mut [Estimate]) {
         let (file, section) = (&self.files[&at.file], self.section(at));
-        let (mut counted_to, mut counted) = (unripe.first, 0);
+        let (mut counted_to, mut counted) = (not_ready.first, 0);
         for (edge, estimate) in edges.iter().zip(estimates) {
             let Between { low, high, from, to } = file.file.due_after(section, *edge);
-            let (low, from) = (low.max(counted_to), from.max(unripe.ripe));
+            let (low, from) = (low.max(counted_to), from.max(not_ready.ready_until));
             counted += u64::from(file.out.live(counted_to..low));
             counted_to = low;
             let between = u64::from(file.out.live(low..high.max(low)));
@@ -108,7 +108,7 @@ struct Unripe {
     /// The first entry that is not ready; none behind it is.
     first: u32,
     /// Entries that are due by this instant are ready.
-    ripe: Timestamp,
+    ready_until: Timestamp,
     /// The number of cold entries from `first` on.
     count: u64,
 }

@@ -52,10 +52,10 @@ impl ColdSet {
     }
 
     /// Entries of a section that is not dead are ready if they are due by this instant.
-    pub(super) fn ripe(&self, at: SectionRef, ripe: Timestamp) -> Timestamp {
+    pub(super) fn ready_until(&self, at: SectionRef, ready_until: Timestamp) -> Timestamp {
         match self.section(at).state {
             SectionState::Ready => Timestamp::MAX,
-            SectionState::Scheduled | SectionState::Dead => ripe.max(self.files[&at.file].ripe),
+            SectionState::Scheduled | SectionState::Dead => ready_until.max(self.files[&at.file].ready_until),
         }
     }
 
@@ -105,8 +105,8 @@ impl ColdSet {
     }
 
     /// The same, if it may be ready. If it is not, its section is not looked at again before it may be.
-    fn first_by(&mut self, at: SectionRef, ripe: Timestamp) -> Option<MergeHead> {
-        let (lead, until) = (self.first(at)?, self.ripe(at, ripe));
+    fn first_by(&mut self, at: SectionRef, ready_until: Timestamp) -> Option<MergeHead> {
+        let (lead, until) = (self.first(at)?, self.ready_until(at, ready_until));
         if lead.key.1 > until {
             self.raise(at, lead.key.1);
             return None;
@@ -126,25 +126,25 @@ impl ColdSet {
 
     /// The ordinal from which on entries of a scheduled section are not ready. At most two reads, and none until the first
     /// of them is due.
-    pub(super) fn unripe_from(&mut self, at: SectionRef, ripe: Timestamp) -> sealed::Result<u32> {
-        let (section, ripe) = (self.section(at), self.ripe(at, ripe));
-        if section.max_due <= ripe {
+    pub(super) fn not_ready_from(&mut self, at: SectionRef, ready_until: Timestamp) -> sealed::Result<u32> {
+        let (section, ready_until) = (self.section(at), self.ready_until(at, ready_until));
+        if section.max_due <= ready_until {
             return Ok(section.range().end);
         }
-        if ripe < section.min_due {
+        if ready_until < section.min_due {
             return Ok(section.first);
         }
         let file = &self.files[&at.file];
-        let edge = file.sections[at.section as usize].edge.as_deref().filter(|edge| edge.from <= ripe);
-        if let Some(edge) = edge.filter(|edge| ripe < edge.to) {
+        let edge = file.sections[at.section as usize].edge.as_deref().filter(|edge| edge.from <= ready_until);
+        if let Some(edge) = edge.filter(|edge| ready_until < edge.to) {
             return Ok(edge.ordinal);
         }
         // It is not before the last known one.
         let start = edge.map_or(0, |edge| edge.ordinal);
         let section = &file.file.sections()[at.section as usize];
-        let ordinal = self.blocks.lower_bound(file, section, start, (ripe.saturating_after(1), 0))?;
+        let ordinal = self.blocks.lower_bound(file, section, start, (ready_until.saturating_after(1), 0))?;
         let to = self.blocks.entry(file, ordinal)?.entry.standing.due;
-        let edge = ReadyEdge { from: ripe, to, ordinal, next: None };
+        let edge = ReadyEdge { from: ready_until, to, ordinal, next: None };
         self.section_state(at).edge = Some(Box::new(edge));
         Ok(ordinal)
     }
@@ -154,13 +154,13 @@ impl ColdSet {
     }
 
     /// The part of a section whose entries are in a state.
-    fn part(&mut self, at: SectionRef, state: StateKind, ripe: Timestamp) -> sealed::Result<Range<u32>> {
+    fn part(&mut self, at: SectionRef, state: StateKind, ready_until: Timestamp) -> sealed::Result<Range<u32>> {
         let section = self.section(at);
         let (all, none) = (section.range(), section.first..section.first);
         Ok(match (self.section(at).state, state) {
             (SectionState::Ready, StateKind::Ready) | (SectionState::Dead, StateKind::Dead) => all,
-            (SectionState::Scheduled, StateKind::Ready) => all.start..self.unripe_from(at, ripe)?,
-            (SectionState::Scheduled, StateKind::Scheduled) => self.unripe_from(at, ripe)?..all.end,
+            (SectionState::Scheduled, StateKind::Ready) => all.start..self.not_ready_from(at, ready_until)?,
+            (SectionState::Scheduled, StateKind::Scheduled) => self.not_ready_from(at, ready_until)?..all.end,
             // Those of it that are over.
             (SectionState::Ready | SectionState::Scheduled, StateKind::Dead) => all,
             _ => none,
@@ -172,16 +172,16 @@ impl ColdSet {
     pub(super) fn first_ready(
         &mut self,
         queue: &QueueName,
-        ripe: Timestamp,
+        ready_until: Timestamp,
         most: usize,
     ) -> sealed::Result<Vec<(EntryRef, TableEntry)>> {
         let (mut taken, mut after) = (Vec::new(), None);
         while taken.len() < most
-            && let Some(rank) = self.next_rank(queue, ripe, after)
+            && let Some(rank) = self.next_rank(queue, ready_until, after)
         {
             let mut heap = BinaryHeap::new();
-            for at in self.sections_by(queue, rank, ripe) {
-                heap.extend(self.first_by(at, ripe).map(Reverse));
+            for at in self.sections_by(queue, rank, ready_until) {
+                heap.extend(self.first_by(at, ready_until).map(Reverse));
             }
             taken.extend(self.merge(heap, most - taken.len())?);
             after = Some(rank);
@@ -191,15 +191,15 @@ impl ColdSet {
 
     /// The positions of the ready messages of a queue, section by section. Nothing is read. Empty if they have many
     /// priorities: to look at all of these each time would cost more than it gains.
-    pub(super) fn cursors(&mut self, queue: &QueueName, ripe: Timestamp) -> Vec<SectionReader> {
+    pub(super) fn cursors(&mut self, queue: &QueueName, ready_until: Timestamp) -> Vec<SectionReader> {
         let (mut cursors, mut after) = (Vec::new(), None);
-        while let Some(rank) = self.next_rank(queue, ripe, after) {
-            if after.is_none() && self.ripe_ranks(queue) > MAX_PRIORITIES {
+        while let Some(rank) = self.next_rank(queue, ready_until, after) {
+            if after.is_none() && self.ready_priorities(queue) > MAX_PRIORITIES {
                 return Vec::new();
             }
             after = Some(rank);
-            for at in self.sections_by(queue, rank, ripe) {
-                let Some(lead) = self.first_by(at, ripe) else { continue };
+            for at in self.sections_by(queue, rank, ready_until) {
+                let Some(lead) = self.first_by(at, ready_until) else { continue };
                 let file = Arc::clone(&self.files[&at.file].file);
                 let MergeHead { ordinal, end, until, .. } = lead;
                 cursors.push(SectionReader { file, at, next: ordinal, end, until, block: None });
@@ -209,12 +209,12 @@ impl ColdSet {
     }
 
     /// The key of the next message, if that was read ahead; and whether all of the queue has one priority.
-    fn read_next(&mut self, queue: &QueueName, ripe: Timestamp) -> Option<(ReadyKey, bool)> {
+    fn read_next(&mut self, queue: &QueueName, ready_until: Timestamp) -> Option<(ReadyKey, bool)> {
         let prefetch = self.prefetches.iter_mut().find(|prefetch| prefetch.queue == *queue)?;
-        if !prefetch.is_right(ripe) {
+        if !prefetch.is_right(ready_until) {
             return None;
         }
-        while let Some(next) = prefetch.peek(ripe) {
+        while let Some(next) = prefetch.peek(ready_until) {
             let EntryRef { file, ordinal } = next.spot;
             if self.files.get(&file).is_some_and(|file| !file.out.has(ordinal)) {
                 return Some((next.key, prefetch.has_one_rank));
@@ -225,18 +225,18 @@ impl ColdSet {
     }
 
     /// The next message, and the earliest due of those that would come before it.
-    pub(super) fn next_ready(&mut self, queue: &QueueName, ripe: Timestamp) -> sealed::Result<ColdHead> {
+    pub(super) fn next_ready(&mut self, queue: &QueueName, ready_until: Timestamp) -> sealed::Result<ColdHead> {
         let id = |bits: u128| MessageId::from_bits(bits).ok();
-        let read = self.read_next(queue, ripe);
+        let read = self.read_next(queue, ready_until);
         if let Some(((rank, due, bits), true)) = read
-            && due <= ripe
+            && due <= ready_until
         {
             // Messages that are not ready are due later, and of no higher priority.
             return Ok(ColdHead { first: id(bits).map(|id| (rank, due, id)), next: None });
         }
         let mut first = read.and_then(|((rank, due, bits), _)| Some((rank, due, id(bits)?)));
         let (mut later, mut ranks, mut after) = (Vec::new(), Vec::new(), None);
-        while let Some(rank) = self.next_rank(queue, ripe, after) {
+        while let Some(rank) = self.next_rank(queue, ready_until, after) {
             // Priorities lower than that of the next message are not looked at.
             if first.is_some_and(|(first, ..)| first < rank) {
                 break;
@@ -244,8 +244,8 @@ impl ColdSet {
             after = Some(rank);
             ranks.push(rank);
             let mut ready = BinaryHeap::new();
-            for at in self.sections_by(queue, rank, ripe) {
-                let until = self.ripe(at, ripe);
+            for at in self.sections_by(queue, rank, ready_until) {
+                let until = self.ready_until(at, ready_until);
                 if read.is_some() && self.section(at).max_due <= until {
                     // All of it is ready, and none of it comes before what was read.
                     continue;
@@ -298,7 +298,7 @@ impl ColdSet {
         }
         let latest = first.map(|(first, due, _)| (first, due));
         for rank in ranks {
-            next = next.into_iter().chain(self.next_behind(queue, rank, ripe, (latest, next))?).min();
+            next = next.into_iter().chain(self.next_behind(queue, rank, ready_until, (latest, next))?).min();
         }
         let below = first.map(|(first, ..)| first);
         next = next.into_iter().chain(self.next_of_later(queue, below, next)?).min();
@@ -341,10 +341,10 @@ impl ColdSet {
         &mut self,
         queue: &QueueName,
         rank: u32,
-        ripe: Timestamp,
+        ready_until: Timestamp,
         (latest, next): (Option<(u32, Timestamp)>, Option<Timestamp>),
     ) -> sealed::Result<Option<Timestamp>> {
-        while let Some((bound, at)) = self.first_behind(queue, rank, ripe) {
+        while let Some((bound, at)) = self.first_behind(queue, rank, ready_until) {
             if latest.is_some_and(|latest| latest < (rank, bound)) || next.is_some_and(|next| next <= bound) {
                 break;
             }
@@ -381,8 +381,8 @@ impl ColdSet {
 
     /// The earliest due of these entries, each the first of a section that is not ready. Those that are certainly later
     /// are not read.
-    fn earliest_due(&mut self, unripe: Vec<(SectionRef, u32)>) -> sealed::Result<Option<Timestamp>> {
-        let known = unripe.into_iter().map(|(at, ordinal)| {
+    fn earliest_due(&mut self, not_ready: Vec<(SectionRef, u32)>) -> sealed::Result<Option<Timestamp>> {
+        let known = not_ready.into_iter().map(|(at, ordinal)| {
             let (due, is_exact) = self.due_known(at, ordinal);
             Reverse((due, !is_exact, at, ordinal))
         });
@@ -406,13 +406,13 @@ impl ColdSet {
         &mut self,
         queue: &QueueName,
         state: StateKind,
-        ripe: Timestamp,
+        ready_until: Timestamp,
         after: Option<(Timestamp, MessageId)>,
         most: usize,
     ) -> sealed::Result<Vec<(EntryRef, TableEntry)>> {
         let mut heap = BinaryHeap::new();
         for at in self.sections_of(queue) {
-            let mut part = self.part(at, state, ripe)?;
+            let mut part = self.part(at, state, ready_until)?;
             if let Some((due, id)) = after {
                 let behind = (due, id.as_bits().saturating_add(1));
                 let file = &self.files[&at.file];
@@ -464,8 +464,8 @@ impl ColdSet {
 
     /// The number of cold messages by state. Reads only the end of the ready part in sections that have both, and that
     /// once until more becomes ready.
-    pub(super) fn count(&mut self, queue: &QueueName, ripe: Timestamp) -> sealed::Result<ColdCounts> {
-        let (mut cold, mut unripe) = (ColdCounts::default(), Vec::new());
+    pub(super) fn count(&mut self, queue: &QueueName, ready_until: Timestamp) -> sealed::Result<ColdCounts> {
+        let (mut cold, mut not_ready) = (ColdCounts::default(), Vec::new());
         for at in self.sections_of(queue) {
             let section = &self.files[&at.file].sections[at.section as usize];
             let live = u64::from(section.live);
@@ -478,11 +478,11 @@ impl ColdSet {
                 }
                 SectionState::Ready => live,
                 SectionState::Scheduled => {
-                    let until = self.unripe_from(at, ripe)?;
+                    let until = self.not_ready_from(at, ready_until)?;
                     let range = self.section(at).first..until;
                     let file = &self.files[&at.file];
                     let due = u64::from(file.out.live(range));
-                    unripe.extend(file.next_live(at.section as usize, until).map(|ordinal| (at, ordinal)));
+                    not_ready.extend(file.next_live(at.section as usize, until).map(|ordinal| (at, ordinal)));
                     cold.counts.scheduled += live - due;
                     due
                 }
@@ -490,7 +490,7 @@ impl ColdSet {
             cold.counts.ready += ready;
             cold.counts.ready_urgent += if is_urgent { ready } else { 0 };
         }
-        cold.next_due = self.earliest_due(unripe)?;
+        cold.next_due = self.earliest_due(not_ready)?;
         Ok(cold)
     }
 }

@@ -133,10 +133,10 @@ pub(crate) struct ColdSet {
     window: usize,
     /// The number of messages handed over in this turn.
     handed: usize,
-    /// The latest wall time that messages were ripened with since the last [`ColdSet::take_ripened`].
-    ripened: Timestamp,
+    /// The latest wall time that messages were ripened with since the last [`ColdSet::take_promoted`].
+    promoted: Timestamp,
     /// The latest of all wall times that messages were ripened with.
-    most_ripe: Timestamp,
+    promoted_to: Timestamp,
     /// No cold message expires before this, apart from those set aside.
     next_expiry: Option<Timestamp>,
     /// The next retry of what was set aside, if anything was, on the monotonic clock.
@@ -199,8 +199,8 @@ impl ColdSet {
             bodies: PrefetchedBodies::keeping(block_bytes / 2),
             window: window.max(1),
             handed: 0,
-            ripened: Timestamp::MIN,
-            most_ripe: Timestamp::MIN,
+            promoted: Timestamp::MIN,
+            promoted_to: Timestamp::MIN,
             next_expiry: None,
             again_ms: None,
             memory_full: 0,
@@ -239,13 +239,13 @@ impl ColdSet {
         self.is_tight = is_tight;
     }
 
-    /// Whether some of these may not be handed over now, since they have expired by `ripe` and their expiry was not
+    /// Whether some of these may not be handed over now, since they have expired by `ready_until` and their expiry was not
     /// processed.
-    fn is_too_tight_for(&self, found: &[(EntryRef, TableEntry)], ripe: Timestamp) -> bool {
+    fn is_too_tight_for(&self, found: &[(EntryRef, TableEntry)], ready_until: Timestamp) -> bool {
         let has_expired = |(spot, found): &(EntryRef, TableEntry)| {
             let file = &self.files[&spot.file];
             let is_dead = file.was_dead(spot.ordinal) || file.over.has(spot.ordinal);
-            !is_dead && found.entry.standing.expires.is_some_and(|expires| expires <= ripe)
+            !is_dead && found.entry.standing.expires.is_some_and(|expires| expires <= ready_until)
         };
         self.is_tight && self.again_ms.is_some() && found.iter().any(has_expired)
     }
@@ -310,7 +310,7 @@ impl ColdSet {
         self.bytes += file.file.size();
         self.id_lookup.add(&file.file);
         self.dead_come(&file);
-        self.most_ripe = self.most_ripe.max(file.ripe);
+        self.promoted_to = self.promoted_to.max(file.ready_until);
         let sections = file.sections.len() as u32;
         let before = self.files.insert(number, file);
         assert!(before.is_none(), "no two files have one number");
@@ -438,12 +438,12 @@ impl ColdSet {
 
     /// The settled entries of each file, and the instant by which it is ripe.
     pub(crate) fn states(&self) -> BTreeMap<u32, (DeletionBitmap, Timestamp)> {
-        self.files.iter().map(|(number, file)| (*number, (file.settled(), file.ripe))).collect()
+        self.files.iter().map(|(number, file)| (*number, (file.settled(), file.ready_until))).collect()
     }
 
     /// The latest wall time that messages were ripened with since the last call.
-    pub(crate) fn take_ripened(&mut self) -> Timestamp {
-        std::mem::replace(&mut self.ripened, Timestamp::MIN)
+    pub(crate) fn take_promoted(&mut self) -> Timestamp {
+        std::mem::replace(&mut self.promoted, Timestamp::MIN)
     }
 
     /// Whether a read has failed since the last [`ColdSet::take_failure`].
@@ -485,15 +485,15 @@ impl ColdSet {
     fn hand_over_read(
         &mut self,
         queue: &QueueName,
-        ripe: Timestamp,
+        ready_until: Timestamp,
         most: usize,
         into: &mut Vec<ColdMessage<BodyRef>>,
     ) {
-        let Some(at) = self.prefetch_of(queue, ripe) else { return };
+        let Some(at) = self.prefetch_of(queue, ready_until) else { return };
         let mut left = most;
         let bodies = self.bodies.of(queue);
         into.reserve(most.min(self.prefetches[at].at_hand()));
-        while left > 0 && self.prefetches[at].peek(ripe).is_some() {
+        while left > 0 && self.prefetches[at].peek(ready_until).is_some() {
             let Some(next) = self.prefetches[at].pop() else { break };
             let (spot, number) = (next.spot, next.number());
             let Some(file) = self.files.get_mut(&spot.file).filter(|file| !file.out.has(spot.ordinal)) else {
@@ -501,7 +501,7 @@ impl ColdSet {
             };
             file.take_out_of(next.section as usize, spot.ordinal);
             self.handed += 1;
-            into.push(cold_message(spot, next.found, &file.segment, file.ripe, false));
+            into.push(cold_message(spot, next.found, &file.segment, file.ready_until, false));
             if let Some(body) = next.body {
                 bodies.add(number, body);
             }
@@ -516,9 +516,9 @@ impl ColdSet {
 
     /// The index of the queue's read-ahead, which is begun if much of the queue was asked for and nothing else has
     /// happened since.
-    fn prefetch_of(&mut self, queue: &QueueName, ripe: Timestamp) -> Option<usize> {
+    fn prefetch_of(&mut self, queue: &QueueName, ready_until: Timestamp) -> Option<usize> {
         if let Some(at) = self.prefetches.iter().position(|prefetch| prefetch.queue == *queue) {
-            if self.prefetches[at].is_right(ripe) {
+            if self.prefetches[at].is_right(ready_until) {
                 return Some(at);
             }
             self.prefetches.remove(at);
@@ -530,13 +530,13 @@ impl ColdSet {
         if !is_steady || queued.window < PREFETCH_FROM.min(self.window) {
             return None;
         }
-        let cursors = self.cursors(queue, ripe);
+        let cursors = self.cursors(queue, ready_until);
         let count = open_at_once(&cursors);
         if cursors.is_empty() || !self.blocks.can_spare(count) {
             return None;
         }
         let has_one_rank = self.has_one_rank(queue);
-        let prefetch = Prefetch::new(queue.clone(), ripe, has_one_rank, ReadyStream::new(cursors), count, most);
+        let prefetch = Prefetch::new(queue.clone(), ready_until, has_one_rank, ReadyStream::new(cursors), count, most);
         if self.prefetches.len() >= MAX_PREFETCHES {
             self.prefetches.remove(0);
         }
@@ -559,7 +559,7 @@ impl ColdSet {
         for (spot, found) in found {
             let file = self.files.get_mut(&spot.file).expect("it was just read");
             let is_over = file.take_out(spot.ordinal);
-            into.push(cold_message(spot, found, &file.segment, file.ripe, is_over));
+            into.push(cold_message(spot, found, &file.segment, file.ready_until, is_over));
         }
     }
 
@@ -707,24 +707,24 @@ fn replace<V>(runs: &mut Vec<Arc<IndexRun<V>>>, old: &[Arc<IndexRun<V>>], new: &
     true
 }
 
-/// A message as it is handed over: dead if it is over, else ready if it is due by `ripe`.
+/// A message as it is handed over: dead if it is over, else ready if it is due by `ready_until`.
 fn cold_message(
     spot: EntryRef,
     found: TableEntry,
     segment: &Arc<Segment>,
-    ripe: Timestamp,
+    ready_until: Timestamp,
     is_over: bool,
 ) -> ColdMessage<BodyRef> {
     let ready_since = found.entry.ready_since;
     let mut message = message(found, segment);
     if is_over {
         message.standing = expired(&message.standing);
-    } else if message.standing.state == State::Scheduled && message.standing.due <= ripe {
+    } else if message.standing.state == State::Scheduled && message.standing.due <= ready_until {
         message.standing.state = State::Ready;
     }
     let file = NonZeroU32::new(spot.file).expect("files are counted from 1");
     let copy = CopyAt { file, ordinal: spot.ordinal };
-    ColdMessage { message, ready_since, copy, over_by: is_over.then_some(ripe) }
+    ColdMessage { message, ready_since, copy, over_by: is_over.then_some(ready_until) }
 }
 
 /// The standing of a message without a holder, once its expiry has come.
@@ -778,7 +778,7 @@ impl Cold<BodyRef> for ColdSet {
         self.tell(found)
     }
 
-    fn due(&mut self, queue: &QueueName, ripe: Timestamp, into: &mut Vec<ColdMessage<BodyRef>>) -> Result<()> {
+    fn due(&mut self, queue: &QueueName, ready_until: Timestamp, into: &mut Vec<ColdMessage<BodyRef>>) -> Result<()> {
         if self.is_full && self.by_queue.contains_key(queue) {
             return Err(self.refuse_for_room());
         }
@@ -791,21 +791,21 @@ impl Cold<BodyRef> for ColdSet {
         if self.is_tight && self.again_ms.is_some() {
             self.prefetches.retain(|prefetch| prefetch.queue != *queue);
         } else {
-            self.hand_over_read(queue, ripe, window, into);
+            self.hand_over_read(queue, ready_until, window, into);
         }
         if !into.is_empty() {
             return Ok(());
         }
-        let found = self.first_ready(queue, ripe, window);
-        if found.as_ref().is_ok_and(|found| self.is_too_tight_for(found, ripe)) {
+        let found = self.first_ready(queue, ready_until, window);
+        if found.as_ref().is_ok_and(|found| self.is_too_tight_for(found, ready_until)) {
             return Err(self.refuse_for_room());
         }
         let found = found.map(|found| self.hand_over(found, into));
         self.tell(found)
     }
 
-    fn head(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdHead> {
-        let found = self.next_ready(queue, ripe);
+    fn head(&mut self, queue: &QueueName, ready_until: Timestamp) -> Result<ColdHead> {
+        let found = self.next_ready(queue, ready_until);
         self.tell(found)
     }
 
@@ -864,13 +864,13 @@ impl Cold<BodyRef> for ColdSet {
         &mut self,
         queue: &QueueName,
         state: StateKind,
-        ripe: Timestamp,
+        ready_until: Timestamp,
         after: Option<(Timestamp, MessageId)>,
         count: usize,
         into: &mut Vec<ColdMessage<BodyRef>>,
     ) -> Result<()> {
-        let found = self.first_after(queue, state, ripe, after, count);
-        if found.as_ref().is_ok_and(|found| self.is_too_tight_for(found, ripe)) {
+        let found = self.first_after(queue, state, ready_until, after, count);
+        if found.as_ref().is_ok_and(|found| self.is_too_tight_for(found, ready_until)) {
             return Err(overloaded());
         }
         let found = found.map(|found| self.hand_over(found, into));
@@ -905,13 +905,13 @@ impl Cold<BodyRef> for ColdSet {
         self.forget_passed_over(queue);
     }
 
-    fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {
-        let found = self.count(queue, ripe);
+    fn counts(&mut self, queue: &QueueName, ready_until: Timestamp) -> Result<ColdCounts> {
+        let found = self.count(queue, ready_until);
         self.tell(found)
     }
 
-    fn forecast(&mut self, queue: &QueueName, ripe: Timestamp, edges: &[Timestamp]) -> Result<Forecast> {
-        let found = self.due_by(queue, ripe, edges);
+    fn forecast(&mut self, queue: &QueueName, ready_until: Timestamp, edges: &[Timestamp]) -> Result<Forecast> {
+        let found = self.due_by(queue, ready_until, edges);
         self.tell(found)
     }
 
@@ -939,12 +939,12 @@ impl Cold<BodyRef> for ColdSet {
         }
     }
 
-    fn ripen(&mut self, wall: Timestamp) {
+    fn promote(&mut self, wall: Timestamp) {
         self.end_prefetches();
-        self.ripened = self.ripened.max(wall);
-        self.most_ripe = self.most_ripe.max(wall);
+        self.promoted = self.promoted.max(wall);
+        self.promoted_to = self.promoted_to.max(wall);
         for file in self.files.values_mut() {
-            file.ripe = file.ripe.max(wall);
+            file.ready_until = file.ready_until.max(wall);
         }
     }
 
@@ -963,7 +963,7 @@ impl Cold<BodyRef> for ColdSet {
         self.lower(SectionRef { file: copy.file.get(), section }, copy.ordinal);
     }
 
-    fn most_ripe(&self) -> Timestamp {
-        self.most_ripe
+    fn promoted_to(&self) -> Timestamp {
+        self.promoted_to
     }
 }

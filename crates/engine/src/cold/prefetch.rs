@@ -32,7 +32,7 @@ const CURSOR_BYTES: usize = 33 * 1024;
 pub(super) struct Prefetch {
     pub(super) queue: QueueName,
     /// It has what was due by this instant.
-    ripe: Timestamp,
+    ready_until: Timestamp,
     pub(super) has_one_rank: bool,
     cursors: usize,
     /// The maximum number of messages read ahead.
@@ -65,10 +65,10 @@ struct PrefetchState {
 }
 
 impl Prefetch {
-    /// Reads up to `most` messages ahead, of `cursors` sections at a time; the ready ones were due by `ripe`.
+    /// Reads up to `most` messages ahead, of `cursors` sections at a time; the ready ones were due by `ready_until`.
     pub(super) fn new(
         queue: QueueName,
-        ripe: Timestamp,
+        ready_until: Timestamp,
         has_one_rank: bool,
         stream: ReadyStream,
         cursors: usize,
@@ -77,21 +77,21 @@ impl Prefetch {
         let (stream, ready, gone) = (Some(stream), VecDeque::new(), Vec::new());
         let state = PrefetchState { stream, ready, bytes: 0, gone, is_under_way: false, is_over: false };
         let shared = SharedPrefetch { most, state: Mutex::new(state), read: Condvar::new() };
-        Prefetch { queue, ripe, has_one_rank, cursors, most, got: VecDeque::new(), shared: Arc::new(shared) }
+        Prefetch { queue, ready_until, has_one_rank, cursors, most, got: VecDeque::new(), shared: Arc::new(shared) }
     }
 
-    /// Whether it holds the next messages, now that what is due by `ripe` is ready.
-    pub(super) fn is_right(&self, ripe: Timestamp) -> bool {
-        ripe == self.ripe || ripe > self.ripe && self.has_one_rank
+    /// Whether it holds the next messages, now that what is due by `ready_until` is ready.
+    pub(super) fn is_right(&self, ready_until: Timestamp) -> bool {
+        ready_until == self.ready_until || ready_until > self.ready_until && self.has_one_rank
     }
 
     /// The next message, if it is known; `None` at its end.
-    pub(super) fn peek(&mut self, ripe: Timestamp) -> Option<&PrefetchedMessage> {
+    pub(super) fn peek(&mut self, ready_until: Timestamp) -> Option<&PrefetchedMessage> {
         if self.got.is_empty() {
             self.fill();
         }
         // A message that stayed ready after the clock stepped back may be due behind one that has become due since.
-        self.got.front().filter(|next| ripe == self.ripe || next.key.1 <= self.ripe)
+        self.got.front().filter(|next| ready_until == self.ready_until || next.key.1 <= self.ready_until)
     }
 
     /// The number of messages that were taken over, and can be had without waiting.

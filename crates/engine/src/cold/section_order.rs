@@ -23,7 +23,7 @@ use crate::table::SectionState;
 pub(super) struct SectionOrder {
     sections: BTreeSet<(u32, Timestamp, SectionRef)>,
     /// The priorities whose first bound is at or before `to`.
-    ripe: BTreeSet<u32>,
+    ready_until: BTreeSet<u32>,
     /// The other priorities, by their first bounds.
     later: BTreeSet<(Timestamp, u32)>,
     /// Never decreases.
@@ -42,8 +42,8 @@ const FIRST_SECTION: SectionRef = SectionRef { file: 0, section: 0 };
 
 impl Default for SectionOrder {
     fn default() -> SectionOrder {
-        let (sections, ripe, later) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        SectionOrder { sections, ripe, later, to: Timestamp::MIN }
+        let (sections, ready_until, later) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        SectionOrder { sections, ready_until, later, to: Timestamp::MIN }
     }
 }
 
@@ -77,22 +77,22 @@ impl SectionOrder {
             return;
         }
         match before {
-            Some(before) if before <= self.to => drop(self.ripe.remove(&rank)),
+            Some(before) if before <= self.to => drop(self.ready_until.remove(&rank)),
             Some(before) => drop(self.later.remove(&(before, rank))),
             None => {}
         }
         match bound {
-            Some(bound) if bound <= self.to => drop(self.ripe.insert(rank)),
+            Some(bound) if bound <= self.to => drop(self.ready_until.insert(rank)),
             Some(bound) => drop(self.later.insert((bound, rank))),
             None => {}
         }
     }
 
     /// Records that entries due by `to` may be ready.
-    fn ripen(&mut self, to: Timestamp) {
+    fn promote(&mut self, to: Timestamp) {
         self.to = self.to.max(to);
         while self.later.first().is_some_and(|(bound, _)| *bound <= self.to) {
-            self.ripe.extend(self.later.pop_first().map(|(_, rank)| rank));
+            self.ready_until.extend(self.later.pop_first().map(|(_, rank)| rank));
         }
     }
 
@@ -115,32 +115,32 @@ pub(super) enum NextPriority {
 
 impl ColdSet {
     /// Everything that is ready was due by this instant, except what became ready otherwise.
-    fn horizon(&self, ripe: Timestamp) -> Timestamp {
-        ripe.max(self.most_ripe)
+    fn horizon(&self, ready_until: Timestamp) -> Timestamp {
+        ready_until.max(self.promoted_to)
     }
 
     /// The next priority of a queue behind `after` that may have something ready.
     pub(super) fn next_rank(
         &mut self,
         queue: &QueueName,
-        ripe: Timestamp,
+        ready_until: Timestamp,
         after: Option<u32>,
     ) -> Option<u32> {
-        let horizon = self.horizon(ripe);
+        let horizon = self.horizon(ready_until);
         let order = &mut self.by_queue.get_mut(queue)?.order;
-        order.ripen(horizon);
+        order.promote(horizon);
         let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
-        order.ripe.range((behind, Bound::Unbounded)).next().copied()
+        order.ready_until.range((behind, Bound::Unbounded)).next().copied()
     }
 
     /// The number of priorities of a queue that may have something ready, as of the last lookup.
-    pub(super) fn ripe_ranks(&self, queue: &QueueName) -> usize {
-        self.by_queue.get(queue).map_or(0, |queued| queued.order.ripe.len())
+    pub(super) fn ready_priorities(&self, queue: &QueueName) -> usize {
+        self.by_queue.get(queue).map_or(0, |queued| queued.order.ready_until.len())
     }
 
     /// The sections of a queue and a priority that may have something ready, and perhaps some more.
-    pub(super) fn sections_by(&self, queue: &QueueName, rank: u32, ripe: Timestamp) -> Vec<SectionRef> {
-        let horizon = self.horizon(ripe);
+    pub(super) fn sections_by(&self, queue: &QueueName, rank: u32, ready_until: Timestamp) -> Vec<SectionRef> {
+        let horizon = self.horizon(ready_until);
         self.by_queue.get(queue).map_or_else(Vec::new, |queued| queued.order.by(rank, horizon).collect())
     }
 
@@ -164,10 +164,10 @@ impl ColdSet {
         &self,
         queue: &QueueName,
         rank: u32,
-        ripe: Timestamp,
+        ready_until: Timestamp,
     ) -> Option<(Timestamp, SectionRef)> {
         let order = &self.by_queue.get(queue)?.order;
-        order.first_from(rank, self.horizon(ripe).saturating_after(1))
+        order.first_from(rank, self.horizon(ready_until).saturating_after(1))
     }
 
     /// Whether all messages of a queue that are not dead have the same priority.

@@ -76,7 +76,7 @@ pub(crate) struct ColdTable {
     /// Cold entries of sections that are not dead, which have [expired](super::expiry): their messages are dead.
     pub(super) over: DeletionBitmap,
     /// Scheduled entries that are due by this instant are ready, and what expires by it is dead.
-    pub(crate) ripe: Timestamp,
+    pub(crate) ready_until: Timestamp,
     pub(super) sections: Vec<SectionCursor>,
     /// Its expiries were processed up to here.
     pub(super) expired_to: ExpiryProgress,
@@ -101,7 +101,7 @@ impl ColdTable {
         file: Arc<Table>,
         segment: Arc<Segment>,
         out: DeletionBitmap,
-        ripe: Timestamp,
+        ready_until: Timestamp,
         now: Timestamp,
     ) -> ColdTable {
         let sections = file.sections().iter().map(|section| {
@@ -122,7 +122,7 @@ impl ColdTable {
             segment,
             out,
             over,
-            ripe,
+            ready_until,
             sections,
             expired_to: ExpiryProgress::default(),
             next_expiry: None,

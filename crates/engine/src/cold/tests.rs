@@ -130,7 +130,7 @@ struct Beside {
     cold: ColdSet,
     known: Vec<Known>,
     /// By file.
-    ripe: BTreeMap<u32, Timestamp>,
+    ready_until: BTreeMap<u32, Timestamp>,
     now: Timestamp,
     /// The position up to which dead messages were handed over.
     swept: Option<Died>,
@@ -145,8 +145,8 @@ impl Beside {
         let disk = MemoryDisk::new();
         disk.create_dir(Path::new("/d")).unwrap();
         let cold = ColdSet::new(DIRECTORY, window, (blocks, usize::MAX), dead_entries);
-        let (known, ripe, swept) = (Vec::new(), BTreeMap::new(), None);
-        Beside { disk, cold, known, ripe, now: at(100), swept, expires: None, key: None }
+        let (known, ready_until, swept) = (Vec::new(), BTreeMap::new(), None);
+        Beside { disk, cold, known, ready_until, now: at(100), swept, expires: None, key: None }
     }
 
     fn add(&mut self, drawn: &[Drawn]) {
@@ -155,7 +155,7 @@ impl Beside {
 
     /// Adds a file with messages that are all cold, or all in memory.
     fn add_file(&mut self, drawn: &[Drawn], is_cold: bool) {
-        let number = self.ripe.len() as u32 + 1;
+        let number = self.ready_until.len() as u32 + 1;
         let first = self.known.len() as u64 + 1;
         let (expires, its_key) = (self.expires, self.key.clone());
         let entry = |(one, number): (&Drawn, u64)| {
@@ -205,7 +205,7 @@ impl Beside {
             out.set_range(0..file.len());
         }
         self.cold.add(ColdTable::new(file, segment, out, Timestamp::MIN, self.now));
-        self.ripe.insert(number, Timestamp::MIN);
+        self.ready_until.insert(number, Timestamp::MIN);
         let file = NonZeroU32::new(number).unwrap();
         self.known.extend((0..).zip(entries).map(|(ordinal, (entry, body))| Known {
             copy: CopyAt { file, ordinal },
@@ -218,7 +218,7 @@ impl Beside {
     fn is_ready(&self, known: &Known) -> bool {
         match known.entry.standing.state {
             State::Ready => true,
-            State::Scheduled => known.entry.standing.due <= self.now.max(self.ripe[&known.copy.file.get()]),
+            State::Scheduled => known.entry.standing.due <= self.now.max(self.ready_until[&known.copy.file.get()]),
             _ => false,
         }
     }
@@ -384,7 +384,7 @@ impl Beside {
                 self.known.iter_mut().filter(is_dead).for_each(|known| known.is_cold = false);
             }
             Step::Remove(which) => {
-                let number = 1 + which.index(self.ripe.len()) as u32;
+                let number = 1 + which.index(self.ready_until.len()) as u32;
                 let is_needed = |known: &&Known| known.is_cold && known.copy.file.get() == number;
                 if !self.known.iter().any(|known| is_needed(&known)) {
                     self.cold.remove(number);
@@ -392,8 +392,8 @@ impl Beside {
             }
             Step::Later(ms) => self.now = self.now.saturating_after(ms as u64),
             Step::Back(ms) => {
-                self.cold.ripen(self.now);
-                self.ripe.values_mut().for_each(|ripe| *ripe = self.now.max(*ripe));
+                self.cold.promote(self.now);
+                self.ready_until.values_mut().for_each(|ready_until| *ready_until = self.now.max(*ready_until));
                 self.now = Timestamp::from_ms(self.now.as_ms() - ms).unwrap();
             }
             Step::Forget => {
@@ -807,7 +807,7 @@ fn a_peek_comes_to_an_end_though_files_with_dead_messages_come_and_go() {
     beside.add(&many);
     let found = peek(&mut beside, |beside, _| {
         beside.add_file(&dead_ones(1), false);
-        let newest = beside.ripe.len() as u32;
+        let newest = beside.ready_until.len() as u32;
         beside.cold.remove(newest - newest % 2);
     });
     assert_eq!(found, (calls, oldest), "of a file whose messages are in memory nothing is read");

@@ -44,7 +44,7 @@ pub(super) struct CompactionSource {
     pub(super) file: Arc<Table>,
     segment: Arc<Segment>,
     pub(super) settled: DeletionBitmap,
-    ripe: Timestamp,
+    ready_until: Timestamp,
     /// What expires by this instant is dead.
     over_by: Timestamp,
     /// If set, only what is scheduled and due by this instant is moved; otherwise everything, and the file is given up.
@@ -65,7 +65,7 @@ impl CompactionSource {
 
     /// The state of the file if nothing is moved.
     pub(super) fn state(&self) -> TableState {
-        TableState { number: self.file.name().number, ripe: self.ripe, settled: self.settled.clone() }
+        TableState { number: self.file.name().number, ready_until: self.ready_until, settled: self.settled.clone() }
     }
 
     /// An entry as a message to be copied, and whether it dies by expiry. An expired message of a queue that `drops` it
@@ -82,11 +82,11 @@ impl CompactionSource {
         let mut message = crate::cold::message(found, &self.segment);
         let is_pending = matches!(message.standing.state, State::Scheduled | State::Ready);
         // What had expired when the file was ripened died by that.
-        let over_by = if drops.contains(&message.queue) { self.ripe } else { self.over_by };
+        let over_by = if drops.contains(&message.queue) { self.ready_until } else { self.over_by };
         let dies = is_pending && message.standing.expires.is_some_and(|expires| expires <= over_by);
         if dies {
             message.standing = crate::cold::expiry(&message.standing);
-        } else if message.standing.state == State::Scheduled && message.standing.due <= self.ripe {
+        } else if message.standing.state == State::Scheduled && message.standing.due <= self.ready_until {
             message.standing.state = State::Ready;
         }
         (SnapshotEntry::of(message, ready_since, Some(copy), names), dies)
@@ -202,7 +202,7 @@ pub(super) fn choose(
             file: Arc::clone(&file.file),
             segment: Arc::clone(&file.segment),
             settled: states[&number].0.clone(),
-            ripe: states[&number].1,
+            ready_until: states[&number].1,
             over_by: now.max(states[&number].1),
             until,
         }
@@ -441,10 +441,10 @@ mod tests {
         writer.push(&entry, &[7; 10]).unwrap();
         let file = Arc::new(writer.finish().unwrap());
         let segment = Arc::new(Segment::of_table(&file));
-        let is_dead = |ripe: Timestamp, drops: &BTreeSet<QueueName>| {
+        let is_dead = |ready_until: Timestamp, drops: &BTreeSet<QueueName>| {
             let (file, segment) = (Arc::clone(&file), Arc::clone(&segment));
             let (settled, over_by) = (DeletionBitmap::none(1), at(60));
-            let source = CompactionSource { file, segment, settled, ripe, over_by, until: None };
+            let source = CompactionSource { file, segment, settled, ready_until, over_by, until: None };
             let mut found = Vec::new();
             source.file.read(0..1, &mut found).unwrap();
             let number = NonZeroU32::new(1).unwrap();

@@ -309,7 +309,7 @@ impl FlushJob {
         let old_files = files
             .into_iter()
             .filter(|(number, _)| !gone_files.contains(number))
-            .map(|(number, (settled, ripe))| TableState { number, ripe, settled });
+            .map(|(number, (settled, ready_until))| TableState { number, ready_until, settled });
         let mut manifest = manifest;
         manifest.checkpoint = Checkpoint { start, seen, numbering, ..Checkpoint::default() };
         let may_move = context.moved;
@@ -617,7 +617,7 @@ impl FlushJob {
         self.old_files = left;
         let new = self.files.iter().zip(std::mem::take(&mut self.new_settled));
         let new =
-            new.map(|(file, settled)| TableState { number: file.number.get(), ripe: Timestamp::MIN, settled });
+            new.map(|(file, settled)| TableState { number: file.number.get(), ready_until: Timestamp::MIN, settled });
         let checkpoint = &mut self.manifest.checkpoint;
         checkpoint.files = std::mem::take(&mut self.old_files).into_iter().chain(new).collect();
         checkpoint.numbers = self.numbers.iter().map(|run| run.name().number).collect();

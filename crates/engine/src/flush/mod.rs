@@ -1,7 +1,7 @@
 //! Flushes: messages are moved from memory to tables, and the journal before is no longer needed.
 //!
 //! A flush ([`Flush`]) is a checkpoint of one moment, at which a new segment of the journal is begun. Every
-//! message that has changed since the last checkpoint is [captured](dwell_store::core::Core::begin_capture) as it was
+//! message that has changed since the last checkpoint is [captured](dwell_store::core::Core::begin_snapshot) as it was
 //! at that moment, a few between one turn and the next. A [`FlushJob`] then writes the captured messages into tables,
 //! makes runs to find them by, and replaces the manifest with a new one: the [executor](crate::executor) runs it, while
 //! the shard goes on. After that the place of its copy is set in each captured message, a few at a time.
@@ -87,7 +87,7 @@ const LOOKED_AT_FOR_ONE: usize = 4;
 
 enum FlushPhase {
     Idle,
-    Capturing(Box<CheckpointMoment>),
+    Snapshotting(Box<CheckpointMoment>),
     Writing {
         handle: Handle<Result<FlushedState, FlushError>>,
         /// When starting a thread for it is retried, if that failed, on the monotonic clock.
@@ -294,10 +294,10 @@ impl Flush {
     fn share(&self, part: RoomShare) -> u32 {
         match &self.phase {
             // A caller that leaves room to others leaves them what they may fill at once when the writing begins.
-            FlushPhase::Capturing(_) if part == RoomShare::Half => AT_ONCE,
+            FlushPhase::Snapshotting(_) if part == RoomShare::Half => AT_ONCE,
             FlushPhase::Writing { progress, .. } => AT_ONCE + progress.done() * (WHOLE - AT_ONCE) / WHOLE,
             // No message is evicted before all of them have the places of their copies.
-            FlushPhase::Idle | FlushPhase::Capturing(_) | FlushPhase::Placing { .. } => WHOLE,
+            FlushPhase::Idle | FlushPhase::Snapshotting(_) | FlushPhase::Placing { .. } => WHOLE,
         }
     }
 
@@ -308,7 +308,7 @@ impl Flush {
         let core = step.core();
         let most = self.budget.resident(core);
         let captured = match &self.phase {
-            FlushPhase::Idle | FlushPhase::Capturing(_) => core.captured_len(),
+            FlushPhase::Idle | FlushPhase::Snapshotting(_) => core.snapshot_len(),
             FlushPhase::Writing { captured, .. } | FlushPhase::Placing { captured, .. } => *captured,
         };
         let room = most.saturating_sub(captured);
@@ -348,7 +348,7 @@ impl Flush {
 
     /// When the shard has to continue without a command.
     pub(crate) fn next_wake(&self, step: &Step) -> Option<u64> {
-        if step.core().has_ghosts() {
+        if step.core().has_unfreed() {
             return Some(0);
         }
         match &self.phase {
@@ -364,7 +364,7 @@ impl Flush {
             FlushPhase::Idle => None,
             FlushPhase::Writing { handle, .. } if handle.is_over() => Some(0),
             FlushPhase::Writing { again_ms, .. } => *again_ms,
-            FlushPhase::Capturing(_) | FlushPhase::Placing { .. } => Some(0),
+            FlushPhase::Snapshotting(_) | FlushPhase::Placing { .. } => Some(0),
         }
     }
 
@@ -377,8 +377,8 @@ impl Flush {
     /// far.
     pub(crate) fn begin(&mut self, step: &mut Step, start: u64, next_number: u64) {
         let (core, cold) = step.both();
-        cold.take_ripened();
-        core.begin_capture();
+        cold.take_promoted();
+        core.begin_snapshot();
         self.captured_of = core.cold_len() + core.len() as u64;
         let manifest = Manifest {
             newest: self.manifest.newest.max(start),
@@ -387,14 +387,14 @@ impl Flush {
         };
         let (seen, numbering, files) = (core.seen(), core.numbering().collect(), cold.states());
         let drops = cold.queues().filter(|queue| core.drops_expired(queue)).cloned().collect();
-        self.phase = FlushPhase::Capturing(Box::new(CheckpointMoment { manifest, start, seen, numbering, files, drops }));
+        self.phase = FlushPhase::Snapshotting(Box::new(CheckpointMoment { manifest, start, seen, numbering, files, drops }));
     }
 
     /// Captures some more; when all is captured, the job begins.
-    fn capture(&mut self, mut moment: Box<CheckpointMoment>, step: &mut Step, now: Now) {
+    fn snapshot(&mut self, mut moment: Box<CheckpointMoment>, step: &mut Step, now: Now) {
         let (core, cold) = step.both();
-        let Some(Snapshot { changed, names, clean }) = core.capture_some(self.at_a_time()) else {
-            self.phase = FlushPhase::Capturing(moment);
+        let Some(Snapshot { changed, names, clean }) = core.snapshot_some(self.at_a_time()) else {
+            self.phase = FlushPhase::Snapshotting(moment);
             return;
         };
         for CopyAt { file, ordinal } in clean {
@@ -431,8 +431,8 @@ impl Flush {
                 self.merge(step, now);
                 FlushStepped::Quiet
             }
-            FlushPhase::Capturing(moment) => {
-                self.capture(moment, step, now);
+            FlushPhase::Snapshotting(moment) => {
+                self.snapshot(moment, step, now);
                 FlushStepped::Quiet
             }
             FlushPhase::Writing { mut handle, mut again_ms, progress, captured } => {
@@ -487,7 +487,7 @@ impl Flush {
                 if let WriteError::Full(_) = WriteError::from(error) {
                     self.squeezed += 1;
                 }
-                step.core_mut().uncapture();
+                step.core_mut().undo_snapshot();
                 self.put_off(now);
                 FlushStepped::Quiet
             }
@@ -529,8 +529,8 @@ impl Flush {
             let is_dead = section.state == SectionState::Dead;
             if is_dead && !cold.was_dead(old) {
                 let at = written.expired.binary_search_by_key(&copy.number, |(number, _)| *number);
-                let ripe = cold.files()[&old.file.get()].ripe;
-                expired.extend(at.map(|at| (&section.queue, copy.number, written.expired[at].1, ripe)));
+                let ready_until = cold.files()[&old.file.get()].ready_until;
+                expired.extend(at.map(|at| (&section.queue, copy.number, written.expired[at].1, ready_until)));
             }
             match (was_over, is_dead) {
                 // It has expired since it was written.
@@ -544,9 +544,9 @@ impl Flush {
             }
         }
         core.moved_to_dead(expired);
-        let ripened = cold.take_ripened();
+        let promoted = cold.take_promoted();
         for (new, (out, over)) in written.files.drain(..).zip(outs.into_iter().zip(overs)) {
-            let mut file = ColdTable::new(new.file, new.segment, out, ripened, core.seen());
+            let mut file = ColdTable::new(new.file, new.segment, out, promoted, core.seen());
             over.into_iter().for_each(|ordinal| file.be_over(ordinal));
             cold.add(file);
         }
@@ -575,7 +575,7 @@ impl Flush {
             // There may be more.
             self.looked_near.set(None);
         }
-        let cold = cold.memory() + core.late_memory();
+        let cold = cold.memory() + core.late_deaths_memory();
         self.count_files(cold as u64);
     }
 
@@ -623,8 +623,8 @@ impl Flush {
 
     /// Frees purged messages, and then evicts clean ones, if too many are resident.
     pub(crate) fn evict(&self, step: &mut Step) {
-        if step.core().has_ghosts() {
-            return step.core_mut().bury(self.at_a_time());
+        if step.core().has_unfreed() {
+            return step.core_mut().free_purged(self.at_a_time());
         }
         // Some messages have copies in files that are not searched yet.
         if let FlushPhase::Placing { .. } = self.phase {
@@ -730,7 +730,7 @@ mod tests {
         let (_, executor, mut flush) = flush();
         let shares = |flush: &Flush| [RoomShare::All, RoomShare::Half].map(|part| flush.share(part));
         assert_eq!(shares(&flush), [WHOLE, WHOLE]);
-        flush.phase = FlushPhase::Capturing(Box::new(CheckpointMoment {
+        flush.phase = FlushPhase::Snapshotting(Box::new(CheckpointMoment {
             manifest: flush.manifest.clone(),
             start: 1,
             seen: Timestamp::MIN,

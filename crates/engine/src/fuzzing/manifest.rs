@@ -64,8 +64,8 @@ pub(super) fn seeds() -> Vec<Seed> {
         next_file: 9,
         numbering: vec![(1, 1), (2, 4_097)],
         files: vec![
-            TableState { number: 1, ripe: at(0), settled: settled(2, &[]) },
-            TableState { number: 5, ripe: at(1_795_000_000_400), settled: half },
+            TableState { number: 1, ready_until: at(0), settled: settled(2, &[]) },
+            TableState { number: 5, ready_until: at(1_795_000_000_400), settled: half },
         ],
         numbers: vec![6, 2],
         keys: vec![7],

@@ -46,7 +46,7 @@ impl LoadedDirectory {
     pub(super) fn open(&mut self, now: Now) {
         let (core, cold) = self.step.both();
         core.opened(now, &mut UnrecordedLog(cold));
-        while core.free_some(now, &mut UnrecordedLog(cold)) {}
+        while core.release_session_leases(now, &mut UnrecordedLog(cold)) {}
     }
 
     /// The number of messages.

@@ -340,7 +340,7 @@ impl Shard {
 
     /// From now on a thread runs the turns.
     pub(crate) fn use_thread(&mut self) {
-        self.step.core_mut().set_buried_a_call(FREED_PER_CALL);
+        self.step.core_mut().set_freed_per_call(FREED_PER_CALL);
     }
 
     /// Continues a flush, or begins one if it is due, and evicts messages that have a copy in a file.

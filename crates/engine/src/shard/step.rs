@@ -93,8 +93,8 @@ impl Step {
 
     /// Frees leases that were bound to the previous process, as many as belong into one batch; true if there are
     /// more.
-    pub(crate) fn free_some(&mut self, now: Now, batch: &mut Batch) -> bool {
-        self.core.free_some(now, &mut StepLog { batch, cold: &mut self.cold })
+    pub(crate) fn release_session_leases(&mut self, now: Now, batch: &mut Batch) -> bool {
+        self.core.release_session_leases(now, &mut StepLog { batch, cold: &mut self.cold })
     }
 
     pub(crate) fn core(&self) -> &Core<BodyRef> {
@@ -350,7 +350,7 @@ impl Step {
             }
             Command::Snapshot(_) => unreachable!("the shard takes it itself"),
             Command::Close(reply) => {
-                if core.give_back_bound(now, batch) {
+                if core.give_back_session_leases(now, batch) {
                     return Stepped::Behind(Command::Close(reply));
                 }
                 batch.batch.close();

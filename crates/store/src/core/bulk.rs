@@ -44,7 +44,7 @@ pub(super) enum BulkAction {
 #[derive(Debug)]
 pub struct BulkOperation {
     queue: QueueName,
-    deed: BulkAction,
+    action: BulkAction,
     /// The position: the last message that was looked at.
     after: Option<Died>,
     /// The reader under which it last read cold messages, if it has read any yet.
@@ -79,7 +79,7 @@ impl BulkOperation {
 
     /// Whether it revives messages.
     pub fn revives(&self) -> bool {
-        matches!(self.deed, BulkAction::Revive(_))
+        matches!(self.action, BulkAction::Revive(_))
     }
 
     /// The number of messages to look at.
@@ -92,7 +92,7 @@ impl BulkOperation {
         if self.swept.done == 0 {
             return why;
         }
-        let done = match self.deed {
+        let done = match self.action {
             BulkAction::Revive(_) => "revived",
             BulkAction::Discard => "discarded",
         };
@@ -104,16 +104,16 @@ impl BulkOperation {
 
 impl<B: StoredBody> Core<B> {
     /// Begins a sweep of some of a queue's dead messages, and does the first slice of it.
-    pub(super) fn begin_sweep(
+    pub(super) fn begin_bulk(
         &mut self,
         queue: u32,
         which: &Selection,
-        deed: BulkAction,
+        action: BulkAction,
         now: Now,
         log: &mut impl Log<B>,
     ) -> Result<BulkProgress> {
         // Forgets sweeps that have ended.
-        self.oldest_sweep();
+        self.oldest_bulk();
         let found = self.queues.get(queue);
         let dead = found.dead();
         let asked = match which {
@@ -122,21 +122,21 @@ impl<B: StoredBody> Core<B> {
             Selection::Ids(_) => unreachable!("those that are named are looked up by their ids"),
         };
         self.sweeps += 1;
-        let stepped = log.cold().map_or(Timestamp::MIN, |cold| cold.most_ripe());
-        let under_way = self.under_way.begin(&found.name, self.sweeps, now.wall, stepped);
-        let sweep = Box::new(BulkOperation {
+        let stepped = log.cold().map_or(Timestamp::MIN, |cold| cold.promoted_to());
+        let bulk_in_progress = self.bulk_in_progress.begin(&found.name, self.sweeps, now.wall, stepped);
+        let bulk = Box::new(BulkOperation {
             queue: found.name.clone(),
-            deed,
+            action,
             after: None,
             read_as: None,
             number: self.sweeps,
             asked,
             dead,
-            _under_way: under_way,
+            _under_way: bulk_in_progress,
             looked: 0,
             swept: BulkOutcome::default(),
         });
-        self.sweep_slice(queue, sweep, now, log)
+        self.sweep_slice(queue, bulk, now, log)
     }
 
     /// Continues a revive or a discard by a slice.
@@ -144,11 +144,11 @@ impl<B: StoredBody> Core<B> {
     /// # Errors
     /// [`Error::Unavailable`] if dead messages cannot be read, or [`Error::OutcomeUnknown`] if some had been
     /// swept by then: the sweep has ended.
-    pub fn go_on(&mut self, sweep: Box<BulkOperation>, now: Now, log: &mut impl Log<B>) -> Result<BulkProgress> {
+    pub fn go_on(&mut self, bulk: Box<BulkOperation>, now: Now, log: &mut impl Log<B>) -> Result<BulkProgress> {
         self.begin(now, log);
-        match self.touched(&sweep.queue, now, log) {
-            Some(queue) => self.sweep_slice(queue, sweep, now, log),
-            None => Ok(BulkProgress::Done(sweep.swept)),
+        match self.touched(&bulk.queue, now, log) {
+            Some(queue) => self.sweep_slice(queue, bulk, now, log),
+            None => Ok(BulkProgress::Done(bulk.swept)),
         }
     }
 
@@ -156,11 +156,11 @@ impl<B: StoredBody> Core<B> {
     ///
     /// # Errors
     /// As for [`Core::go_on`].
-    pub fn finish(&mut self, mut sweeping: BulkProgress, now: Now, log: &mut impl Log<B>) -> Result<BulkOutcome> {
+    pub fn finish(&mut self, mut progress: BulkProgress, now: Now, log: &mut impl Log<B>) -> Result<BulkOutcome> {
         loop {
-            match sweeping {
+            match progress {
                 BulkProgress::Done(swept) => return Ok(swept),
-                BulkProgress::Unfinished(sweep) => sweeping = self.go_on(sweep, now, log)?,
+                BulkProgress::Unfinished(bulk) => progress = self.go_on(bulk, now, log)?,
             }
         }
     }
@@ -168,118 +168,118 @@ impl<B: StoredBody> Core<B> {
     fn sweep_slice(
         &mut self,
         queue: u32,
-        mut sweep: Box<BulkOperation>,
+        mut bulk: Box<BulkOperation>,
         now: Now,
         log: &mut impl Log<B>,
     ) -> Result<BulkProgress> {
-        if self.has_seen_all(&sweep) {
+        if self.has_seen_all(&bulk) {
             self.queues.remove_if_bare(queue);
-            return Ok(BulkProgress::Done(sweep.swept));
+            return Ok(BulkProgress::Done(bulk.swept));
         }
-        let left = usize::try_from(sweep.meant() - sweep.looked).unwrap_or(usize::MAX);
-        let is_oldest = self.oldest_sweep() == Some(sweep.number);
+        let left = usize::try_from(bulk.meant() - bulk.looked).unwrap_or(usize::MAX);
+        let is_oldest = self.oldest_bulk() == Some(bulk.number);
         let reader = if is_oldest { DeadReader::Sweep } else { DeadReader::Younger };
         // After a change of the reader, it may meet what others had read under that one, before it began.
-        let read_as = sweep.read_as.replace(reader);
+        let read_as = bulk.read_as.replace(reader);
         let (is_new, anew) = (read_as.is_none(), read_as != Some(reader));
         // A later slice is a full one, however little is left: the missing messages may have been removed,
         // and all those that died since come before the end.
         let most = if is_new { left.min(self.config.bulk_per_call) } else { self.config.bulk_per_call };
-        let handed_over = match self.page_in_dead(queue, reader, sweep.after, anew, most, log) {
+        let handed_over = match self.page_in_dead(queue, reader, bulk.after, anew, most, log) {
             Ok(handed_over) => handed_over,
-            Err(error) => return Err(sweep.interrupted(error)),
+            Err(error) => return Err(bulk.interrupted(error)),
         };
-        let slice = self.oldest(queue, &mut sweep.after, handed_over, most);
-        self.under_way.goes_on(&sweep.queue, sweep.number, sweep.after);
+        let slice = self.oldest(queue, &mut bulk.after, handed_over, most);
+        self.bulk_in_progress.goes_on(&bulk.queue, bulk.number, bulk.after);
         let is_last = slice.len() < most && handed_over == DeadProgress::All;
         for ((_, id), slot) in slice {
-            if sweep.looked >= sweep.meant() {
+            if bulk.looked >= bulk.meant() {
                 break;
             }
             // Processing an earlier one may have removed it: a message that expires when it is looked at
             // dies, and the queue is trimmed to its limit.
             let entry = self.entries.find(slot).filter(|entry| entry.id == id && entry.place == Position::Dead);
             let Some(entry) = entry else { continue };
-            if entry.has_died_since(sweep.number) {
+            if entry.has_died_since(bulk.number) {
                 continue;
             }
             if self.is_past_retention(slot, now) {
-                sweep.dead = sweep.dead.saturating_sub(1);
+                bulk.dead = bulk.dead.saturating_sub(1);
                 self.discard_dead(slot, Discarded::Ttl, log);
                 continue;
             }
-            sweep.looked += 1;
-            let swept = self.sweep_one(slot, sweep.deed, now, log);
-            sweep.swept.count(id, swept);
+            bulk.looked += 1;
+            let swept = self.bulk_one(slot, bulk.action, now, log);
+            bulk.swept.count(id, swept);
         }
-        if is_last || self.has_seen_all(&sweep) {
+        if is_last || self.has_seen_all(&bulk) {
             self.queues.remove_if_bare(queue);
-            return Ok(BulkProgress::Done(sweep.swept));
+            return Ok(BulkProgress::Done(bulk.swept));
         }
-        Ok(BulkProgress::Unfinished(sweep))
+        Ok(BulkProgress::Unfinished(bulk))
     }
 
     /// Whether nothing is left to look at: each message that it includes was looked at or removed otherwise.
-    fn has_seen_all(&mut self, sweep: &BulkOperation) -> bool {
-        let gone = self.under_way.gone(&sweep.queue, sweep.number);
-        sweep.looked >= sweep.meant() || sweep.looked.saturating_add(gone) >= sweep.dead
+    fn has_seen_all(&mut self, bulk: &BulkOperation) -> bool {
+        let gone = self.bulk_in_progress.gone(&bulk.queue, bulk.number);
+        bulk.looked >= bulk.meant() || bulk.looked.saturating_add(gone) >= bulk.dead
     }
 
     /// Notes that a message is about to change its standing or to be removed: if it is dead, sweeps that
     /// include it will not find it.
-    pub(super) fn note_went(&mut self, slot: u32) {
-        if self.under_way.is_empty() {
+    pub(super) fn note_leaves_dead(&mut self, slot: u32) {
+        if self.bulk_in_progress.is_empty() {
             return;
         }
         let entry = self.entries.get(slot);
         if let (Position::Dead, Some(RareFields { death: Some(death), died_in, .. })) =
             (entry.place, entry.rare.as_deref())
         {
-            self.under_way.went(&self.queues.get(entry.queue).name, (death.at, entry.id), *died_in);
+            self.bulk_in_progress.went(&self.queues.get(entry.queue).name, (death.at, entry.id), *died_in);
         }
     }
 
     /// The number of the oldest sweep in progress.
-    pub(super) fn oldest_sweep(&mut self) -> Option<u64> {
-        let oldest = self.under_way.oldest();
+    pub(super) fn oldest_bulk(&mut self) -> Option<u64> {
+        let oldest = self.bulk_in_progress.oldest();
         self.late.forget_before(oldest);
         oldest
     }
 
     /// The memory, in bytes, of what is kept about messages that have died since a sweep in progress began
     /// and have left memory.
-    pub fn late_memory(&self) -> usize {
+    pub fn late_deaths_memory(&self) -> usize {
         self.late.memory()
     }
 
     /// Notes that expired cold messages of these queues are now stored among messages that were dead when
-    /// they were written. Each item is queue, number, expiry, and `ripe`: the latest time from which the
+    /// they were written. Each item is queue, number, expiry, and `ready_until`: the latest time from which the
     /// clock stepped back while its file existed.
     pub fn moved_to_dead<'a>(
         &mut self,
         moved: impl IntoIterator<Item = (&'a QueueName, Number, Timestamp, Timestamp)>,
     ) {
-        if self.oldest_sweep().is_none() {
+        if self.oldest_bulk().is_none() {
             return;
         }
-        for (queue, number, expires, ripe) in moved {
-            self.note_late(number, self.under_way.last_before(queue, expires, ripe));
+        for (queue, number, expires, ready_until) in moved {
+            self.note_late_death(number, self.bulk_in_progress.last_before(queue, expires, ready_until));
         }
     }
 
     /// Notes that a message has left memory, or has moved outside of it, that died after this sweep began and
     /// before the next one; 0 if none in progress had begun.
-    pub(super) fn note_late(&mut self, number: Number, sweep: u64) {
-        if sweep > 0 {
+    pub(super) fn note_late_death(&mut self, number: Number, bulk: u64) {
+        if bulk > 0 {
             // An earlier note is correct.
-            let sweep = self.late.take(number).unwrap_or(sweep);
-            self.late.note(number, sweep);
+            let bulk = self.late.take(number).unwrap_or(bulk);
+            self.late.note(number, bulk);
         }
     }
 
     /// Revives or discards one message.
-    pub(super) fn sweep_one(&mut self, slot: u32, deed: BulkAction, now: Now, log: &mut impl Log<B>) -> Result<()> {
-        let (command, due) = match deed {
+    pub(super) fn bulk_one(&mut self, slot: u32, action: BulkAction, now: Now, log: &mut impl Log<B>) -> Result<()> {
+        let (command, due) = match action {
             BulkAction::Revive(due) => {
                 self.check_key(slot, now, log)?;
                 (Command::Revive(due), due)
@@ -288,7 +288,7 @@ impl<B: StoredBody> Core<B> {
         };
         let queue = self.entries.get(slot).queue;
         let state = self.change(slot, &command, now, Durability::Synced, log);
-        if let (BulkAction::Discard, Ok(_)) = (deed, &state) {
+        if let (BulkAction::Discard, Ok(_)) = (action, &state) {
             self.deaths.discarded(&self.queues.get(queue).name, Discarded::Asked, 1);
         }
         if state.map_err(|refusal| self.refused_instant(slot, due, refusal))?.is_some() {

@@ -44,9 +44,9 @@ struct OneBulk {
 
 impl OneBulk {
     /// Whether a message was alive when the sweep began that has expired while it was cold, in a file that
-    /// existed when the clock stepped back from `ripe`.
-    fn knew_alive(&self, expires: Timestamp, ripe: Timestamp) -> bool {
-        if expires > ripe { self.began < expires } else { self.own.max(self.stepped) < expires }
+    /// existed when the clock stepped back from `ready_until`.
+    fn knew_alive(&self, expires: Timestamp, ready_until: Timestamp) -> bool {
+        if expires > ready_until { self.began < expires } else { self.own.max(self.stepped) < expires }
     }
 }
 
@@ -63,10 +63,10 @@ impl BulkInProgress {
         // Where the clock was stepped back since they began.
         let later = of_queue.iter_mut().rev().take_while(|one| one.began > began);
         later.for_each(|one| one.began = began);
-        let under_way = Arc::new(());
-        let alive = Arc::downgrade(&under_way);
+        let bulk_in_progress = Arc::new(());
+        let alive = Arc::downgrade(&bulk_in_progress);
         of_queue.push_back(OneBulk { number, own: began, began, stepped, after: None, gone: 0, alive });
-        under_way
+        bulk_in_progress
     }
 
     /// Forgets sweeps that have ended; returns the number of the oldest in progress.
@@ -88,9 +88,9 @@ impl BulkInProgress {
     }
 
     /// The number of the youngest sweep of a queue that had begun when a message expired that was cold then,
-    /// 0 if none had. `ripe` is the latest time from which the clock stepped back while its file existed.
-    pub(super) fn last_before(&self, queue: &QueueName, expires: Timestamp, ripe: Timestamp) -> u64 {
-        self.last(queue, |one| one.knew_alive(expires, ripe))
+    /// 0 if none had. `ready_until` is the latest time from which the clock stepped back while its file existed.
+    pub(super) fn last_before(&self, queue: &QueueName, expires: Timestamp, ready_until: Timestamp) -> u64 {
+        self.last(queue, |one| one.knew_alive(expires, ready_until))
     }
 
     /// The number of the last sweep of a queue for which this is true, as it is for all before it.

@@ -19,7 +19,7 @@ impl<B: StoredBody> Core<B> {
         let mut counts: BTreeMap<u32, StateCounts> = BTreeMap::new();
         let (mut keyed, mut expiring): (usize, BTreeMap<u32, usize>) = (0, BTreeMap::new());
         for (slot, entry) in self.entries.iter() {
-            if self.is_ghost(slot) {
+            if self.is_unfreed(slot) {
                 assert_eq!(self.resident_number(entry.number), None, "{:?} is gone", entry.id);
                 keyed += usize::from(entry.live_key().is_some());
                 continue;
@@ -35,7 +35,7 @@ impl<B: StoredBody> Core<B> {
             match entry.place {
                 Position::Scheduled(spot) => {
                     assert_eq!(queue.scheduled.get(spot), Some(slot), "{:?} is scheduled", entry.id);
-                    let due = u64::from(spot.is_in_lane() && entry.due <= queue.ripe);
+                    let due = u64::from(spot.is_in_row() && entry.due <= queue.ready_until);
                     counts.scheduled += 1 - due;
                     counts.ready += due;
                     counts.ready_urgent += if is_urgent(entry.priority) { due } else { 0 };
@@ -71,7 +71,7 @@ impl<B: StoredBody> Core<B> {
                 *expiring.entry(entry.queue).or_default() += 1;
             }
         }
-        self.check_graves();
+        self.check_lazy_free();
         let named = self.leases.iter().filter(|(_, held)| held.holder.is_some()).count();
         assert_eq!(self.holders.leases(), named, "leases with a holder");
         assert_eq!(self.by_number.len(), self.entries.len(), "numbers");

@@ -7,7 +7,7 @@
 //! Ground rules:
 //! 1. A message is resident or cold, never both: a message that [`Cold`] hands over is no longer cold.
 //! 2. A resident message that is equal to its copy is *clean*, and may be [evicted](Core::evict) without a
-//!    record. Any change makes it *changed*, until it is [captured](Core::capture_some) and has a new copy.
+//!    record. Any change makes it *changed*, until it is [captured](Core::snapshot_some) and has a new copy.
 //! 3. A leased message is never cold.
 //! 4. For its cold messages, each queue knows their count, the first of those that are due, and when the next
 //!    one is due. The latter two are lower bounds, made exact when they are reached.
@@ -17,7 +17,7 @@
 //!    finished, expired messages may count as pending. Every call whose result would differ processes the
 //!    rest first, or [gives up](Core::gave_up) and has to be repeated. Where the queue drops what expires,
 //!    the message is removed instead, and that is recorded.
-//! 6. A capture is of one moment, the call of [`begin_capture`](Core::begin_capture), and is made in slices:
+//! 6. A capture is of one moment, the call of [`begin_snapshot`](Core::begin_snapshot), and is made in slices:
 //!    a message that changes before its slice is captured first, and then changed.
 
 use std::num::NonZeroU32;
@@ -51,7 +51,7 @@ pub struct ColdMessage<B> {
     pub ready_since: Timestamp,
     /// The location of this copy.
     pub copy: CopyAt,
-    /// If it expired while it was cold: the last time that it was [ripened](Cold::ripen) to.
+    /// If it expired while it was cold: the last time that it was [ripened](Cold::promote) to.
     pub over_by: Option<Timestamp>,
 }
 
@@ -70,7 +70,7 @@ pub struct ColdHead {
     pub first: Option<(u32, Timestamp, MessageId)>,
     /// The next due instant among messages that would be handed out before `first`: all that are not due
     /// where there is no `first`, else those before it by (priority, due, id). An earlier instant is allowed,
-    /// if it is after `ripe`.
+    /// if it is after `ready_until`.
     pub next: Option<Timestamp>,
 }
 
@@ -85,8 +85,8 @@ pub struct ColdCounts {
 
 /// The store of cold messages. A message that it hands over is resident from then on.
 ///
-/// A cold message is scheduled until its instant lies at or before `ripe`, or before any wall time that it was
-/// [ripened](Cold::ripen) with; then it is ready.
+/// A cold message is scheduled until its instant lies at or before `ready_until`, or before any wall time that it was
+/// [ripened](Cold::promote) with; then it is ready.
 ///
 /// # Errors
 /// Each call that reads fails with [`Error::Unavailable`](crate::Error::Unavailable) if it cannot; it has
@@ -111,10 +111,10 @@ pub trait Cold<B> {
 
     /// Hands over the first of a queue's ready messages, by (priority, due, id): at least one if there are
     /// any.
-    fn due(&mut self, queue: &QueueName, ripe: Timestamp, into: &mut Vec<ColdMessage<B>>) -> Result<()>;
+    fn due(&mut self, queue: &QueueName, ready_until: Timestamp, into: &mut Vec<ColdMessage<B>>) -> Result<()>;
 
     /// The first of a queue's cold messages to be handed out, and the next due instant.
-    fn head(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdHead>;
+    fn head(&mut self, queue: &QueueName, ready_until: Timestamp) -> Result<ColdHead>;
 
     /// Searches for the youngest dead message of the queue that had this key, did not give it up, is cold,
     /// and died after `after`. Looks at about `most` messages, starting at the position of `search`, and
@@ -131,7 +131,7 @@ pub trait Cold<B> {
     ) -> Result<bool>;
 
     /// Processes the messages of all queues that expire by now, as `expiring` says for their queues. Those
-    /// that had expired when they were [ripened](Cold::ripen) die; a message that dies has its expiry as the
+    /// that had expired when they were [ripened](Cold::promote) die; a message that dies has its expiry as the
     /// instant of its death. Looks at about `most` expiries and returns whether there are no more; the next
     /// call continues from there. It costs next to nothing where there are none. Messages that cannot be read
     /// are set aside and retried from time to time, and do not block the others. The result is added to
@@ -163,7 +163,7 @@ pub trait Cold<B> {
         &mut self,
         queue: &QueueName,
         state: StateKind,
-        ripe: Timestamp,
+        ready_until: Timestamp,
         after: Option<(Timestamp, MessageId)>,
         count: usize,
         into: &mut Vec<ColdMessage<B>>,
@@ -196,25 +196,25 @@ pub trait Cold<B> {
     fn try_passed_over(&mut self, _queue: &QueueName) {}
 
     /// How many are cold.
-    fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts>;
+    fn counts(&mut self, queue: &QueueName, ready_until: Timestamp) -> Result<ColdCounts>;
 
     /// The exact number of scheduled messages, and how many of them are due by each of `edges`, which may be
     /// in any order: with an error of at most [`within`](Forecast::within), so that no message has to be
     /// read.
-    fn forecast(&mut self, queue: &QueueName, ripe: Timestamp, edges: &[Timestamp]) -> Result<Forecast>;
+    fn forecast(&mut self, queue: &QueueName, ready_until: Timestamp, edges: &[Timestamp]) -> Result<Forecast>;
 
     /// Forgets the cold messages of a queue in these states.
     fn forget(&mut self, queue: &QueueName, which: QueuePart);
 
     /// Makes messages that are due by `wall` ready; they stay ready if the clock steps back.
-    fn ripen(&mut self, wall: Timestamp);
+    fn promote(&mut self, wall: Timestamp);
 
     /// Takes back a message that it had handed over and that has not changed, and when it died, if it is
     /// dead: it may have expired since.
     fn put_back(&mut self, copy: CopyAt, died: Option<Died>);
 
-    /// The latest wall time to which any messages here may have been [ripened](Cold::ripen).
-    fn most_ripe(&self) -> Timestamp;
+    /// The latest wall time to which any messages here may have been [ripened](Cold::promote).
+    fn promoted_to(&self) -> Timestamp;
 }
 
 /// How the cold messages of a queue that expire are handled.
@@ -309,12 +309,12 @@ pub(super) struct ColdBounds {
 }
 
 impl ColdBounds {
-    /// A lower bound of the messages that are due at `ripe`, if there may be any.
-    pub(super) fn due(&self, ripe: Timestamp) -> Option<ReadyKey> {
+    /// A lower bound of the messages that are due at `ready_until`, if there may be any.
+    pub(super) fn due(&self, ready_until: Timestamp) -> Option<ReadyKey> {
         if self.pending == 0 {
             return None;
         }
-        if self.next.is_some_and(|next| next <= ripe) {
+        if self.next.is_some_and(|next| next <= ready_until) {
             return Some(ReadyKey { priority: 0, due: Timestamp::MIN, id: least_id() });
         }
         self.head
@@ -325,7 +325,7 @@ impl ColdBounds {
         self.next = Some(Timestamp::MIN);
     }
 
-    /// A lower bound of the next due instant after `ripe`.
+    /// A lower bound of the next due instant after `ready_until`.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.next.filter(|_| self.pending > 0)
     }
@@ -359,7 +359,7 @@ pub(super) struct SnapshotInProgress<B> {
     /// The next slot to look at, and the end of the slots that existed at the beginning.
     next: u32,
     end: u32,
-    capture: Snapshot<B>,
+    snapshot: Snapshot<B>,
 }
 
 /// What has happened to a message since it was captured.
@@ -428,14 +428,14 @@ impl<B: StoredBody> Core<B> {
     ///
     /// # Panics
     /// If a capture is in progress.
-    pub fn begin_capture(&mut self) {
-        assert!(self.capturing.is_none(), "one capture at a time");
-        let capture =
+    pub fn begin_snapshot(&mut self) {
+        assert!(self.snapshotting.is_none(), "one capture at a time");
+        let snapshot =
             Snapshot { changed: Vec::with_capacity(self.changed), names: QueueNames::default(), clean: Vec::new() };
         let end = u32::try_from(self.entries.places()).expect("slots are 32-bit numbers");
-        self.capturing = Some(Box::new(SnapshotInProgress { span: self.span, next: 0, end, capture }));
+        self.snapshotting = Some(Box::new(SnapshotInProgress { span: self.span, next: 0, end, snapshot }));
         self.span = self.span.next();
-        self.captures += 1;
+        self.snapshots += 1;
     }
 
     /// Continues the capture, looking at `most` slots. Returns everything captured, if this was the last
@@ -443,36 +443,36 @@ impl<B: StoredBody> Core<B> {
     ///
     /// # Panics
     /// If no capture is in progress.
-    pub fn capture_some(&mut self, most: usize) -> Option<Snapshot<B>> {
-        let capturing = self.capturing.as_mut().expect("a capture was begun");
-        let from = capturing.next;
-        let to = capturing.end.min(from.saturating_add(u32::try_from(most).unwrap_or(u32::MAX)));
-        capturing.next = to;
+    pub fn snapshot_some(&mut self, most: usize) -> Option<Snapshot<B>> {
+        let snapshotting = self.snapshotting.as_mut().expect("a capture was begun");
+        let from = snapshotting.next;
+        let to = snapshotting.end.min(from.saturating_add(u32::try_from(most).unwrap_or(u32::MAX)));
+        snapshotting.next = to;
         for slot in from..to {
             if self.entries.find_mut(slot).is_some() {
-                self.capture_before_change(slot);
+                self.snapshot_before_change(slot);
             }
         }
-        let is_done = self.capturing.as_ref().is_some_and(|capturing| capturing.next == capturing.end);
-        let done = self.capturing.take_if(|_| is_done)?;
-        Some(done.capture)
+        let is_done = self.snapshotting.as_ref().is_some_and(|snapshotting| snapshotting.next == snapshotting.end);
+        let done = self.snapshotting.take_if(|_| is_done)?;
+        Some(done.snapshot)
     }
 
     /// The number of messages that the capture in progress has captured so far.
-    pub fn captured_len(&self) -> usize {
-        self.capturing.as_ref().map_or(0, |capturing| capturing.capture.changed.len())
+    pub fn snapshot_len(&self) -> usize {
+        self.snapshotting.as_ref().map_or(0, |snapshotting| snapshotting.snapshot.changed.len())
     }
 
     /// Captures a message that is about to change or to be removed, if it belongs to a capture in progress.
-    pub(super) fn capture_before_change(&mut self, slot: u32) {
-        if self.capturing.is_none() || !self.was_there_when_captured(slot) {
+    pub(super) fn snapshot_before_change(&mut self, slot: u32) {
+        if self.snapshotting.is_none() || !self.was_there_at_snapshot(slot) {
             return;
         }
-        let Some(mut capturing) = self.capturing.take() else { return };
+        let Some(mut snapshotting) = self.snapshotting.take() else { return };
         let entry = self.entries.get(slot);
-        if entry.mark == capturing.span {
-            let captured = self.captured(slot, &mut capturing.capture.names);
-            capturing.capture.changed.push(captured);
+        if entry.mark == snapshotting.span {
+            let snapshot = self.snapshot(slot, &mut snapshotting.snapshot.names);
+            snapshotting.snapshot.changed.push(snapshot);
             let now = self.span;
             let entry = self.entries.get_mut(slot);
             if entry.place.is_leased() {
@@ -483,13 +483,13 @@ impl<B: StoredBody> Core<B> {
                 self.changed -= 1;
             }
         } else if let (ChangeMark::Captured, Some(copy)) = (entry.mark, entry.copy) {
-            capturing.capture.clean.push(copy);
+            snapshotting.snapshot.clean.push(copy);
         }
-        self.capturing = Some(capturing);
+        self.snapshotting = Some(snapshotting);
     }
 
     /// A message in its present state.
-    fn captured(&self, slot: u32, names: &mut QueueNames) -> SnapshotEntry<B> {
+    fn snapshot(&self, slot: u32, names: &mut QueueNames) -> SnapshotEntry<B> {
         let entry = self.entries.get(slot);
         let queue = self.queues.get(entry.queue);
         let is_untouched = entry.rare.is_none() && entry.attempts == 0 && entry.takes == 0;
@@ -506,7 +506,7 @@ impl<B: StoredBody> Core<B> {
             queue: names.place(&queue.name),
             priority: entry.priority,
             unusual: None,
-            is_ready: entry.place == Position::Ready || entry.due <= queue.ripe,
+            is_ready: entry.place == Position::Ready || entry.due <= queue.ready_until,
         }
     }
 
@@ -514,8 +514,8 @@ impl<B: StoredBody> Core<B> {
     ///
     /// # Panics
     /// If a capture is in progress.
-    pub fn uncapture(&mut self) {
-        assert!(self.capturing.is_none(), "what is being captured cannot be given up");
+    pub fn undo_snapshot(&mut self) {
+        assert!(self.snapshotting.is_none(), "what is being captured cannot be given up");
         let slots: Vec<u32> = self
             .entries
             .iter()
@@ -539,7 +539,7 @@ impl<B: StoredBody> Core<B> {
     /// `most` at a time; the next call continues from there.
     pub fn evict(&mut self, keep: usize, most: usize, cold: &mut dyn Cold<B>) -> usize {
         let mut evicted = 0;
-        let swept = self.oldest_sweep();
+        let swept = self.oldest_bulk();
         let room = self.entries.places();
         for _ in 0..most.min(room) {
             if self.entries.len() <= keep {
@@ -547,7 +547,7 @@ impl<B: StoredBody> Core<B> {
             }
             self.hand = if self.hand + 1 < room as u32 { self.hand + 1 } else { 0 };
             let slot = self.hand;
-            if self.entries.find_mut(slot).is_none() || self.is_ghost(slot) {
+            if self.entries.find_mut(slot).is_none() || self.is_unfreed(slot) {
                 continue;
             }
             let entry = self.entries.get(slot);
@@ -565,18 +565,18 @@ impl<B: StoredBody> Core<B> {
             }
             let since = match (swept, entry.rare.as_deref()) {
                 (Some(_), Some(rare)) if entry.place == Position::Dead => {
-                    self.under_way.last_to(name, rare.died_in)
+                    self.bulk_in_progress.last_to(name, rare.died_in)
                 }
                 // Time has not acted on it yet. It had not expired when the clock last stepped back: that
                 // expires all messages.
                 (Some(_), Some(RareFields { expires: Some(expires), .. }))
                     if entry.place.is_pending() && *expires <= self.seen =>
                 {
-                    self.under_way.last_before(name, *expires, Timestamp::MIN)
+                    self.bulk_in_progress.last_before(name, *expires, Timestamp::MIN)
                 }
                 _ => 0,
             };
-            self.note_late(entry.number, since);
+            self.note_late_death(entry.number, since);
             let died = self.evict_one(slot);
             cold.put_back(copy, died);
             evicted += 1;
@@ -625,7 +625,7 @@ impl<B: StoredBody> Core<B> {
         let late = if is_dead { self.late.take(*number) } else { None };
         let over = cold.over_by.zip(standing.expires);
         let died_in =
-            late.or_else(|| over.map(|(ripe, expires)| self.under_way.last_before(queue, expires, ripe)));
+            late.or_else(|| over.map(|(ready_until, expires)| self.bulk_in_progress.last_before(queue, expires, ready_until)));
         let slot = self.make_resident(cold);
         let entry = self.entries.get_mut(slot);
         if let (Some(sweeps), Some(rare)) = (died_in, entry.rare.as_deref_mut()) {
@@ -672,7 +672,7 @@ impl<B: StoredBody> Core<B> {
             place: Position::Ready,
             epoch: 0,
         };
-        let is_ripe = standing.due <= self.queues.get(queue).ripe;
+        let is_ripe = standing.due <= self.queues.get(queue).ready_until;
         let state = match standing.state {
             State::Scheduled if is_ripe => State::Ready,
             state => state,
@@ -695,19 +695,19 @@ impl<B: StoredBody> Core<B> {
     /// have expired.
     pub(super) fn feed(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<bool> {
         let found = self.queues.get(queue);
-        let (name, ripe) = (found.name.clone(), found.ripe);
+        let (name, ready_until) = (found.name.clone(), found.ready_until);
         let mut drawn = Vec::new();
         let Some(cold) = log.cold() else {
             unreachable!("only a log that has cold messages makes them so");
         };
-        cold.due(&name, ripe, &mut drawn)?;
+        cold.due(&name, ready_until, &mut drawn)?;
         let all_over = !drawn.is_empty() && drawn.iter().all(|cold| cold.expires_by(now));
         for cold in drawn {
             self.draw(cold, now, log);
         }
         let Some(cold) = log.cold() else { return Ok(all_over) };
-        let ColdHead { first, next } = cold.head(&name, ripe)?;
-        assert!(next.is_none_or(|next| next > ripe), "what is due is not next");
+        let ColdHead { first, next } = cold.head(&name, ready_until)?;
+        assert!(next.is_none_or(|next| next > ready_until), "what is due is not next");
         let view = &mut self.queues.get_mut(queue).cold;
         view.head = first.map(|(priority, due, id)| ReadyKey { priority, due, id });
         view.next = next;
@@ -907,10 +907,10 @@ impl<B: StoredBody> Core<B> {
         if found.cold.is_empty() || state == StateKind::Leased {
             return Ok(true);
         }
-        let (name, ripe) = (found.name.clone(), found.ripe);
+        let (name, ready_until) = (found.name.clone(), found.ready_until);
         let mut drawn = Vec::new();
         if let Some(cold) = log.cold() {
-            cold.page(&name, state, ripe, after, count, &mut drawn)?;
+            cold.page(&name, state, ready_until, after, count, &mut drawn)?;
         }
         let is_enough = !drawn.iter().any(|cold| cold.expires_by(now));
         drawn.into_iter().for_each(|cold| self.draw(cold, now, log));
@@ -965,7 +965,7 @@ impl<B: StoredBody> Core<B> {
             return Ok(ColdCounts::default());
         }
         match log.cold() {
-            Some(cold) => cold.counts(&found.name, found.ripe),
+            Some(cold) => cold.counts(&found.name, found.ready_until),
             None => Ok(ColdCounts::default()),
         }
     }
@@ -1003,7 +1003,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     pub(super) fn mark_changed(&mut self, slot: u32) {
-        self.capture_before_change(slot);
+        self.snapshot_before_change(slot);
         let span = self.span;
         let entry = self.entries.get_mut(slot);
         if !std::mem::replace(&mut entry.mark, span).is_changed() {

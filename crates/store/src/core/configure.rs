@@ -77,8 +77,8 @@ impl<B: StoredBody> Core<B> {
         if log.cold().is_some() {
             self.expire_all(now, log);
             let Some(cold) = log.cold() else { return Ok(()) };
-            cold.ripen(now.wall);
-            self.ripen_all(now.wall);
+            cold.promote(now.wall);
+            self.promote_all(now.wall);
             log.record(&Record::Ripe { wall: now.wall }, Durability::Synced);
         }
         Ok(())

@@ -144,11 +144,11 @@ impl<B> Entry<B> {
     }
 
     /// Its standing, as input of the state machine. `held` is its lease; a scheduled message that is due by
-    /// `ripe` is ready.
-    pub(super) fn standing(&self, held: Option<&LeaseTimer>, ripe: Timestamp) -> Standing {
+    /// `ready_until` is ready.
+    pub(super) fn standing(&self, held: Option<&LeaseTimer>, ready_until: Timestamp) -> Standing {
         let rare = self.rare.as_deref();
         let state = match self.place {
-            Position::Scheduled(_) if self.due > ripe => State::Scheduled,
+            Position::Scheduled(_) if self.due > ready_until => State::Scheduled,
             Position::Scheduled(_) | Position::Ready => State::Ready,
             Position::Leased(_) => State::Leased(held.expect("a leased message has a lease").lease),
             Position::Dead => {

@@ -94,13 +94,13 @@ impl<B: StoredBody> Core<B> {
 
     fn has_lapsed_in(&self, queue: u32, now: Now) -> bool {
         let expiry = self.queues.get(queue).expiries.next_due();
-        let is_due = self.has_lapsed_lease(queue, now) || self.is_due_beside(queue, now);
+        let is_due = self.has_lapsed_lease(queue, now) || self.is_due_timed(queue, now);
         is_due || expiry.is_some_and(|head| head <= now.wall.as_ms())
     }
 
     /// Whether messages are due that have to be moved to the ready ones.
-    fn is_due_beside(&self, queue: u32, now: Now) -> bool {
-        self.queues.get(queue).scheduled.is_due_beside(now.wall)
+    fn is_due_timed(&self, queue: u32, now: Now) -> bool {
+        self.queues.get(queue).scheduled.is_due_timed(now.wall)
     }
 
     fn has_lapsed_lease(&self, queue: u32, now: Now) -> bool {
@@ -140,7 +140,7 @@ impl<B: StoredBody> Core<B> {
             return false;
         }
         self.slice.moves -= self.promote_some(queue, now.wall, self.slice.moves);
-        while !self.slice.is_used_up() && !self.is_due_beside(queue, now) {
+        while !self.slice.is_used_up() && !self.is_due_timed(queue, now) {
             let lapsed = self.lapse_next(queue, now, log);
             let Some(bytes) = lapsed.or_else(|| self.expire_next(queue, now, log)) else { break };
             self.slice.spend(bytes);
@@ -217,8 +217,8 @@ impl<B: StoredBody> Core<B> {
         STANDING + rare.and_then(|rare| rare.last_error.as_deref()).map_or(0, str::len)
     }
 
-    /// Notes which leases end with the process, for [`free_some`](Core::free_some) to free them.
-    pub(super) fn note_bound(&mut self) {
+    /// Notes which leases end with the process, for [`release_session_leases`](Core::release_session_leases) to free them.
+    pub(super) fn note_session_leases(&mut self) {
         let slots = self.entries.iter().map(|(slot, _)| slot);
         self.bound = slots.filter(|slot| self.is_bound(*slot)).collect();
     }
@@ -230,7 +230,7 @@ impl<B: StoredBody> Core<B> {
 
     /// Frees one slice of the leases that end with the process; true if there are more. All of them have to
     /// be freed before any other call, each slice in a batch of its own.
-    pub fn free_some(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
+    pub fn release_session_leases(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
         self.begin(now, log);
         let mut slice = LapseSlice::of(&self.config);
         while !slice.is_used_up()
@@ -256,14 +256,14 @@ impl<B: StoredBody> Core<B> {
     /// Releases messages whose leases end with the process, in slices with everything else that is pending in
     /// their queues: the store closes. No attempt is spent, and the takes count, since the messages were
     /// held. True if there are more. A lease that has run out by then lapses as usual.
-    pub fn give_back_bound(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
+    pub fn give_back_session_leases(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
         self.begin(now, log);
         self.renew_slice();
         if self.closing.is_none() {
             // All queues: the next opening uses the wall clock, by which a lease that has lapsed now may not
             // have.
             self.closing = Some(self.queues.all().collect());
-            self.note_bound();
+            self.note_session_leases();
         }
         while let Some(queue) = self.closing.as_ref().and_then(|queues| queues.last().copied()) {
             // The queue may have existed only because of its pause, which may have ended.

@@ -61,51 +61,51 @@ struct PurgeId {
 pub(super) struct LazyFree {
     oldest_first: VecDeque<(PurgeId, PurgedOrders)>,
     /// For each purge, the number of captures that had begun.
-    captures: BTreeMap<PurgeId, u64>,
-    ghosts: usize,
+    snapshots: BTreeMap<PurgeId, u64>,
+    unfreed: usize,
 }
 
 impl LazyFree {
-    pub(super) fn ghosts(&self) -> usize {
-        self.ghosts
+    pub(super) fn unfreed(&self) -> usize {
+        self.unfreed
     }
 }
 
 impl<B: StoredBody> Core<B> {
     /// Whether removed messages are still to be freed: see [`bury`](Core::bury).
-    pub fn has_ghosts(&self) -> bool {
-        !self.graves.oldest_first.is_empty()
+    pub fn has_unfreed(&self) -> bool {
+        !self.lazy_free.oldest_first.is_empty()
     }
 
     /// Frees up to `most` messages that were removed with all others of their queue. Each call frees some
     /// too; calling this in idle time returns their memory sooner.
-    pub fn bury(&mut self, most: usize) {
+    pub fn free_purged(&mut self, most: usize) {
         for _ in 0..most {
-            let Some((purge, orders)) = self.graves.oldest_first.front_mut() else { return };
+            let Some((purge, orders)) = self.lazy_free.oldest_first.front_mut() else { return };
             let purge = *purge;
             match orders.pop() {
                 Some(slot) => {
                     self.forget_purged(slot);
-                    self.graves.ghosts -= 1;
+                    self.lazy_free.unfreed -= 1;
                 }
                 None => {
-                    self.graves.oldest_first.pop_front();
-                    self.graves.captures.remove(&purge);
-                    self.queues.leave_grave(purge.queue);
+                    self.lazy_free.oldest_first.pop_front();
+                    self.lazy_free.snapshots.remove(&purge);
+                    self.queues.leave_unfreed(purge.queue);
                 }
             }
         }
     }
 
     /// Sets the maximum number of messages that each call frees.
-    pub fn set_buried_a_call(&mut self, most: usize) {
-        self.config.buried_a_call = most.max(1);
+    pub fn set_freed_per_call(&mut self, most: usize) {
+        self.config.freed_per_call = most.max(1);
     }
 
     /// Frees a few messages as part of a call.
-    pub(super) fn bury_some(&mut self) {
-        if self.has_ghosts() {
-            self.bury(self.config.buried_a_call);
+    pub(super) fn free_a_few(&mut self) {
+        if self.has_unfreed() {
+            self.free_purged(self.config.freed_per_call);
         }
     }
 
@@ -113,7 +113,7 @@ impl<B: StoredBody> Core<B> {
     /// number.
     pub(super) fn remove_all(&mut self, queue: u32, which: QueuePart, mut orders: PurgedOrders) -> u64 {
         let count = orders.len();
-        if count <= self.config.buried_a_call {
+        if count <= self.config.freed_per_call {
             while let Some(slot) = orders.pop() {
                 self.forget_purged(slot);
             }
@@ -124,22 +124,22 @@ impl<B: StoredBody> Core<B> {
         let now = if of_dead { &mut found.dead_epoch } else { &mut found.epoch };
         let epoch = std::mem::replace(now, now.wrapping_add(1));
         let next = PurgeId { queue, of_dead, epoch: *now };
-        found.graves += 1;
+        found.lazy_free += 1;
         let purge = PurgeId { queue, of_dead, epoch };
-        self.graves.captures.insert(purge, self.captures);
-        self.graves.ghosts += count;
-        self.graves.oldest_first.push_back((purge, orders));
+        self.lazy_free.snapshots.insert(purge, self.snapshots);
+        self.lazy_free.unfreed += count;
+        self.lazy_free.oldest_first.push_back((purge, orders));
         // Each call frees more than one purge adds here, so this happens only if calls purge and do nothing
         // else.
-        while self.graves.captures.contains_key(&next) {
-            self.bury(self.config.buried_a_call);
+        while self.lazy_free.snapshots.contains_key(&next) {
+            self.free_purged(self.config.freed_per_call);
         }
         count as u64
     }
 
     /// Frees a message that its queue has dropped already.
     fn forget_purged(&mut self, slot: u32) {
-        self.capture_before_change(slot);
+        self.snapshot_before_change(slot);
         self.release_key(slot);
         let entry = self.entries.remove(slot);
         self.strike_off(&entry, slot);
@@ -147,7 +147,7 @@ impl<B: StoredBody> Core<B> {
 
     /// The purge that removed a message; `None` if the message exists.
     fn purge_of(&self, slot: u32) -> Option<PurgeId> {
-        if self.graves.ghosts == 0 {
+        if self.lazy_free.unfreed == 0 {
             return None;
         }
         let entry = self.entries.get(slot);
@@ -160,31 +160,31 @@ impl<B: StoredBody> Core<B> {
         (entry.epoch != epoch).then_some(PurgeId { queue: entry.queue, of_dead, epoch: entry.epoch })
     }
 
-    pub(super) fn is_ghost(&self, slot: u32) -> bool {
+    pub(super) fn is_unfreed(&self, slot: u32) -> bool {
         self.purge_of(slot).is_some()
     }
 
     /// Whether a message existed when the capture in progress began.
-    pub(super) fn was_there_when_captured(&self, slot: u32) -> bool {
-        self.purge_of(slot).is_none_or(|purge| self.graves.captures[&purge] == self.captures)
+    pub(super) fn was_there_at_snapshot(&self, slot: u32) -> bool {
+        self.purge_of(slot).is_none_or(|purge| self.lazy_free.snapshots[&purge] == self.snapshots)
     }
 
     /// Verifies the records of ghosts.
     ///
     /// # Panics
     /// If they are wrong.
-    pub(super) fn check_graves(&self) {
-        let ghosts = self.entries.iter().filter(|(slot, _)| self.is_ghost(*slot)).count();
-        assert_eq!(self.graves.ghosts, ghosts, "ghosts");
-        let buried: usize = self.graves.oldest_first.iter().map(|(_, orders)| orders.len()).sum();
-        assert_eq!(buried, ghosts, "ghosts in graves");
-        let purges: Vec<PurgeId> = self.graves.oldest_first.iter().map(|(purge, _)| *purge).collect();
+    pub(super) fn check_lazy_free(&self) {
+        let unfreed = self.entries.iter().filter(|(slot, _)| self.is_unfreed(*slot)).count();
+        assert_eq!(self.lazy_free.unfreed, unfreed, "ghosts");
+        let buried: usize = self.lazy_free.oldest_first.iter().map(|(_, orders)| orders.len()).sum();
+        assert_eq!(buried, unfreed, "ghosts in graves");
+        let purges: Vec<PurgeId> = self.lazy_free.oldest_first.iter().map(|(purge, _)| *purge).collect();
         let mut known = purges.clone();
         known.sort_unstable();
-        assert!(known.iter().eq(self.graves.captures.keys()), "each purge is known once");
+        assert!(known.iter().eq(self.lazy_free.snapshots.keys()), "each purge is known once");
         let of_queue = |queue| purges.iter().filter(|purge| purge.queue == queue).count() as u32;
         for (queue, found) in self.queues.with_gone() {
-            assert_eq!(found.graves, of_queue(queue), "graves of {}", found.name);
+            assert_eq!(found.lazy_free, of_queue(queue), "graves of {}", found.name);
         }
     }
 }

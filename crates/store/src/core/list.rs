@@ -85,15 +85,15 @@ impl<B: StoredBody> Core<B> {
         match state {
             StateKind::Scheduled => {
                 // The instant after the last one that has passed; there may be no later one.
-                let unripe = queue.ripe.saturating_after(1).max(from_due);
+                let unripe = queue.ready_until.saturating_after(1).max(from_due);
                 for part in queue.scheduled.parts_from(unripe) {
-                    let unripe = part.filter(|(due, _)| *due > queue.ripe.as_ms());
+                    let unripe = part.filter(|(due, _)| *due > queue.ready_until.as_ms());
                     self.select_ascending(&mut page, unripe);
                 }
             }
             StateKind::Ready => {
                 for part in queue.scheduled.parts_from(from_due) {
-                    self.select_ascending(&mut page, part.take_while(|(due, _)| *due <= queue.ripe.as_ms()));
+                    self.select_ascending(&mut page, part.take_while(|(due, _)| *due <= queue.ready_until.as_ms()));
                 }
                 match only_priority(queue) {
                     Some(priority) => {

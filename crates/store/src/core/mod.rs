@@ -18,7 +18,7 @@
 //! - **Retention.** Between two serves, calls discard a slice of the dead messages whose retention is over.
 //!   Where calls are rare, call [`retain_some`](Core::retain_some) within a minute after
 //!   [`next_retention`](Core::next_retention), and again while it returns that there are more.
-//! - **Closing.** Call [`give_back_bound`](Core::give_back_bound) until it has finished, and nothing else in
+//! - **Closing.** Call [`give_back_session_leases`](Core::give_back_session_leases) until it has finished, and nothing else in
 //!   between.
 //! - **Cold messages that expire** are processed in slices: call [`catch_up`](Core::catch_up) before each
 //!   batch of calls. While the core [is behind](Core::is_behind), a take or a peek may have [given
@@ -33,14 +33,14 @@
 //! - **Opening.** Make a new core of a new incarnation; then for each batch of the log
 //!   [`replay_put`](Core::replay_put) and [`replay`](Core::replay) its records in order and pass its time to
 //!   [`replay_time`](Core::replay_time); then call [`opened`](Core::opened), once, and
-//!   [`free_some`](Core::free_some) until it has finished. Where messages may be cold, pass the time that a
+//!   [`release_session_leases`](Core::release_session_leases) until it has finished. Where messages may be cold, pass the time that a
 //!   batch carries to [`replay_begins`](Core::replay_begins) before its records.
 //!
 //! # Ground rules
 //! 1. Time comes first: each call lets time act on the queue that it touches (due, lapsed, expired) before it
 //!    looks, and on no other, so that a storm in one queue does not delay the next.
 //! 2. The standing of a message changes in two places only: `time` and `queue`, for messages that become due,
-//!    and `restand`, for all else. Both keep every index correct; [`check`](Core::check) verifies it.
+//!    and `move_to`, for all else. Both keep every index correct; [`check`](Core::check) verifies it.
 //! 3. Ids and numbers rise together with each put, so one index finds a message by either.
 //! 4. [`dwell_model::apply`] alone decides what may happen to a message.
 //!
@@ -169,7 +169,7 @@ pub struct CoreConfig {
     /// The seed of its random numbers, used for the jitter of backoff.
     pub seed: u64,
     /// The number of removed messages that each call frees, and so how many a purge frees itself; at least 1.
-    pub buried_a_call: usize,
+    pub freed_per_call: usize,
     /// The maximum number of dead messages that one call of a revive or a discard looks at, where it is about
     /// all or the oldest, and the maximum number past their retention that all calls between two serves
     /// discard; at least 1.
@@ -197,7 +197,7 @@ impl CoreConfig {
             limits,
             waiting_limit: 1_000_000,
             seed,
-            buried_a_call: FREED_PER_CALL,
+            freed_per_call: FREED_PER_CALL,
             bulk_per_call: BULK_PER_CALL,
             lapsed_a_call: LAPSED_PER_CALL,
             lapsed_bytes_a_call: LAPSED_BYTES_PER_CALL,
@@ -260,10 +260,10 @@ pub struct Core<B> {
     changed: usize,
     /// The mark of messages that change now.
     span: ChangeMark,
-    capturing: Option<Box<SnapshotInProgress<B>>>,
+    snapshotting: Option<Box<SnapshotInProgress<B>>>,
     /// The number of captures that were begun.
-    captures: u64,
-    graves: LazyFree,
+    snapshots: u64,
+    lazy_free: LazyFree,
     /// Counts of deaths and discards.
     deaths: Deaths,
     /// The queue whose cold dead messages are being read for its retention.
@@ -273,7 +273,7 @@ pub struct Core<B> {
     /// The number of sweeps that have begun.
     sweeps: u64,
     /// The sweeps in progress.
-    under_way: BulkInProgress,
+    bulk_in_progress: BulkInProgress,
     /// Cold messages that have died since a sweep began.
     late: LateDeaths,
     /// The memory of all resident messages, in bytes; see [`Core::weight`].
@@ -292,7 +292,7 @@ impl<B: StoredBody> Core<B> {
         assert!(config.shard <= MessageId::MAX_SHARD, "shard {} is too high", config.shard);
         assert!(config.incarnation <= MessageId::MAX_INCARNATION, "incarnation {}", config.incarnation);
         assert!(config.number_step > 0, "numbers rise");
-        assert!(config.buried_a_call > 0, "what a purge has removed is forgotten some time");
+        assert!(config.freed_per_call > 0, "what a purge has removed is forgotten some time");
         assert!(config.bulk_per_call > 0, "a sweep goes on");
         assert!(config.lapsed_a_call > 0 && config.lapsed_bytes_a_call > 0, "leases run out some time");
         assert!(config.expired_a_call > 0, "what has expired is come to some time");
@@ -328,14 +328,14 @@ impl<B: StoredBody> Core<B> {
             cold: 0,
             changed: 0,
             span: ChangeMark::Odd,
-            capturing: None,
-            captures: 0,
-            graves: LazyFree::default(),
+            snapshotting: None,
+            snapshots: 0,
+            lazy_free: LazyFree::default(),
             deaths: Deaths::default(),
             retaining: None,
             maybe_bare: Vec::new(),
             sweeps: 0,
-            under_way: BulkInProgress::default(),
+            bulk_in_progress: BulkInProgress::default(),
             late: LateDeaths::default(),
             weight: 0,
             hand: 0,
@@ -349,7 +349,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// The number of resident messages, in all queues and states, with removed ones that are [not
-    /// freed](Core::has_ghosts) yet: those that take memory.
+    /// freed](Core::has_unfreed) yet: those that take memory.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -372,7 +372,7 @@ impl<B: StoredBody> Core<B> {
 
     /// Whether there are no messages, resident or cold.
     pub fn is_empty(&self) -> bool {
-        self.len() == self.graves.ghosts() && self.cold == 0
+        self.len() == self.lazy_free.unfreed() && self.cold == 0
     }
 
     /// The location of a message's body; `None` if there is no such message.

@@ -52,7 +52,7 @@ impl<B: StoredBody> Core<B> {
 
     pub(super) fn resident_number(&self, number: Number) -> Option<u32> {
         let slot = self.by_number.find(number, |slot| self.entries.get(slot).number == number)?;
-        (!self.is_ghost(slot)).then_some(slot)
+        (!self.is_unfreed(slot)).then_some(slot)
     }
 
     /// The live message of the queue that has the key, made resident if it is cold.
@@ -80,7 +80,7 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn resident_key(&self, queue: u32, key: &Key) -> Option<u32> {
         self.by_key.find(self.key_hash.key(queue, key), |slot| {
             let entry = self.entries.get(slot);
-            entry.queue == queue && entry.live_key() == Some(key) && !self.is_ghost(slot)
+            entry.queue == queue && entry.live_key() == Some(key) && !self.is_unfreed(slot)
         })
     }
 
@@ -160,7 +160,7 @@ impl<B: StoredBody> Core<B> {
             Position::Leased(held) => Some(self.leases.get(held)),
             _ => None,
         };
-        entry.standing(held, self.queues.get(entry.queue).ripe)
+        entry.standing(held, self.queues.get(entry.queue).ready_until)
     }
 
     pub(super) fn message(&self, slot: u32) -> Message<B> {
@@ -246,14 +246,14 @@ impl<B: StoredBody> Core<B> {
         let record = Record::Stands { number: entry.number, standing: next };
         log.record(&record, durability);
         let Record::Stands { standing, .. } = record else { unreachable!("made two lines above") };
-        self.restand(slot, standing);
+        self.move_to(slot, standing);
     }
 
     /// Records that a message is removed, and removes it.
     pub(super) fn drop_message(&mut self, slot: u32, log: &mut impl Log<B>) {
         let number = self.entries.get(slot).number;
         log.record(&Record::Gone { number }, Durability::Synced);
-        self.note_went(slot);
+        self.note_leaves_dead(slot);
         self.remove(slot);
     }
 
@@ -300,11 +300,11 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Sets the standing of a message to `next`.
-    pub(super) fn restand(&mut self, slot: u32, mut next: Standing) {
+    pub(super) fn move_to(&mut self, slot: u32, mut next: Standing) {
         let (state, holder) = (next.state, next.holder.take());
         self.mark_changed(slot);
         self.release_key(slot);
-        self.note_went(slot);
+        self.note_leaves_dead(slot);
         self.displace(slot);
         let entry = self.entries.get_mut(slot);
         self.weight -= entry.weight();
@@ -324,7 +324,7 @@ impl<B: StoredBody> Core<B> {
 
     /// Removes a message.
     pub(super) fn remove(&mut self, slot: u32) -> Entry<B> {
-        self.capture_before_change(slot);
+        self.snapshot_before_change(slot);
         self.release_key(slot);
         self.displace(slot);
         self.cancel_expiry(slot);

@@ -64,7 +64,7 @@ impl<B: StoredBody> Core<B> {
 
     /// Removes dead messages.
     pub(super) fn discard_all(&mut self, queue: u32, log: &mut impl Log<B>) -> u64 {
-        self.under_way.all_went(&self.queues.get(queue).name);
+        self.bulk_in_progress.all_went(&self.queues.get(queue).name);
         let cold = self.forget_cold(queue, QueuePart::Dead, log);
         let dead = mem::take(&mut self.queues.get_mut(queue).dead);
         cold + self.remove_all(queue, QueuePart::Dead, PurgedOrders { dead, ..PurgedOrders::default() })

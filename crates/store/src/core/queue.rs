@@ -34,7 +34,7 @@ pub(super) struct Queue {
     pub(super) scheduled: Schedule,
     /// Scheduled messages that are due by then are ready. If the clock steps back, they are moved to the
     /// ready first.
-    pub(super) ripe: Timestamp,
+    pub(super) ready_until: Timestamp,
     pub(super) ready: Ready,
     pub(super) ready_urgent: u64,
     /// Leased messages, by their deadlines in monotonic milliseconds.
@@ -54,7 +54,7 @@ pub(super) struct Queue {
     pub(super) epoch: u16,
     pub(super) dead_epoch: u16,
     /// The number of removals whose messages are not all freed yet.
-    pub(super) graves: u32,
+    pub(super) lazy_free: u32,
     /// The last call that let time act here.
     pub(super) touched: u64,
     pub(super) watch: Option<Box<QueueWaiters>>,
@@ -113,7 +113,7 @@ impl Queue {
             name,
             own: None,
             scheduled: Schedule::default(),
-            ripe: Timestamp::MIN,
+            ready_until: Timestamp::MIN,
             ready: Ready::default(),
             ready_urgent: 0,
             leased: Timers::default(),
@@ -125,7 +125,7 @@ impl Queue {
             cold: ColdBounds::default(),
             epoch: 0,
             dead_epoch: 0,
-            graves: 0,
+            lazy_free: 0,
             touched: 0,
             watch: None,
         }
@@ -162,7 +162,7 @@ impl Queue {
 
     /// The resident messages by state.
     pub(super) fn counts(&self) -> StateCounts {
-        let (due, urgent) = self.scheduled.count_due(self.ripe);
+        let (due, urgent) = self.scheduled.count_due(self.ready_until);
         StateCounts {
             scheduled: self.scheduled.len() as u64 - due,
             ready: self.ready.len() as u64 + due,
@@ -174,12 +174,12 @@ impl Queue {
 
     /// The message that is handed out first.
     pub(super) fn first_ready<B>(&self, entries: &Slab<Entry<B>>) -> Option<(ReadyKey, u32)> {
-        self.ready.first().into_iter().chain(self.scheduled.first_due(self.ripe, entries)).min()
+        self.ready.first().into_iter().chain(self.scheduled.first_due(self.ready_until, entries)).min()
     }
 
     /// Whether any message may be handed out.
     pub(super) fn has_ready(&self) -> bool {
-        !self.ready.is_empty() || self.scheduled.next_due().is_some_and(|due| due <= self.ripe)
+        !self.ready.is_empty() || self.scheduled.next_due().is_some_and(|due| due <= self.ready_until)
     }
 
     pub(super) fn insert_ready(&mut self, key: ReadyKey, slot: u32) {

@@ -336,7 +336,7 @@ impl<B: StoredBody> Core<B> {
         let entry = self.entries.get(slot);
         self.deaths.discarded(&self.queues.get(entry.queue).name, why, 1);
         log.record(&Record::Gone { number: entry.number }, Durability::Written);
-        self.note_went(slot);
+        self.note_leaves_dead(slot);
         self.remove(slot);
     }
 }

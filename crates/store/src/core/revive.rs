@@ -28,7 +28,7 @@ impl<B: StoredBody> Core<B> {
         let queue = self.touched(name, now, log);
         let settings = queue.map_or(&self.config.limits.defaults, |queue| self.settings(queue));
         let due = self.instant(when, settings, now)?;
-        self.sweep(name, queue, which, BulkAction::Revive(due), now, log)
+        self.bulk(name, queue, which, BulkAction::Revive(due), now, log)
     }
 
     /// See [`Store::discard`](crate::Store::discard). All messages are removed at once; of many others it
@@ -52,7 +52,7 @@ impl<B: StoredBody> Core<B> {
                 return Ok(BulkProgress::Done(self.discard_at_once(queue, log)));
             }
         }
-        self.sweep(name, queue, which, BulkAction::Discard, now, log)
+        self.bulk(name, queue, which, BulkAction::Discard, now, log)
     }
 
     fn discard_at_once(&mut self, queue: u32, log: &mut impl Log<B>) -> BulkOutcome {
@@ -67,12 +67,12 @@ impl<B: StoredBody> Core<B> {
         swept
     }
 
-    fn sweep(
+    fn bulk(
         &mut self,
         name: &QueueName,
         queue: Option<u32>,
         which: Selection,
-        deed: BulkAction,
+        action: BulkAction,
         now: Now,
         log: &mut impl Log<B>,
     ) -> Result<BulkProgress> {
@@ -82,13 +82,13 @@ impl<B: StoredBody> Core<B> {
                 for id in ids {
                     // Looked up in its turn: an id may be named twice.
                     let found = self.find_dead(name, queue, id, now, log);
-                    swept.count(id, found.and_then(|slot| self.sweep_one(slot, deed, now, log)));
+                    swept.count(id, found.and_then(|slot| self.bulk_one(slot, action, now, log)));
                 }
                 queue.into_iter().for_each(|queue| self.queues.remove_if_bare(queue));
             }
             (Some(queue), which) => {
                 self.expire_queue(queue, now, log)?;
-                return self.begin_sweep(queue, &which, deed, now, log);
+                return self.begin_bulk(queue, &which, action, now, log);
             }
             (None, _) => {}
         }

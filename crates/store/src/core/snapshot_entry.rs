@@ -209,15 +209,15 @@ mod tests {
         let tried = Standing { attempts: 2, ..ready.clone() };
         let mut names = QueueNames::default();
         let mut of = |standing: &Standing, key| {
-            let captured = SnapshotEntry::of(message(standing.clone(), key), Timestamp::MIN, None, &mut names);
-            assert_eq!((&captured.standing(), captured.state()), (standing, standing.state));
-            (captured, message(standing.clone(), key).with_body(()))
+            let snapshot = SnapshotEntry::of(message(standing.clone(), key), Timestamp::MIN, None, &mut names);
+            assert_eq!((&snapshot.standing(), snapshot.state()), (standing, standing.state));
+            (snapshot, message(standing.clone(), key).with_body(()))
         };
         let all = [of(&scheduled, None), of(&ready, None), of(&tried, None), of(&scheduled, Some("k"))];
-        let is_plain = all.iter().map(|(captured, _)| captured.unusual.is_none());
+        let is_plain = all.iter().map(|(snapshot, _)| snapshot.unusual.is_none());
         assert_eq!(is_plain.collect::<Vec<_>>(), [true, true, false, false]);
-        for (mut captured, wanted) in all {
-            assert_eq!(captured.take(&names), (wanted, Timestamp::MIN));
+        for (mut snapshot, wanted) in all {
+            assert_eq!(snapshot.take(&names), (wanted, Timestamp::MIN));
         }
     }
 

@@ -145,7 +145,7 @@ impl<B: StoredBody> Core<B> {
         let found = self.queues.find(queue).map(|queue| self.queues.get(queue));
         let next = found
             .into_iter()
-            .flat_map(|found| found.ready.slots().chain(found.scheduled.upcoming(found.ripe)))
+            .flat_map(|found| found.ready.slots().chain(found.scheduled.upcoming(found.ready_until)))
             .take(max);
         // Not collected: nested iterators are faster with internal iteration.
         let mut slots: Vec<u32> = Vec::with_capacity(max.min(USUAL));
@@ -164,7 +164,7 @@ impl<B: StoredBody> Core<B> {
     fn fetch(&self, queue: u32, max: usize) -> usize {
         let found = self.queues.get(queue);
         let (mut slots, mut count) = ([0; PREFETCHED], 0);
-        found.scheduled.upcoming(found.ripe).take(max.min(PREFETCHED)).for_each(|slot| {
+        found.scheduled.upcoming(found.ready_until).take(max.min(PREFETCHED)).for_each(|slot| {
             slots[count] = slot;
             count += 1;
         });
@@ -216,7 +216,7 @@ impl<B: StoredBody> Core<B> {
         loop {
             let found = self.queues.get_mut(queue);
             let first = found.first_ready(&self.entries);
-            let cold = found.cold.due(found.ripe);
+            let cold = found.cold.due(found.ready_until);
             if cold.is_none_or(|cold| first.is_some_and(|(key, _)| key < cold)) {
                 return Ok(first.map(|(key, slot)| (key, queue, slot)));
             }

@@ -16,14 +16,14 @@ impl<B: StoredBody> Core<B> {
     /// Begins a call.
     pub(super) fn begin(&mut self, now: Now, log: &mut impl Log<B>) {
         self.call += 1;
-        self.bury_some();
+        self.free_a_few();
         self.remove_bare();
         if now.wall < self.seen {
             let wall = self.seen;
             self.expire_all(Now { wall, ..now }, log);
-            self.ripen_all(wall);
+            self.promote_all(wall);
             if let Some(cold) = log.cold() {
-                cold.ripen(wall);
+                cold.promote(wall);
             }
             log.record(&Record::Ripe { wall }, Durability::Written);
             self.look_at_all_waited_on();
@@ -87,10 +87,10 @@ impl<B: StoredBody> Core<B> {
     /// The same, moving `most` at most. Returns how many were moved.
     pub(super) fn promote_some(&mut self, queue: u32, wall: Timestamp, most: usize) -> usize {
         let found = self.queues.get_mut(queue);
-        found.ripe = wall;
+        found.ready_until = wall;
         let mut moved = 0;
         while moved < most
-            && let Some(slot) = found.scheduled.pop_beside(wall)
+            && let Some(slot) = found.scheduled.pop_timed(wall)
         {
             let entry = self.entries.get_mut(slot);
             entry.place = Position::Ready;
@@ -105,11 +105,11 @@ impl<B: StoredBody> Core<B> {
 
     /// Moves messages that are due at `wall` to the ready ones, in all queues: after a step of the clock back
     /// they would not be due.
-    pub(super) fn ripen_all(&mut self, wall: Timestamp) {
+    pub(super) fn promote_all(&mut self, wall: Timestamp) {
         let queues: Vec<u32> = self.queues.all().collect();
         for queue in queues {
             let found = self.queues.get_mut(queue);
-            found.ripe = Timestamp::MIN;
+            found.ready_until = Timestamp::MIN;
             found.cold.look_again();
             while let Some(slot) = found.scheduled.pop(wall) {
                 let entry = self.entries.get_mut(slot);

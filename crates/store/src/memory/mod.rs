@@ -199,15 +199,15 @@ impl SharedState {
     }
 
     /// Completes a sweep; releases the lock and yields to the executor after each slice.
-    async fn finish(&self, mut sweeping: BulkProgress) -> Result<BulkOutcome> {
+    async fn finish(&self, mut progress: BulkProgress) -> Result<BulkOutcome> {
         loop {
-            match sweeping {
+            match progress {
                 BulkProgress::Done(swept) => return Ok(swept),
                 BulkProgress::Unfinished(sweep) => {
                     let_others().await;
                     let interrupted = sweep.interrupted(Error::Closed);
                     let slice = self.call(|core, now| core.go_on(sweep, now, &mut NoLog));
-                    sweeping = slice.map_err(|_| interrupted)??;
+                    progress = slice.map_err(|_| interrupted)??;
                 }
             }
         }
@@ -338,8 +338,8 @@ impl Store for MemoryStore {
     }
 
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
-        let sweeping = self.shared.call(|core, now| core.revive(&queue, which, when, now, &mut NoLog))??;
-        self.shared.finish(sweeping).await
+        let progress = self.shared.call(|core, now| core.revive(&queue, which, when, now, &mut NoLog))??;
+        self.shared.finish(progress).await
     }
 
     async fn deaths(&self) -> Result<Vec<QueueDeaths>> {
@@ -347,8 +347,8 @@ impl Store for MemoryStore {
     }
 
     async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
-        let sweeping = self.shared.call(|core, now| core.discard(&queue, which, now, &mut NoLog))??;
-        self.shared.finish(sweeping).await
+        let progress = self.shared.call(|core, now| core.discard(&queue, which, now, &mut NoLog))??;
+        self.shared.finish(progress).await
     }
 
     async fn purge(&self, queue: QueueName) -> Result<u64> {

@@ -68,7 +68,7 @@ impl Replayed {
             }
         }
         core.opened(clock.now(), &mut log);
-        while core.free_some(clock.now(), &mut log) {}
+        while core.release_session_leases(clock.now(), &mut log) {}
         core.check();
         log.0.push(Fact::Time(core.seen()));
         let state = State { core, log, waiters: HashMap::new(), next_waiter: 0 };
@@ -221,8 +221,8 @@ impl Store for Replayed {
 
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         self.call(|core, now, log| {
-            let sweeping = core.revive(&queue, which, when, now, log)?;
-            core.finish(sweeping, now, log)
+            let progress = core.revive(&queue, which, when, now, log)?;
+            core.finish(progress, now, log)
         })
     }
 
@@ -232,8 +232,8 @@ impl Store for Replayed {
 
     async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
         self.call(|core, now, log| {
-            let sweeping = core.discard(&queue, which, now, log)?;
-            core.finish(sweeping, now, log)
+            let progress = core.discard(&queue, which, now, log)?;
+            core.finish(progress, now, log)
         })
     }
 
@@ -291,7 +291,7 @@ impl Harness for ReplayedHarness {
     fn close(&mut self) {
         let mut state = self.store.state();
         let State { core, log, .. } = &mut *state;
-        while core.give_back_bound(self.clock.now(), log) {}
+        while core.give_back_session_leases(self.clock.now(), log) {}
         log.0.push(Fact::Time(core.seen()));
         drop(state);
         self.restart();

@@ -57,7 +57,7 @@ impl SavedTables {
                 let files = checkpoint.files.iter().filter(|file| named.insert(file.number));
                 let files = files.map(|file| OldTable {
                     number: file.number,
-                    ripe: file.ripe,
+                    ready_until: file.ready_until,
                     settled: Some(&file.settled),
                     held: held.remove(&file.number).unwrap_or_default(),
                 });
@@ -68,7 +68,7 @@ impl SavedTables {
                 let due = numbers.filter(|(kind, shard, _)| *kind == FileKind::Table && *shard == 0);
                 let old = |(_, _, number)| OldTable {
                     number,
-                    ripe: Timestamp::MIN,
+                    ready_until: Timestamp::MIN,
                     settled: None,
                     held: BTreeMap::new(),
                 };
@@ -100,7 +100,7 @@ impl SavedTables {
 /// A file as the old manifest names it, or as it is found.
 struct OldTable<'a> {
     number: u32,
-    ripe: Timestamp,
+    ready_until: Timestamp,
     /// `None` if it is not known.
     settled: Option<&'a DeletionBitmap>,
     /// Messages that were leased, by their ordinals; they count as settled.
@@ -312,7 +312,7 @@ impl<'a> TableSaver<'a> {
         for ordinal in held {
             settled.set(ordinal);
         }
-        self.files.push(TableState { number, ripe: old.ripe, settled });
+        self.files.push(TableState { number, ready_until: old.ready_until, settled });
         Ok(())
     }
 

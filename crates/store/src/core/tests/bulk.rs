@@ -6,7 +6,7 @@ use dwell_model::{Key, MessageId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::cold::{Checkpoint, capture, capture_in_slices, evict, recovered};
+use super::cold::{Checkpoint, snapshot, capture_in_slices, evict, recovered};
 use super::random::{Call, Walk, any_call_without_retention, config, name};
 use super::*;
 use crate::core::{BulkOperation, BulkProgress};
@@ -43,12 +43,12 @@ fn bury_many(rig: &mut Rig, count: u64) {
 fn begin_revive(rig: &mut Rig, at: u64) -> Box<BulkOperation> {
     let began =
         rig.call(|core, log| core.revive(&queue("q"), Selection::All, When::AfterMs(500), now(at), log));
-    let BulkProgress::Unfinished(sweep) = began.unwrap() else { panic!("more than a slice") };
-    sweep
+    let BulkProgress::Unfinished(bulk) = began.unwrap() else { panic!("more than a slice") };
+    bulk
 }
 
-fn finish(rig: &mut Rig, sweep: Box<BulkOperation>, at: u64) -> BulkOutcome {
-    rig.call(|core, log| core.finish(BulkProgress::Unfinished(sweep), now(at), log)).unwrap()
+fn finish(rig: &mut Rig, bulk: Box<BulkOperation>, at: u64) -> BulkOutcome {
+    rig.call(|core, log| core.finish(BulkProgress::Unfinished(bulk), now(at), log)).unwrap()
 }
 
 fn dead_len(rig: &mut Rig, at: u64) -> u64 {
@@ -58,7 +58,7 @@ fn dead_len(rig: &mut Rig, at: u64) -> u64 {
 /// Rewrites messages that have expired by then as dead ones.
 fn move_expired(rig: &mut Rig, by: i64) {
     let moved = rig.log.1.as_mut().unwrap().move_expired(at(by));
-    let moved = moved.iter().map(|(queue, number, expires, ripe)| (queue, *number, *expires, *ripe));
+    let moved = moved.iter().map(|(queue, number, expires, ready_until)| (queue, *number, *expires, *ready_until));
     rig.core.moved_to_dead(moved);
 }
 
@@ -66,7 +66,7 @@ fn move_expired(rig: &mut Rig, by: i64) {
 fn what_dies_between_two_slices_stays_dead() {
     let mut rig = slow();
     bury_many(&mut rig, 5);
-    let sweep = begin_revive(&mut rig, 10);
+    let bulk = begin_revive(&mut rig, 10);
     assert_eq!(dead_len(&mut rig, 10), 3);
     bury(&mut rig, None, 11);
     // By a clock that was stepped back it is the oldest of all.
@@ -77,7 +77,7 @@ fn what_dies_between_two_slices_stays_dead() {
     let taken =
         rig.call(|core, log| core.take_id(&queue("q"), put, LeaseTerms::default(), before, log)).unwrap();
     rig.settle(&taken.receipt, Action::Bury { reason: None, priority: None }, before).unwrap();
-    assert_eq!(finish(&mut rig, sweep, 20).done, 5);
+    assert_eq!(finish(&mut rig, bulk, 20).done, 5);
     assert_eq!(dead_len(&mut rig, 20), 2);
 }
 
@@ -89,7 +89,7 @@ fn what_expires_in_a_file_between_two_sweeps_belongs_to_the_second() {
         let mut rig = slow();
         bury_many(&mut rig, 5);
         let id = rig.put(Put { expires: Some(at(2_015)), ..put_to("q").after_ms(1_000) }, now(9)).unwrap().id;
-        capture(&mut rig);
+        snapshot(&mut rig);
         evict(&mut rig, 0);
         let first = begin_revive(&mut rig, 2_010);
         rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
@@ -119,10 +119,10 @@ fn a_key_that_is_taken_between_two_slices_is_not_given_back() {
     let mut rig = slow();
     let ids: Vec<MessageId> =
         ["a", "b", "c", "d"].iter().zip(0..).map(|(key, at)| bury(&mut rig, Some(key), at)).collect();
-    let sweep = begin_revive(&mut rig, 10);
+    let bulk = begin_revive(&mut rig, 10);
     let put = Put { key: Some(Key::new("c").unwrap()), ..put_to("q") };
     let owner = rig.put(put, now(11)).unwrap().id;
-    let swept = finish(&mut rig, sweep, 12);
+    let swept = finish(&mut rig, bulk, 12);
     assert_eq!((swept.done, swept.refused), (3, vec![(ids[2], Error::KeyTaken { id: owner })]));
 }
 
@@ -131,13 +131,13 @@ fn what_is_gone_between_two_slices_is_not_missed() {
     for away in ["discard", "delete"] {
         let mut rig = slow();
         bury_many(&mut rig, 7);
-        let sweep = begin_revive(&mut rig, 10);
+        let bulk = begin_revive(&mut rig, 10);
         if away == "discard" {
             assert_eq!(rig.discard(&queue("q"), Selection::All, now(11)).unwrap().done, 5);
         } else {
             assert_eq!(rig.call(|core, log| core.delete_queue(&queue("q"), now(11), log)), 7);
         }
-        assert_eq!(finish(&mut rig, sweep, 12).done, 2, "{away}");
+        assert_eq!(finish(&mut rig, bulk, 12).done, 2, "{away}");
     }
 }
 
@@ -146,19 +146,19 @@ fn a_sweep_that_is_over_is_forgotten() {
     let mut rig = slow();
     for _ in 0..10 {
         bury_many(&mut rig, 5);
-        let sweep = begin_revive(&mut rig, 10);
-        assert_eq!(rig.core.under_way.len(), 1);
-        finish(&mut rig, sweep, 11);
+        let bulk = begin_revive(&mut rig, 10);
+        assert_eq!(rig.core.bulk_in_progress.len(), 1);
+        finish(&mut rig, bulk, 11);
     }
-    assert_eq!(rig.core.oldest_sweep(), None);
+    assert_eq!(rig.core.oldest_bulk(), None);
 }
 
 #[test]
 fn who_is_interrupted_hears_how_far_it_came() {
     let mut rig = slow();
     bury_many(&mut rig, 5);
-    let sweep = begin_revive(&mut rig, 10);
-    let said = sweep.interrupted(Error::Closed);
+    let bulk = begin_revive(&mut rig, 10);
+    let said = bulk.interrupted(Error::Closed);
     assert_eq!(said.code(), "outcome_unknown");
     assert!(said.to_string().contains("2 of 5 dead messages were revived"), "{said}");
     // The same call continues with the rest.
@@ -189,17 +189,17 @@ fn a_sweep_of_the_oldest_is_of_no_more_though_others_leave_memory() {
     bury_many(&mut rig, 6);
     let began =
         rig.call(|core, log| core.revive(&queue("q"), Selection::Oldest(3), When::AfterMs(500), now(9), log));
-    let Ok(BulkProgress::Unfinished(sweep)) = began else { panic!("two slices") };
-    capture(&mut rig);
+    let Ok(BulkProgress::Unfinished(bulk)) = began else { panic!("two slices") };
+    snapshot(&mut rig);
     evict(&mut rig, 0);
-    assert_eq!(finish(&mut rig, sweep, 10).done, 3);
+    assert_eq!(finish(&mut rig, bulk, 10).done, 3);
 }
 
 #[test]
 fn a_sweep_that_misses_one_it_meant_goes_on_in_whole_slices() {
     let mut rig = Rig::configured(CoreConfig { bulk_per_call: 10, ..CoreConfig::new(Limits::default(), 7) });
     let ids: Vec<MessageId> = (0..11).map(|at| bury(&mut rig, None, at)).collect();
-    let mut sweep = begin_revive(&mut rig, 20);
+    let mut bulk = begin_revive(&mut rig, 20);
     assert_eq!(rig.discard(&queue("q"), Selection::Ids(vec![ids[10]]), now(21)).unwrap().done, 1);
     for at in 0..100 {
         bury(&mut rig, None, 30 + at);
@@ -207,8 +207,8 @@ fn a_sweep_that_misses_one_it_meant_goes_on_in_whole_slices() {
     let mut slices = 0;
     let swept = loop {
         slices += 1;
-        match rig.call(|core, log| core.go_on(sweep, now(200), log)).unwrap() {
-            BulkProgress::Unfinished(rest) => sweep = rest,
+        match rig.call(|core, log| core.go_on(bulk, now(200), log)).unwrap() {
+            BulkProgress::Unfinished(rest) => bulk = rest,
             BulkProgress::Done(swept) => break swept,
         }
     };
@@ -222,15 +222,15 @@ fn a_sweep_that_misses_one_it_meant_goes_on_in_whole_slices() {
 fn what_dies_while_a_sweep_goes_on_leaves_memory_and_is_not_swept() {
     let mut rig = Rig::configured(CoreConfig { bulk_per_call: 1, ..CoreConfig::new(Limits::default(), 7) });
     bury_many(&mut rig, 20);
-    let mut sweep = begin_revive(&mut rig, 20);
+    let mut bulk = begin_revive(&mut rig, 20);
     for round in 1..5 {
         (0..250).for_each(|at| _ = bury(&mut rig, None, 100 * round + at / 5));
-        capture(&mut rig);
+        snapshot(&mut rig);
         (0..20).for_each(|_| evict(&mut rig, 8));
         assert!(rig.core.len() <= 8, "{} in memory", rig.core.len());
-        assert!(rig.core.late_memory() < 1_000, "{} bytes are kept", rig.core.late_memory());
-        match rig.call(|core, log| core.go_on(sweep, now(100 * round + 90), log)).unwrap() {
-            BulkProgress::Unfinished(rest) => sweep = rest,
+        assert!(rig.core.late_deaths_memory() < 1_000, "{} bytes are kept", rig.core.late_deaths_memory());
+        match rig.call(|core, log| core.go_on(bulk, now(100 * round + 90), log)).unwrap() {
+            BulkProgress::Unfinished(rest) => bulk = rest,
             BulkProgress::Done(swept) => panic!("{swept:?}"),
         }
     }
@@ -239,14 +239,14 @@ fn what_dies_while_a_sweep_goes_on_leaves_memory_and_is_not_swept() {
         rig.call(|core, log| core.revive(&queue("q"), Selection::All, When::AfterMs(500), now(600), log));
     let Ok(BulkProgress::Unfinished(next)) = began else { panic!("more than a slice") };
     bury(&mut rig, None, 601);
-    capture(&mut rig);
+    snapshot(&mut rig);
     (0..20).for_each(|_| evict(&mut rig, 0));
-    let first = finish(&mut rig, sweep, 610).done;
+    let first = finish(&mut rig, bulk, 610).done;
     // Its first slice may have reached one that both include.
     assert!((19..=20).contains(&first), "{first}");
     assert_eq!(first + finish(&mut rig, next, 620).done, 20 + 1_000);
     assert_eq!(dead_len(&mut rig, 620), 1);
-    assert_eq!((rig.core.oldest_sweep(), rig.core.late_memory()), (None, 0), "and nothing is kept for long");
+    assert_eq!((rig.core.oldest_bulk(), rig.core.late_deaths_memory()), (None, 0), "and nothing is kept for long");
 }
 
 /// Crash story: 1. A sweep continues for minutes. 2. Thousands of others begin and end meanwhile. 3. Each
@@ -255,16 +255,16 @@ fn what_dies_while_a_sweep_goes_on_leaves_memory_and_is_not_swept() {
 fn sweeps_that_come_and_go_beside_another_leave_nothing_behind() {
     let mut rig = slow();
     bury_many(&mut rig, 5);
-    let sweep = begin_revive(&mut rig, 10);
+    let bulk = begin_revive(&mut rig, 10);
     rig.put(put_to("empty"), now(10)).unwrap();
     for at in 0..100 {
         rig.revive(&queue("empty"), Selection::Oldest(1), When::Now, now(11)).unwrap();
         bury(&mut rig, None, 20 + at);
-        capture(&mut rig);
+        snapshot(&mut rig);
         evict(&mut rig, 0);
     }
-    assert_eq!((rig.core.late.sweeps(), rig.core.under_way.len()), (1, 1));
-    assert_eq!(finish(&mut rig, sweep, 200).done, 5);
+    assert_eq!((rig.core.late.sweeps(), rig.core.bulk_in_progress.len()), (1, 1));
+    assert_eq!(finish(&mut rig, bulk, 200).done, 5);
     assert_eq!(dead_len(&mut rig, 200), 100);
 }
 
@@ -277,21 +277,21 @@ fn no_sweep_keeps_an_older_one_from_going_on() {
         let mut rig = slow();
         bury_many(&mut rig, 7);
         (0..7).for_each(|at| _ = bury_in("r", &mut rig, None, at));
-        capture(&mut rig);
+        snapshot(&mut rig);
         evict(&mut rig, 0);
         rig.log.1.as_mut().unwrap().pieces = 5;
-        let mut sweeping = BulkProgress::Unfinished(begin_revive(&mut rig, 20));
+        let mut progress = BulkProgress::Unfinished(begin_revive(&mut rig, 20));
         let (mut younger, mut rounds) = (Vec::new(), 0);
         let (which, when) = (Selection::Oldest(1), When::AfterMs(500));
         let mut done = loop {
-            match sweeping {
+            match progress {
                 BulkProgress::Done(swept) => break swept.done,
-                BulkProgress::Unfinished(sweep) => {
+                BulkProgress::Unfinished(bulk) => {
                     let began = rig.call(|core, log| {
                         core.revive(&queue(name), which.clone(), when, now(20 + rounds), log)
                     });
                     younger.push(began.unwrap());
-                    sweeping = rig.call(|core, log| core.go_on(sweep, now(20 + rounds), log)).unwrap();
+                    progress = rig.call(|core, log| core.go_on(bulk, now(20 + rounds), log)).unwrap();
                     rounds += 1;
                     assert!(rounds < 40, "it does not end");
                 }
@@ -300,8 +300,8 @@ fn no_sweep_keeps_an_older_one_from_going_on() {
         // Nor does one wait for another that is not continued.
         let last = younger.pop().unwrap();
         done += rig.call(|core, log| core.finish(last, now(60), log)).unwrap().done;
-        for sweeping in younger {
-            done += rig.call(|core, log| core.finish(sweeping, now(60), log)).unwrap().done;
+        for progress in younger {
+            done += rig.call(|core, log| core.finish(progress, now(60), log)).unwrap().done;
         }
         // Of its own queue all are swept, and of the other one as many as were asked for.
         let left = rig.call(|core, log| core.stats(&queue("r"), now(60), log)).unwrap().counts.dead;
@@ -319,9 +319,9 @@ fn what_expires_during_a_sweep_is_not_meant_though_it_is_written_anew_since() {
         let ids: Vec<MessageId> = (0..6).map(|at| bury(&mut rig, None, at)).collect();
         let put = Put { expires: Some(at(2_015)), ..put_to("q").after_ms(1_000) };
         let mortal = rig.put(put, now(9)).unwrap().id;
-        capture(&mut rig);
+        snapshot(&mut rig);
         evict(&mut rig, 0);
-        let sweep = begin_revive(&mut rig, 2_010);
+        let bulk = begin_revive(&mut rig, 2_010);
         let target = vec![crate::Target::Id(mortal)];
         let get = |core: &mut Core<Bytes>, log: &mut Recorder, at| {
             core.get(&queue("q"), target.clone(), false, now(at), log)
@@ -337,7 +337,7 @@ fn what_expires_during_a_sweep_is_not_meant_though_it_is_written_anew_since() {
         evict(&mut rig, 0);
         let gone = rig.discard(&queue("q"), Selection::Ids(ids[4..].to_vec()), now(2_021)).unwrap();
         assert_eq!(gone.done, 2);
-        assert_eq!(finish(&mut rig, sweep, 2_022).done, 4, "resident: {is_resident}");
+        assert_eq!(finish(&mut rig, bulk, 2_022).done, 4, "resident: {is_resident}");
         assert_eq!(dead_len(&mut rig, 2_022), 1);
         // The next one includes it.
         let next = rig.revive(&queue("q"), Selection::All, When::AfterMs(500), now(2_023)).unwrap();
@@ -353,18 +353,18 @@ fn what_expires_is_kept_for_sweeps_of_its_queue_that_go_on_and_for_no_others() {
         let mut rig = slow();
         (0..6).for_each(|at| _ = bury_in(swept, &mut rig, None, at));
         rig.put(Put { expires: Some(at(2_015)), ..put_to("q").after_ms(1_000) }, now(9)).unwrap();
-        capture(&mut rig);
+        snapshot(&mut rig);
         evict(&mut rig, 0);
         let name = queue(swept);
         let began =
             rig.call(|core, log| core.revive(&name, Selection::All, When::AfterMs(500), now(2_010), log));
-        let Ok(BulkProgress::Unfinished(sweep)) = began else { panic!("more than a slice") };
+        let Ok(BulkProgress::Unfinished(bulk)) = began else { panic!("more than a slice") };
         rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
-        let sweep = (!is_over).then_some(sweep);
+        let bulk = (!is_over).then_some(bulk);
         move_expired(&mut rig, 2_020);
-        let is_kept = rig.core.late_memory() > 0;
+        let is_kept = rig.core.late_deaths_memory() > 0;
         assert_eq!(is_kept, swept == "q" && !is_over, "a sweep of {swept} that is over: {is_over}");
-        drop(sweep);
+        drop(bulk);
     }
 }
 
@@ -377,9 +377,9 @@ fn what_dies_in_memory_is_kept_for_sweeps_of_its_queue_and_for_no_others() {
         rig.call(|core, log| core.revive(&queue("r"), Selection::All, When::AfterMs(500), now(10), log));
     let Ok(BulkProgress::Unfinished(_sweep)) = began else { panic!("more than a slice") };
     bury(&mut rig, None, 11);
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
-    assert_eq!(rig.core.late_memory(), 0);
+    assert_eq!(rig.core.late_deaths_memory(), 0);
 }
 
 /// Crash story: 1. A message expires in a file while a sweep is in progress. 2. The clock is stepped back. 3.
@@ -390,13 +390,13 @@ fn what_expires_in_a_file_during_a_sweep_is_not_meant_though_the_clock_is_steppe
     bury_many(&mut rig, 7);
     let put = Put { expires: Some(at(2_015)), ..put_to("q").after_ms(1_000) };
     let mortal = rig.put(put, now(9)).unwrap().id;
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
-    let sweep = begin_revive(&mut rig, 2_010);
+    let bulk = begin_revive(&mut rig, 2_010);
     rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
     let back = Now { wall: at(2_012), mono_ms: 2_021 };
     assert_eq!(rig.discard(&queue("q"), Selection::Ids(vec![mortal]), back).unwrap().done, 1);
-    let swept = rig.call(|core, log| core.finish(BulkProgress::Unfinished(sweep), back, log)).unwrap();
+    let swept = rig.call(|core, log| core.finish(BulkProgress::Unfinished(bulk), back, log)).unwrap();
     assert_eq!(swept.done, 7, "none that it meant is gone");
 }
 
@@ -407,7 +407,7 @@ fn what_had_expired_in_a_file_when_the_clock_was_stepped_back_is_meant_by_a_swee
     let mut rig = slow();
     bury_many(&mut rig, 3);
     rig.put(Put { expires: Some(at(2_015)), ..put_to("q").after_ms(1_000) }, now(9)).unwrap();
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
     rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
     let back = Now { wall: at(2_012), mono_ms: 2_021 };
@@ -421,7 +421,7 @@ fn what_had_expired_in_a_file_before_a_sweep_is_meant_by_it_though_another_begin
     let mut rig = slow();
     bury_many(&mut rig, 5);
     rig.put(Put { expires: Some(at(2_015)), ..put_to("q").after_ms(1_000) }, now(9)).unwrap();
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
     rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
     let first = begin_revive(&mut rig, 2_020);
@@ -442,7 +442,7 @@ fn a_sweep_ends_however_many_die_where_one_that_it_meant_is_gone() {
         let mut rig =
             Rig::configured(CoreConfig { bulk_per_call: 10, ..CoreConfig::new(Limits::default(), 7) });
         let ids: Vec<MessageId> = (0..11).map(|at| bury(&mut rig, None, at)).collect();
-        let mut sweep = begin_revive(&mut rig, 20);
+        let mut bulk = begin_revive(&mut rig, 20);
         let last = Selection::Ids(vec![ids[10]]);
         match away {
             "discard" => drop(rig.discard(&queue("q"), last, now(21)).unwrap()),
@@ -456,7 +456,7 @@ fn a_sweep_ends_however_many_die_where_one_that_it_meant_is_gone() {
             }
             "delete" => drop(rig.call(|core, log| core.delete_queue(&queue("q"), now(21), log))),
             _ => {
-                capture(&mut rig);
+                snapshot(&mut rig);
                 evict(&mut rig, 0);
                 drop(rig.discard(&queue("q"), last, now(21)).unwrap());
             }
@@ -466,8 +466,8 @@ fn a_sweep_ends_however_many_die_where_one_that_it_meant_is_gone() {
             (0..10).for_each(|_| _ = bury(&mut rig, None, 30 + slices));
             slices += 1;
             assert!(slices <= 3, "{away}: it does not end");
-            match rig.call(|core, log| core.go_on(sweep, now(30 + slices), log)).unwrap() {
-                BulkProgress::Unfinished(rest) => sweep = rest,
+            match rig.call(|core, log| core.go_on(bulk, now(30 + slices), log)).unwrap() {
+                BulkProgress::Unfinished(rest) => bulk = rest,
                 BulkProgress::Done(swept) => break swept,
             }
         };
@@ -503,7 +503,7 @@ fn any_move(evicts: bool) -> impl Strategy<Value = Move> {
 
 /// A sweep in progress, and what was observed of the dead meanwhile.
 struct Seen {
-    sweep: Box<BulkOperation>,
+    bulk: Box<BulkOperation>,
     queue: QueueName,
     all: bool,
     /// Those that were dead when it began.
@@ -529,13 +529,13 @@ fn step(
     make: impl FnOnce(&mut Core<Bytes>, &mut Recorder, Option<Box<BulkOperation>>) -> Result<BulkProgress>,
 ) -> Option<Seen> {
     let before = dead(rig, queue);
-    let (mut sweep, mut seen) = match seen {
-        Some(Seen { sweep, queue, all, meant, always, done }) => {
-            (Some(sweep), Some((queue, all, meant, always, done)))
+    let (mut bulk, mut seen) = match seen {
+        Some(Seen { bulk, queue, all, meant, always, done }) => {
+            (Some(bulk), Some((queue, all, meant, always, done)))
         }
         None => (None, None),
     };
-    let answer = rig.call(|core, log| make(core, log, sweep.take()));
+    let answer = rig.call(|core, log| make(core, log, bulk.take()));
     let after = dead(rig, queue);
     let (queue, all, meant, mut always, mut done) =
         seen.take().unwrap_or_else(|| (queue.clone(), all, before.clone(), before.clone(), 0));
@@ -544,7 +544,7 @@ fn step(
     done += gone.len() as u64;
     always.retain(|id| after.contains(id));
     match answer {
-        Ok(BulkProgress::Unfinished(sweep)) => Some(Seen { sweep, queue, all, meant, always, done }),
+        Ok(BulkProgress::Unfinished(bulk)) => Some(Seen { bulk, queue, all, meant, always, done }),
         Ok(BulkProgress::Done(swept)) => {
             assert_eq!(swept.done, done, "what was swept is counted");
             let refused: BTreeSet<MessageId> = swept.refused.iter().map(|(id, _)| *id).collect();
@@ -559,14 +559,14 @@ fn step(
 fn walk(moves: &[Move]) {
     let mut walk = Walk::random();
     walk.rig.core.config.bulk_per_call = 2;
-    let mut checkpoint: Checkpoint = capture(&mut walk.rig);
-    let (mut under_way, mut seen): (_, Option<Seen>) = (None, None);
+    let mut checkpoint: Checkpoint = snapshot(&mut walk.rig);
+    let (mut bulk_in_progress, mut seen): (_, Option<Seen>) = (None, None);
     for one in moves {
         let now = walk.now;
         match one {
             Move::Call(call) => walk.make(call),
             Move::Capture => {
-                if let Some(finished) = capture_in_slices(&mut walk.rig, &mut under_way) {
+                if let Some(finished) = capture_in_slices(&mut walk.rig, &mut bulk_in_progress) {
                     checkpoint = finished;
                 }
             }
@@ -574,8 +574,8 @@ fn walk(moves: &[Move]) {
             Move::GoOn => {
                 if let Some(going) = seen.take() {
                     let queue = going.queue.clone();
-                    seen = step(&mut walk.rig, Some(going), (&queue, true), |core, log, sweep| {
-                        core.go_on(sweep.unwrap(), now, log)
+                    seen = step(&mut walk.rig, Some(going), (&queue, true), |core, log, bulk| {
+                        core.go_on(bulk.unwrap(), now, log)
                     });
                 }
             }
@@ -603,8 +603,8 @@ fn walk(moves: &[Move]) {
     for _ in 0..1_000 {
         let Some(going) = seen.take() else { return };
         let (queue, now) = (going.queue.clone(), walk.now);
-        seen = step(&mut walk.rig, Some(going), (&queue, true), |core, log, sweep| {
-            core.go_on(sweep.unwrap(), now, log)
+        seen = step(&mut walk.rig, Some(going), (&queue, true), |core, log, bulk| {
+            core.go_on(bulk.unwrap(), now, log)
         });
     }
     panic!("a sweep does not end");

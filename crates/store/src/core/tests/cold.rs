@@ -24,15 +24,15 @@ struct Copy {
     is_cold: bool,
     /// Whether it has expired while it was cold.
     is_over: bool,
-    ripe: Timestamp,
+    ready_until: Timestamp,
 }
 
 impl Copy {
-    fn state(&self, ripe: Timestamp) -> StateKind {
+    fn state(&self, ready_until: Timestamp) -> StateKind {
         let standing = &self.cold.message.standing;
         match standing.state {
             _ if self.is_over => StateKind::Dead,
-            State::Scheduled if standing.due <= ripe.max(self.ripe) => StateKind::Ready,
+            State::Scheduled if standing.due <= ready_until.max(self.ready_until) => StateKind::Ready,
             state => state.kind(),
         }
     }
@@ -52,7 +52,7 @@ impl Copy {
     /// How it is handled when it expires. One that had expired when it was ripened has died by that.
     fn expiring(&self, expiring: &dyn Fn(&QueueName) -> Expiring) -> Expiring {
         let Message { queue, standing, .. } = &self.cold.message;
-        if standing.expires.is_some_and(|at| at <= self.ripe) { Expiring::Die } else { expiring(queue) }
+        if standing.expires.is_some_and(|at| at <= self.ready_until) { Expiring::Die } else { expiring(queue) }
     }
 
     fn order(&self) -> (u32, Timestamp, MessageId) {
@@ -109,7 +109,7 @@ impl Toy {
     /// The messages that have to expire.
     fn over(&self, now: Now) -> impl Iterator<Item = &Copy> {
         let is_over = move |copy: &&Copy| {
-            copy.cold.message.standing.expires.is_some_and(|at| at <= now.wall.max(copy.ripe))
+            copy.cold.message.standing.expires.is_some_and(|at| at <= now.wall.max(copy.ready_until))
         };
         self.cold().filter(|copy| !copy.is_dead()).filter(is_over)
     }
@@ -158,7 +158,7 @@ impl Toy {
             *standing = expired(standing, expires);
             copy.is_over = false;
             if copy.is_cold {
-                moved.push((queue.clone(), *number, expires, copy.ripe));
+                moved.push((queue.clone(), *number, expires, copy.ready_until));
             }
         }
         moved
@@ -190,7 +190,7 @@ impl Toy {
             let mut cold = copy.cold.clone();
             let standing = &mut cold.message.standing;
             if std::mem::take(&mut copy.is_over) {
-                cold.over_by = Some(copy.ripe);
+                cold.over_by = Some(copy.ready_until);
                 *standing = expired(standing, standing.expires.unwrap());
             } else if copy.state(Timestamp::MIN) == StateKind::Ready {
                 cold.message.standing.state = State::Ready;
@@ -222,19 +222,19 @@ impl Cold<Bytes> for Toy {
         self.one(at)
     }
 
-    fn due(&mut self, queue: &QueueName, ripe: Timestamp, into: &mut Vec<ColdMessage<Bytes>>) -> Result<()> {
+    fn due(&mut self, queue: &QueueName, ready_until: Timestamp, into: &mut Vec<ColdMessage<Bytes>>) -> Result<()> {
         if self.barred.as_ref() == Some(queue) {
             return Err(Error::Unavailable { reason: "it is rotten".into() });
         }
-        let ready = self.of(queue).filter(|copy| copy.state(ripe) == StateKind::Ready);
+        let ready = self.of(queue).filter(|copy| copy.state(ready_until) == StateKind::Ready);
         let mut ready: Vec<_> = ready.map(|copy| (copy.order(), copy.cold.copy)).collect();
         ready.sort();
         self.hand_over(ready.into_iter().take(2).map(|(_, at)| at).collect(), into);
         Ok(())
     }
 
-    fn head(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdHead> {
-        let state = |state| self.of(queue).filter(move |copy| copy.state(ripe) == state);
+    fn head(&mut self, queue: &QueueName, ready_until: Timestamp) -> Result<ColdHead> {
+        let state = |state| self.of(queue).filter(move |copy| copy.state(ready_until) == state);
         let first = state(StateKind::Ready).map(Copy::order).min();
         // The least that may be reported.
         let matters = |copy: &&Copy| first.is_none_or(|first| copy.order() < first);
@@ -317,7 +317,7 @@ impl Cold<Bytes> for Toy {
         &mut self,
         queue: &QueueName,
         state: StateKind,
-        ripe: Timestamp,
+        ready_until: Timestamp,
         after: Option<(Timestamp, MessageId)>,
         count: usize,
         into: &mut Vec<ColdMessage<Bytes>>,
@@ -325,7 +325,7 @@ impl Cold<Bytes> for Toy {
         if self.is_rotten {
             return Err(rotten());
         }
-        let of_state = self.of(queue).filter(|copy| copy.state(ripe) == state);
+        let of_state = self.of(queue).filter(|copy| copy.state(ready_until) == state);
         let mut page: Vec<_> = of_state
             .map(|copy| ((copy.cold.message.standing.due, copy.cold.message.id), copy.cold.copy))
             .filter(|(place, _)| after.is_none_or(|after| *place > after))
@@ -376,12 +376,12 @@ impl Cold<Bytes> for Toy {
         self.reading.retain(|one| one.queue != *queue || one.reader != DeadReader::Retention);
     }
 
-    fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {
+    fn counts(&mut self, queue: &QueueName, ready_until: Timestamp) -> Result<ColdCounts> {
         let mut counts = StateCounts::default();
         let mut next_due: Option<Timestamp> = None;
         for copy in self.of(queue) {
             let standing = &copy.cold.message.standing;
-            match copy.state(ripe) {
+            match copy.state(ready_until) {
                 StateKind::Scheduled => {
                     counts.scheduled += 1;
                     next_due = Some(next_due.map_or(standing.due, |next| next.min(standing.due)));
@@ -397,8 +397,8 @@ impl Cold<Bytes> for Toy {
         Ok(ColdCounts { counts, next_due })
     }
 
-    fn forecast(&mut self, queue: &QueueName, ripe: Timestamp, edges: &[Timestamp]) -> Result<Forecast> {
-        let scheduled = self.of(queue).filter(|copy| copy.state(ripe) == StateKind::Scheduled);
+    fn forecast(&mut self, queue: &QueueName, ready_until: Timestamp, edges: &[Timestamp]) -> Result<Forecast> {
+        let scheduled = self.of(queue).filter(|copy| copy.state(ready_until) == StateKind::Scheduled);
         let dues: Vec<_> = scheduled.map(|copy| copy.cold.message.standing.due).collect();
         let due_by = |edge: &Timestamp| dues.iter().filter(|due| *due <= edge).count() as u64;
         Ok(Forecast { scheduled: dues.len() as u64, due_by: edges.iter().map(due_by).collect(), within: 0 })
@@ -412,9 +412,9 @@ impl Cold<Bytes> for Toy {
         }
     }
 
-    fn ripen(&mut self, wall: Timestamp) {
+    fn promote(&mut self, wall: Timestamp) {
         for copy in self.copies.values_mut() {
-            copy.ripe = copy.ripe.max(wall);
+            copy.ready_until = copy.ready_until.max(wall);
         }
     }
 
@@ -425,8 +425,8 @@ impl Cold<Bytes> for Toy {
         assert_eq!(died, copy.died());
     }
 
-    fn most_ripe(&self) -> Timestamp {
-        self.copies.values().map(|copy| copy.ripe).max().unwrap_or(Timestamp::MIN)
+    fn promoted_to(&self) -> Timestamp {
+        self.copies.values().map(|copy| copy.ready_until).max().unwrap_or(Timestamp::MIN)
     }
 }
 
@@ -459,7 +459,7 @@ pub(super) struct Begun {
 }
 
 fn begin(rig: &mut Rig) -> Begun {
-    rig.core.begin_capture();
+    rig.core.begin_snapshot();
     Begun {
         now: rig.log.1.clone().unwrap_or_default(),
         told: rig.log.0.len(),
@@ -470,24 +470,24 @@ fn begin(rig: &mut Rig) -> Begun {
 
 /// Copies everything that had changed when the capture began.
 fn finish(rig: &mut Rig, begun: Begun) -> Checkpoint {
-    let captured = loop {
-        if let Some(captured) = rig.core.capture_some(3) {
-            break captured;
+    let snapshot = loop {
+        if let Some(snapshot) = rig.core.snapshot_some(3) {
+            break snapshot;
         }
         rig.core.check();
     };
     let Begun { mut now, told, next_number, numbering } = begun;
     let mut toy = rig.log.1.take().unwrap_or_default();
-    let Snapshot { changed, names, clean } = captured;
+    let Snapshot { changed, names, clean } = snapshot;
     // Nothing is kept about expired messages except the time in the log.
     now.copies.values_mut().for_each(|copy| copy.is_over = false);
     clean.iter().for_each(|clean| now.copies.get_mut(clean).unwrap().is_cold = true);
     toy.files += 1;
     now.files = toy.files;
     let mut held = Vec::new();
-    for (ordinal, mut captured) in changed.into_iter().enumerate() {
-        let (message, ready_since) = captured.take(&names);
-        let (message, copy) = (message.with_body(captured.body), captured.copy);
+    for (ordinal, mut snapshot) in changed.into_iter().enumerate() {
+        let (message, ready_since) = snapshot.take(&names);
+        let (message, copy) = (message.with_body(snapshot.body), snapshot.copy);
         let file = NonZeroU32::new(toy.files).unwrap();
         let at = CopyAt { file, ordinal: ordinal as u32 };
         let is_held = matches!(message.standing.state, State::Leased(_));
@@ -500,8 +500,8 @@ fn finish(rig: &mut Rig, begun: Begun) -> Checkpoint {
         assert!(!is_held || placed != CopyOutcome::Clean, "what was leased has changed since, or is leased still");
         let cold = ColdMessage { message: message.clone(), ready_since, copy: at, over_by: None };
         toy.copies
-            .insert(at, Copy { cold: cold.clone(), is_cold: false, is_over: false, ripe: Timestamp::MIN });
-        now.copies.insert(at, Copy { cold, is_cold: !is_held, is_over: false, ripe: Timestamp::MIN });
+            .insert(at, Copy { cold: cold.clone(), is_cold: false, is_over: false, ready_until: Timestamp::MIN });
+        now.copies.insert(at, Copy { cold, is_cold: !is_held, is_over: false, ready_until: Timestamp::MIN });
         if is_held {
             held.push((message, at));
         }
@@ -511,17 +511,17 @@ fn finish(rig: &mut Rig, begun: Begun) -> Checkpoint {
     Checkpoint { toy: now, held, told, next_number, numbering }
 }
 
-pub(super) fn capture(rig: &mut Rig) -> Checkpoint {
+pub(super) fn snapshot(rig: &mut Rig) -> Checkpoint {
     let begun = begin(rig);
     finish(rig, begun)
 }
 
 /// Begins a capture, or continues the one in progress; returns its result, if that was the last slice.
-pub(super) fn capture_in_slices(rig: &mut Rig, under_way: &mut Option<Begun>) -> Option<Checkpoint> {
-    match under_way.take() {
+pub(super) fn capture_in_slices(rig: &mut Rig, bulk_in_progress: &mut Option<Begun>) -> Option<Checkpoint> {
+    match bulk_in_progress.take() {
         Some(begun) => Some(finish(rig, begun)),
         None => {
-            *under_way = Some(begin(rig));
+            *bulk_in_progress = Some(begin(rig));
             rig.core.check();
             None
         }
@@ -593,7 +593,7 @@ pub(super) fn recovered(rig: &Rig, checkpoint: &Checkpoint) -> Rig {
 fn what_is_cold_at_an_opening_is_taken_when_it_is_due() {
     let mut rig = Rig::new();
     let PutAnswer { id, number, .. } = rig.put(put_to("q").after_ms(10), now(0)).unwrap();
-    let checkpoint = capture(&mut rig);
+    let checkpoint = snapshot(&mut rig);
     assert!(rig.core.is_resident(number));
     evict(&mut rig, 0);
     assert!(!rig.core.is_resident(number));
@@ -613,7 +613,7 @@ fn with_one_unreadable() -> (Rig, CopyAt) {
         let put = Put { expires: expires.map(at), ..put_to(name) };
         rig.put(put.after_ms(10), now(0)).unwrap();
     }
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
     assert_eq!(rig.core.cold_len(), 4);
     let toy = rig.log.1.as_mut().unwrap();
@@ -627,7 +627,7 @@ fn an_id_of_another_queue_lets_nothing_expire_there() {
     let mut rig = Rig::new();
     let id = rig.put(put_to("b").after_ms(10), now(0)).unwrap().id;
     rig.put(put_to("a").after_ms(10), now(0)).unwrap();
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
     assert_eq!(rig.core.cold_len(), 2);
     for _ in 0..100 {
@@ -655,7 +655,7 @@ fn behind() -> Rig {
         let put = Put { expires: expires.map(at), ..put_to("q") };
         rig.put(put.after_ms(10), now(0)).unwrap();
     }
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
     rig.put(put_to("other").priority(u32::MAX), now(0)).unwrap();
     assert!(!rig.call(|core, log| core.catch_up(now(60), log)));
@@ -770,7 +770,7 @@ fn a_list_reads_nothing_where_nothing_of_it_is_cold() {
         rig.put(put_to("q").after_ms(delay), now(0)).unwrap();
     }
     assert_eq!(rig.take(Take::from(queue("q")), now(0)).unwrap().len(), 1);
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
     assert_eq!((rig.core.cold_len(), rig.core.leased_len()), (1, 1));
     rig.put(put_to("other").after_ms(100), now(0)).unwrap();
@@ -802,7 +802,7 @@ fn what_has_expired_in_one_queue_is_nothing_to_another_that_has_cold_messages() 
         let expires = (i == 39).then(|| at(50));
         rig.put(Put { expires, ..put_to("other").after_ms(10) }, now(0)).unwrap();
     }
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
     assert!(!rig.call(|core, log| core.catch_up(now(60), log)));
     let is_behind =
@@ -817,7 +817,7 @@ fn what_has_expired_in_one_queue_is_nothing_to_another_that_has_cold_messages() 
         rig.put(Put { expires: Some(at(50)), ..put_to("q").after_ms(10) }, now(0)).unwrap();
         rig.put(put_to("other").after_ms(10), now(0)).unwrap();
     }
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
     assert!(!rig.call(|core, log| core.catch_up(now(60), log)));
     assert!(is_behind(&mut rig, "q") && !is_behind(&mut rig, "other"));
@@ -838,7 +838,7 @@ fn with_dead() -> (Rig, Checkpoint, Vec<MessageId>) {
         let taken = rig.take(Take::from(queue("q")), now(at)).unwrap();
         rig.settle(&taken[0].receipt, Action::Bury { reason: None, priority: None }, now(at)).unwrap();
     }
-    let checkpoint = capture(&mut rig);
+    let checkpoint = snapshot(&mut rig);
     evict(&mut rig, 0);
     assert_eq!(rig.core.cold_len(), 6);
     (rig, checkpoint, ids)
@@ -888,13 +888,13 @@ fn a_capture_says_how_many_it_has_captured() {
     for _ in 0..5 {
         rig.put(put_to("q").after_ms(10), now(0)).unwrap();
     }
-    assert_eq!(rig.core.captured_len(), 0);
-    rig.core.begin_capture();
-    assert_eq!(rig.core.captured_len(), 0);
-    assert!(rig.core.capture_some(3).is_none());
-    assert_eq!(rig.core.captured_len(), 3);
-    let captured = rig.core.capture_some(3).expect("all has been looked at");
-    assert_eq!((captured.changed.len(), rig.core.captured_len()), (5, 0));
+    assert_eq!(rig.core.snapshot_len(), 0);
+    rig.core.begin_snapshot();
+    assert_eq!(rig.core.snapshot_len(), 0);
+    assert!(rig.core.snapshot_some(3).is_none());
+    assert_eq!(rig.core.snapshot_len(), 3);
+    let snapshot = rig.core.snapshot_some(3).expect("all has been looked at");
+    assert_eq!((snapshot.changed.len(), rig.core.snapshot_len()), (5, 0));
 }
 
 #[test]
@@ -903,7 +903,7 @@ fn a_replay_finds_what_is_there_by_its_number() {
     let number = rig.put(put_to("q").after_ms(10), now(0)).unwrap().number;
     let gone = rig.put(put_to("q").after_ms(10), now(0)).unwrap();
     rig.call(|core, log| core.cancel(&queue("q"), vec![crate::Target::Id(gone.id)], now(0), log));
-    let checkpoint = capture(&mut rig);
+    let checkpoint = snapshot(&mut rig);
     evict(&mut rig, 0);
     let mut again = recovered(&rig, &checkpoint);
     let toy = again.log.1.as_mut().unwrap();
@@ -922,7 +922,7 @@ fn what_had_expired_by_the_time_of_a_batch_is_dead_to_whoever_replays_it() {
         let put = Put { expires: Some(at(expires)), ..put_to("q").key(key.parse().unwrap()) };
         rig.put(put.after_ms(10), now(0)).unwrap();
     }
-    let checkpoint = capture(&mut rig);
+    let checkpoint = snapshot(&mut rig);
     evict(&mut rig, 0);
     let mut again = recovered(&rig, &checkpoint);
     let toy = again.log.1.as_mut().unwrap();
@@ -957,7 +957,7 @@ proptest! {
     #[test]
     fn a_core_with_cold_messages_answers_as_one_without(moves in vec(any_move(), 1..90)) {
         let (mut all, mut some) = (Walk::random(), Walk::random());
-        let mut under_way = None;
+        let mut bulk_in_progress = None;
         for one in &moves {
             match one {
                 Move::Call(call) => {
@@ -965,7 +965,7 @@ proptest! {
                     some.make(call);
                     prop_assert_eq!(all.rig.said.last(), some.rig.said.last(), "{:?}", call);
                 }
-                Move::Capture => drop(capture_in_slices(&mut some.rig, &mut under_way)),
+                Move::Capture => drop(capture_in_slices(&mut some.rig, &mut bulk_in_progress)),
                 Move::Evict(keep) => evict(&mut some.rig, *keep),
             }
         }
@@ -976,8 +976,8 @@ proptest! {
     #[test]
     fn copies_and_the_log_behind_them_are_enough(moves in vec(any_move(), 1..90), down_ms in 0..3_000_u64) {
         let (mut walk, mut never) = (Walk::random(), Walk::random());
-        let mut checkpoint = capture(&mut walk.rig);
-        let mut under_way = None;
+        let mut checkpoint = snapshot(&mut walk.rig);
+        let mut bulk_in_progress = None;
         for one in &moves {
             match one {
                 Move::Call(call) => {
@@ -985,7 +985,7 @@ proptest! {
                     never.make(call);
                 }
                 Move::Capture => {
-                    if let Some(finished) = capture_in_slices(&mut walk.rig, &mut under_way) {
+                    if let Some(finished) = capture_in_slices(&mut walk.rig, &mut bulk_in_progress) {
                         checkpoint = finished;
                     }
                 }
@@ -1001,7 +1001,7 @@ proptest! {
         let now = Now { wall: walk.now.wall.after(down_ms).unwrap(), mono_ms: 5 };
         let mut reopened = recovered(&walk.rig, &checkpoint);
         reopened.call(|core, log| core.opened(now, log));
-        while reopened.call(|core, log| core.free_some(now, log)) {}
+        while reopened.call(|core, log| core.release_session_leases(now, log)) {}
         let mut cold = walk.again(reopened);
         // Not from the log of the other, which does not record what has expired while it was cold.
         let mut plain = never.again(never.rig.reopened(now));

@@ -9,7 +9,7 @@ use crate::{Cancelled, LeaseTerms, OnConflict, Selection, Target, When};
 const A_CALL: usize = 100;
 
 fn rig() -> Rig {
-    Rig::configured(CoreConfig { buried_a_call: A_CALL, ..CoreConfig::new(Limits::default(), 7) })
+    Rig::configured(CoreConfig { freed_per_call: A_CALL, ..CoreConfig::new(Limits::default(), 7) })
 }
 
 fn key(number: usize) -> Key {
@@ -32,7 +32,7 @@ fn fill(rig: &mut Rig, count: usize) {
 /// Makes empty calls until nothing is left to be freed; returns how many each of them freed.
 fn bury(rig: &mut Rig) -> Vec<usize> {
     let mut buried = Vec::new();
-    while rig.core.has_ghosts() {
+    while rig.core.has_unfreed() {
         let before = rig.core.len();
         let _ = rig.call(|core, log| core.stats(&queue("none"), now(2), log));
         buried.push(before - rig.core.len());
@@ -74,7 +74,7 @@ fn dead_messages_and_a_whole_queue_go_alike() {
     assert_eq!(unknown.unwrap_err().code(), "unknown_queue");
     // The same name again, while the messages of the old queue still exist.
     fill(&mut rig, 7);
-    assert!(rig.core.has_ghosts());
+    assert!(rig.core.has_unfreed());
     assert_eq!(rig.call(|core, log| core.queues(None, 10, now(1), log)).len(), 1);
     bury(&mut rig);
     assert_eq!(rig.core.len(), 7);
@@ -106,7 +106,7 @@ fn nobody_finds_what_was_purged_by_id_number_or_key_and_the_key_is_free() {
     let mut put = put_to("q");
     (put.key, put.on_conflict) = (Some(key(4)), OnConflict::Reject);
     let new = rig.put(put, now(2)).unwrap();
-    assert!(rig.core.has_ghosts(), "the one that had the key before is not forgotten");
+    assert!(rig.core.has_unfreed(), "the one that had the key before is not forgotten");
     bury(&mut rig);
     let found = rig.call(|core, log| core.get(&queue("q"), vec![by_key], false, now(2), log)).remove(0);
     assert_eq!(found.unwrap().id, new.id);

@@ -81,7 +81,7 @@ impl Rig {
 
     fn with(limits: Limits) -> Rig {
         // So few at a time that purged messages remain for long.
-        Rig::configured(CoreConfig { buried_a_call: 1, ..CoreConfig::new(limits, 7) })
+        Rig::configured(CoreConfig { freed_per_call: 1, ..CoreConfig::new(limits, 7) })
     }
 
     fn configured(config: CoreConfig) -> Rig {
@@ -138,16 +138,16 @@ impl Rig {
     /// Revives in one step.
     fn revive(&mut self, queue: &QueueName, which: Selection, when: When, now: Now) -> Result<BulkOutcome> {
         self.call(|core, log| {
-            let sweeping = core.revive(queue, which, when, now, log)?;
-            core.finish(sweeping, now, log)
+            let progress = core.revive(queue, which, when, now, log)?;
+            core.finish(progress, now, log)
         })
     }
 
     /// Discards in one step.
     fn discard(&mut self, queue: &QueueName, which: Selection, now: Now) -> Result<BulkOutcome> {
         self.call(|core, log| {
-            let sweeping = core.discard(queue, which, now, log)?;
-            core.finish(sweeping, now, log)
+            let progress = core.discard(queue, which, now, log)?;
+            core.finish(progress, now, log)
         })
     }
 
@@ -176,7 +176,7 @@ impl Rig {
     fn reopened(&self, now: Now) -> Rig {
         let mut again = self.replayed();
         again.call(|core, log| core.opened(now, log));
-        while again.call(|core, log| core.free_some(now, log)) {}
+        while again.call(|core, log| core.release_session_leases(now, log)) {}
         again
     }
 }

@@ -272,7 +272,7 @@ impl Walk {
             ..Limits::default()
         };
         // So few at a time that purged messages remain for long, and that leases run out in several slices.
-        let config = CoreConfig { buried_a_call: 1, lapsed_a_call: 2, ..CoreConfig::new(limits, 7) };
+        let config = CoreConfig { freed_per_call: 1, lapsed_a_call: 2, ..CoreConfig::new(limits, 7) };
         Walk::new(Rig::configured(config))
     }
 
