@@ -123,7 +123,7 @@ pub use dwell_engine as engine;
 pub use dwell_model::{
     AttemptLimit, Backoff, Counts, Cursor, DEFAULT_PRIORITY, Death, DeathReason, Headers, Holder, Invalid,
     Key, LapseBackoff, Lease, LeaseToken, Limits, Message, MessageId, Now, Number, OnExpiry, OwnSettings,
-    Pause, PutToken, QueueName, Receipt, Setting, SettingChange, SettingName, Settings, Standing, State,
+    Pause, IdempotencyKey, QueueName, Receipt, Setting, SettingChange, SettingName, Settings, Standing, State,
     StateKind, Timestamp, Wake, format_duration_ms, parse_duration_ms,
 };
 #[cfg(feature = "postgres")]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell_model::{
-    AttemptLimit, Headers, Holder, Key, Limits, MessageId, Number, PutToken, QueueName, Receipt, Setting,
+    AttemptLimit, Headers, Holder, Key, Limits, MessageId, Number, IdempotencyKey, QueueName, Receipt, Setting,
     SettingChange, StateKind, Timestamp,
 };
 use dwell_redis::{OpenError, RedisStore};
@@ -188,7 +188,7 @@ impl Stage {
         put(message("fresh later").after_ms(10 * MINUTE_MS)).await;
         put(message("long").key(key("long"))).await;
         let headers = Headers::new([("content-type", "text/plain")]).unwrap();
-        put(Put { headers, ..message("with headers").token(PutToken::new("token").unwrap()) }).await;
+        put(Put { headers, ..message("with headers").token(IdempotencyKey::new("token").unwrap()) }).await;
         let scheduled = put(message("scheduled").key(key("scheduled")).after_ms(5 * MINUTE_MS)).await.id;
         let expires = Timestamp::from_ms(START_MS + 2 * MINUTE_MS as i64).ok();
         put(Put { expires, ..message("expires").after_ms(1_000) }).await;
@@ -275,10 +275,10 @@ const OPERATIONS: &[Operation] = &operations! {
     "put with all" => |at| {
         let headers = Headers::new([("a", "b")]).unwrap();
         let expires = Timestamp::from_ms(START_MS + 3_600_000).ok();
-        let token = PutToken::new("new").unwrap();
+        let token = IdempotencyKey::new("new").unwrap();
         at.put(Put { headers, expires, ..message("new").priority(5).key(key("new")).token(token) }).await
     },
-    "put again" => |at| at.put(message("with headers").token(PutToken::new("token").unwrap())).await,
+    "put again" => |at| at.put(message("with headers").token(IdempotencyKey::new("token").unwrap())).await,
     "put in place of" => |at| {
         at.put(message("new").key(key("long")).on_conflict(OnConflict::Replace)).await
     },

@@ -252,7 +252,7 @@ fn as_of(shown: &Shown, now: Now) -> Shown {
 fn reopened(message: &Message, now: Now) -> Message {
     let settings = Settings::default();
     let rules = Rules::of(message.id, message.max_attempts, &settings);
-    let unbound = dwell_model::apply(&message.standing, &Command::Unbind, now, rules).unwrap().next.unwrap();
+    let unbound = dwell_model::apply(&message.standing, &Command::EndSession, now, rules).unwrap().next.unwrap();
     Message { standing: unbound, ..message.clone() }
 }
 

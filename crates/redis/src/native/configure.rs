@@ -14,7 +14,7 @@ use super::pack::Fields;
 use super::partition::{Answered, Fault, spreading, unreadable};
 use super::scripts::Script;
 use super::settings::{read, stored, unknown};
-use super::spread::Moving;
+use super::repartition::Moving;
 use super::wire::unknown_after;
 
 impl Inner {

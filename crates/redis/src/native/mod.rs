@@ -9,8 +9,8 @@
 //!   `confirm`: connections for calls that replicas confirm; `said`: the meaning of the server's errors; `recent`: a
 //!   bounded map
 //! - `layout`, `message`, `settings`: where data is stored, and how it is read
-//! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing the spread
-//! - `directory`: what the queues share: names, numbers; `lost`: restoring what it has lost; `bound`: the processes,
+//! - `partition`: calls on partitions, and queues that are spread over several; `repartition`: changing the spread
+//! - `directory`: what the queues share: names, numbers; `lost`: restoring what it has lost; `session_leases`: the processes,
 //!   and leases bound to them
 //! - `put`, `take`, `settle`, `expire`, `change`, `inspect`, `forecast`, `configure`, `dead`, `purge`: one call each,
 //!   with its relatives; `walk`: lists of leased messages; `retention`, `deaths`: how long messages stay dead, and
@@ -19,7 +19,7 @@
 //!   callers have gone
 //! - `open`: the requirements on a Redis, and the background tasks
 
-mod bound;
+mod session_leases;
 mod change;
 mod configure;
 mod confirm;
@@ -43,7 +43,7 @@ mod returns;
 mod scripts;
 mod settings;
 mod settle;
-mod spread;
+mod repartition;
 mod take;
 mod timer;
 mod waiting;
@@ -68,7 +68,7 @@ use dwell_time::Clock;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
-use bound::Bound;
+use session_leases::Bound;
 use deaths::Deaths;
 use directory::{Entered, Numbers, Pace};
 use layout::Partition;

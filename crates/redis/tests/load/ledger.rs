@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use dwell_model::{MessageId, PutToken, Receipt};
+use dwell_model::{MessageId, IdempotencyKey, Receipt};
 use dwell_redis::RedisStore;
 use dwell_store::{Error, Put, Settled, Store as _, Take};
 use tokio::task::JoinHandle;
@@ -143,7 +143,7 @@ async fn produce(number: usize, store: Arc<RedisStore>, told: Arc<Mutex<Told>>, 
                 }
             }
         }
-        let token = PutToken::new(&format!("{number}-{turn}")).unwrap();
+        let token = IdempotencyKey::new(&format!("{number}-{turn}")).unwrap();
         let mut tried = false;
         loop {
             match put(&store, message("d").token(token.clone())).await {

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
-mod bound;
+mod session_leases;
 mod confirmed;
 mod waiting;
 mod wide;

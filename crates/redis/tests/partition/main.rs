@@ -20,7 +20,7 @@ mod one;
 mod queues;
 mod server;
 
-use dwell_model::{Limits, PutToken, QueueName, Receipt};
+use dwell_model::{Limits, IdempotencyKey, QueueName, Receipt};
 use dwell_redis::RedisStore;
 use dwell_store::{Action, Delivery, Error, Put, PutAnswer, Settle, Settled, Store as _, Take};
 use dwell_testkit::within;
@@ -33,8 +33,8 @@ fn message(body: &str) -> Put {
     Put::new(queue(), body.to_owned())
 }
 
-fn token(name: &str) -> PutToken {
-    PutToken::new(name).unwrap()
+fn token(name: &str) -> IdempotencyKey {
+    IdempotencyKey::new(name).unwrap()
 }
 
 async fn open(url: &str) -> RedisStore {

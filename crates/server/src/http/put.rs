@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use dwell_model::{DEFAULT_PRIORITY, Headers, Key, PutToken, QueueName};
+use dwell_model::{DEFAULT_PRIORITY, Headers, Key, IdempotencyKey, QueueName};
 use dwell_store::{OnConflict, Put};
 use dwell_wire::{ON_CONFLICT, PutAnswer, Verb, WhenFields};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -93,14 +93,14 @@ fn message_headers(given: &HeaderMap) -> Result<Headers, Problem> {
     Ok(Headers::new(pairs)?)
 }
 
-fn token(given: &HeaderMap) -> Result<Option<PutToken>, Problem> {
+fn token(given: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
     let mut tokens = given.get_all(IDEMPOTENCY_KEY).iter();
     let Some(token) = tokens.next() else { return Ok(None) };
     if tokens.next().is_some() {
         return Err(Problem::new(Refusal::ConflictingFields, "Idempotency-Key is given twice"));
     }
     // Text that is not ASCII is not a token either; the token's own check gives the error.
-    Ok(Some(PutToken::new(token.to_str().unwrap_or_default())?))
+    Ok(Some(IdempotencyKey::new(token.to_str().unwrap_or_default())?))
 }
 
 /// A queue's name as one segment of a path (RFC 3986 §3.3: unreserved characters stay as they are).

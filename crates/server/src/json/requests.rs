@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_delivery::schedule::Dialect;
-use dwell_model::{DEFAULT_PRIORITY, Holder, Key, MessageId, Pause, PutToken, QueueName, Receipt, Timestamp};
+use dwell_model::{DEFAULT_PRIORITY, Holder, Key, MessageId, Pause, IdempotencyKey, QueueName, Receipt, Timestamp};
 use dwell_store::{Action, LeaseRef, LeaseTerms, OnConflict, Put, Selection, Settle, Target, When};
 use dwell_wire::{
     LeaseItem, PutItem, RescheduleItem, ReviveFields, ScheduleFields, SelectFields, SettleItem, TargetFields,
@@ -90,7 +90,7 @@ pub(crate) fn put(item: PutItem<'_>, queue: Option<&QueueName>) -> Result<Put, P
         lease_ms: either_ms("lease", item.lease.as_deref(), item.lease_ms)?,
         max_attempts: item.max_attempts,
         expires: item.expires.map(|expires| expires.parse::<Timestamp>()).transpose()?,
-        token: item.token.map(|token| PutToken::new(&token)).transpose()?,
+        token: item.token.map(|token| IdempotencyKey::new(&token)).transpose()?,
     })
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use dwell_model::{AttemptLimit, Holder, Key, MessageId, PutToken, QueueName, Receipt, Timestamp};
+use dwell_model::{AttemptLimit, Holder, Key, MessageId, IdempotencyKey, QueueName, Receipt, Timestamp};
 use dwell_wire::{
     Answer, Cancelled, Deaths, Delivery, Forecast, Found, Instants, LeaseItem, Me, Message, Moved, Overview,
     PATH_PARAMETERS, Page, Parameter, Problem, PutAnswer, PutItem, QueuePage, QueueStats, ROUTES, Recent,
@@ -34,7 +34,7 @@ fn schemas() -> Map<String, Value> {
     }
     let mut read = generator().for_deserialize().into_generator();
     add! { read:
-        schema::Action, AttemptLimit, schema::Duration, MessageId, Timestamp, Holder, Key, QueueName, Receipt, PutToken,
+        schema::Action, AttemptLimit, schema::Duration, MessageId, Timestamp, Holder, Key, QueueName, Receipt, IdempotencyKey,
         LeaseIn, LeaseItem<'_>, NoFieldsIn, PauseIn, PutItem<'_>, RescheduleItem<'_>, ReviveFields<'_>, ScheduleFields<'_>, SelectFields,
         SettingsIn,
         SettleFieldsIn, SettleItem<'_>, TargetFields<'_>, WhenFields<'_>,

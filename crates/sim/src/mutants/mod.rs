@@ -90,7 +90,7 @@ pub(crate) enum StoreFault {
     /// A retry does not spend an attempt.
     AttemptForgotten,
     /// The token of a put is ignored.
-    TokenIgnored,
+    IdempotencyKeyIgnored,
     /// The key of a put is ignored: there are no conflicts.
     KeyIgnored,
     /// The expiry of a put is ignored.
@@ -98,7 +98,7 @@ pub(crate) enum StoreFault {
     /// A lease is shorter than reported.
     LeaseShort,
     /// A bound lease outlives its process.
-    BoundOutlives,
+    SessionLeaseOutlives,
     /// A body is returned with one bit flipped.
     BitRot,
     /// A message is leased, but not delivered.
@@ -156,11 +156,11 @@ const ALL: [(&str, Mutant); 45] = [
     ("order reversed", Mutant::Store(StoreFault::Reversed)),
     ("message withheld", Mutant::Store(StoreFault::Withheld)),
     ("attempt forgotten", Mutant::Store(StoreFault::AttemptForgotten)),
-    ("token ignored", Mutant::Store(StoreFault::TokenIgnored)),
+    ("token ignored", Mutant::Store(StoreFault::IdempotencyKeyIgnored)),
     ("key ignored", Mutant::Store(StoreFault::KeyIgnored)),
     ("expiry ignored", Mutant::Store(StoreFault::ExpiryIgnored)),
     ("lease shorter than said", Mutant::Store(StoreFault::LeaseShort)),
-    ("bound lease outlives its process", Mutant::Store(StoreFault::BoundOutlives)),
+    ("bound lease outlives its process", Mutant::Store(StoreFault::SessionLeaseOutlives)),
     ("bit rot in a body", Mutant::Store(StoreFault::BitRot)),
     ("lease of a message that nobody is handed", Mutant::Store(StoreFault::HandedToNobody)),
     ("message that could not be read passed off", Mutant::Store(StoreFault::UnreadPassedOff)),

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU64;
 
-use dwell_model::{MessageId, Number, PutToken, QueueName, Timestamp};
+use dwell_model::{MessageId, Number, IdempotencyKey, QueueName, Timestamp};
 
 use super::TokenRecord;
 use super::index::SlotTable;
@@ -55,7 +55,7 @@ impl Secrets {
         self.0[0].hash_one(queue)
     }
 
-    fn digest(&self, queue: &QueueName, token: &PutToken) -> PutKeyHash {
+    fn digest(&self, queue: &QueueName, token: &IdempotencyKey) -> PutKeyHash {
         PutKeyHash(self.0.each_ref().map(|secret| secret.hash_one((queue, token))))
     }
 }
@@ -152,7 +152,7 @@ impl IdempotencyKeys {
     pub(super) fn recall(
         &self,
         queue: &QueueName,
-        token: &PutToken,
+        token: &IdempotencyKey,
         wall: Timestamp,
     ) -> Option<(PutAnswer, PutDigest)> {
         if self.slots.len() == 0 {
@@ -290,7 +290,7 @@ mod tests {
     fn each_answer_comes_back_as_it_was_given_until_its_end() {
         let mut tokens = IdempotencyKeys::new();
         let (here, there): (QueueName, QueueName) = ("here".parse().unwrap(), "there".parse().unwrap());
-        let token = |n: u64| PutToken::new(&format!("token-{n}")).unwrap();
+        let token = |n: u64| IdempotencyKey::new(&format!("token-{n}")).unwrap();
         let stands_for = |n: u64| PutDigest(u64::MAX - n);
         let record = |n: u64, until| TokenRecord { token: token(n), until: at(until), digest: stands_for(n) };
         let replaced = PutOutcome::Replaced(MessageId::new(at(3), 0, 1, 77));
@@ -331,7 +331,7 @@ mod tests {
     fn each_name_has_its_own_count_however_many_there_are() {
         let mut tokens = IdempotencyKeys::new();
         let queue = |n: u64| QueueName::new(&format!("queue-{n}")).unwrap();
-        let token = |n: u64| PutToken::new(&format!("token-{n}")).unwrap();
+        let token = |n: u64| IdempotencyKey::new(&format!("token-{n}")).unwrap();
         let record = |n, until| TokenRecord { token: token(n), until: at(until), digest: PutDigest(n) };
         // More names than the bits beside a number can distinguish, and the latest instant.
         let latest = Timestamp::MAX.as_ms();

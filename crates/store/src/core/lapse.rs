@@ -238,7 +238,7 @@ impl<B: StoredBody> Core<B> {
         {
             slice.spend(self.recorded(slot));
             let queue = self.entries.get(slot).queue;
-            match self.change(slot, &Command::Unbind, now, Durability::Written, log) {
+            match self.change(slot, &Command::EndSession, now, Durability::Written, log) {
                 Ok(Some(state)) => {
                     self.note_ready(slot, now.wall);
                     self.trim_changed(slot, Some(state), now, log);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dwell_model::{
     Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Holder, Key, Lease, LeaseToken, MessageId, Number,
-    PutToken, QueueName, Standing, State, Timestamp,
+    IdempotencyKey, QueueName, Standing, State, Timestamp,
 };
 use dwell_store::core::{PutRecord, Record, TokenRecord};
 use dwell_store::{PutAnswer, PutDigest, PutOutcome};
@@ -255,7 +255,7 @@ pub(crate) fn read_headers(bytes: &[u8]) -> Read<Headers> {
     Headers::new(pairs).map_err(|_| malformed("a header"))
 }
 
-fn read_token(bytes: &[u8], now: Timestamp) -> Read<(PutToken, Timestamp)> {
+fn read_token(bytes: &[u8], now: Timestamp) -> Read<(IdempotencyKey, Timestamp)> {
     let mut cursor = ByteCursor::new(bytes);
     let until = instant(cursor.varint()?, now)?;
     Ok((read_token_text(&bytes[cursor.position()..])?, until))
@@ -266,7 +266,7 @@ fn read_digest(bytes: &[u8]) -> Read<PutDigest> {
     Ok(PutDigest(u64::from_le_bytes(bytes)))
 }
 
-fn read_token_text(bytes: &[u8]) -> Read<PutToken> {
-    let text = std::str::from_utf8(bytes).ok().and_then(|text| PutToken::new(text).ok());
+fn read_token_text(bytes: &[u8]) -> Read<IdempotencyKey> {
+    let text = std::str::from_utf8(bytes).ok().and_then(|text| IdempotencyKey::new(text).ok());
     text.ok_or(malformed("a put's token"))
 }

@@ -9,12 +9,12 @@ pub fn the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_messa
     factory: &Factory,
 ) {
     let mut stage = Stage::open(factory);
-    let put = message("m").after_ms(100).token(token("t"));
+    let put = message("m").after_ms(100).token(idempotency_key("t"));
     let first = stage.put(put.clone());
     stage.advance(50);
     assert_eq!(stage.put(put.clone()), first, "the same answer, with the same instant");
     assert_eq!(
-        stage.put(message("m").after_ms(70).token(token("t"))),
+        stage.put(message("m").after_ms(70).token(idempotency_key("t"))),
         first,
         "whatever it says of the instant"
     );
@@ -25,15 +25,15 @@ pub fn the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_messa
     stage.settle(&taken.receipt, Action::Ack).unwrap();
     assert_eq!(stage.put(put.clone()), first, "though it is gone");
     assert!(stage.take_one().is_none());
-    let twice = stage.store().put(vec![message("n").token(token("u")), message("n").token(token("u"))]);
+    let twice = stage.store().put(vec![message("n").token(idempotency_key("u")), message("n").token(idempotency_key("u"))]);
     assert_eq!(twice[0], twice[1], "in one batch as well");
     let stands = stage.put(keyed("k", "stands").after_ms(900));
-    let keep = keeping("k", "x").after_ms(500).token(token("keep"));
+    let keep = keeping("k", "x").after_ms(500).token(idempotency_key("keep"));
     let kept = stage.put(keep.clone());
     assert_eq!((kept.id, kept.outcome), (stands.id, PutOutcome::Kept));
     stage.cancel(Target::Id(stands.id));
     assert_eq!(stage.put(keep), kept, "a put that was answered with the standing message counts too");
-    let replace = replacing("k2", "a").token(token("replace"));
+    let replace = replacing("k2", "a").token(idempotency_key("replace"));
     stage.put(keyed("k2", "old"));
     let replaced = stage.put(replace.clone());
     assert_eq!(stage.put(replace), replaced);
@@ -42,7 +42,7 @@ pub fn the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_messa
 pub fn a_token_is_forgotten_after_its_time(factory: &Factory) {
     let mut stage = Stage::open(factory);
     stage.set(Setting::TokenMs(5_000));
-    let put = message("m").after_ms(60_000).token(token("t"));
+    let put = message("m").after_ms(60_000).token(idempotency_key("t"));
     let first = stage.put(put.clone());
     stage.advance(4_999);
     assert_eq!(stage.put(put.clone()), first);
@@ -56,10 +56,10 @@ pub fn a_token_is_forgotten_after_its_time(factory: &Factory) {
 pub fn a_refused_put_leaves_its_token_unused(factory: &Factory) {
     let stage = Stage::open(factory);
     let stands = stage.put(keyed("k", "m").after_ms(50)).id;
-    assert_eq!(code(stage.try_put(keyed("k", "x").token(token("t")))), "key_taken");
+    assert_eq!(code(stage.try_put(keyed("k", "x").token(idempotency_key("t")))), "key_taken");
     stage.cancel(Target::Id(stands));
-    assert_eq!(stage.put(keyed("k", "x").token(token("t"))).outcome, PutOutcome::Created);
-    let level = Put { when: When::Level(1), ..message("m").token(token("u")) };
+    assert_eq!(stage.put(keyed("k", "x").token(idempotency_key("t"))).outcome, PutOutcome::Created);
+    let level = Put { when: When::Level(1), ..message("m").token(idempotency_key("u")) };
     assert_eq!(code(stage.try_put(level.clone())), "unknown_level");
     stage.set(Setting::Levels(vec![1_000]));
     assert_eq!(stage.put(level).outcome, PutOutcome::Created);
@@ -67,18 +67,18 @@ pub fn a_refused_put_leaves_its_token_unused(factory: &Factory) {
 
 pub fn tokens_are_scoped_to_their_queue(factory: &Factory) {
     let stage = Stage::open(factory);
-    let here = stage.put(message("m").token(token("t")));
-    let there = stage.put(Put::new(queue("other"), "m").token(token("t")));
+    let here = stage.put(message("m").token(idempotency_key("t")));
+    let there = stage.put(Put::new(queue("other"), "m").token(idempotency_key("t")));
     assert_ne!(here.id, there.id);
     assert_eq!(stage.take(Take::from_all([q(), queue("other")]).max(5)).len(), 2);
 }
 
 pub fn a_token_survives_a_restart(factory: &Factory) {
     let Some(mut stage) = Stage::durable(factory) else { return };
-    let put = message("m").after_ms(100).token(token("t"));
+    let put = message("m").after_ms(100).token(idempotency_key("t"));
     let first = stage.put(put.clone());
     let stands = stage.put(keyed("k", "stands").after_ms(900));
-    let keep = keeping("k", "x").after_ms(500).token(token("keep"));
+    let keep = keeping("k", "x").after_ms(500).token(idempotency_key("keep"));
     let kept = stage.put(keep.clone());
     assert_eq!(kept.id, stands.id);
     stage.restart();
@@ -95,7 +95,7 @@ pub fn a_token_survives_a_restart(factory: &Factory) {
 
 pub fn past_the_cap_of_a_queues_tokens_new_ones_are_refused_there_and_nowhere_else(factory: &Factory) {
     let mut stage = Stage::open_with(factory, Limits { put_tokens_per_queue: 3, ..Limits::default() });
-    let put = |n: u32| message("m").after_ms(3_600_000).token(token(&format!("t{n}")));
+    let put = |n: u32| message("m").after_ms(3_600_000).token(idempotency_key(&format!("t{n}")));
     let first = stage.put(put(0));
     for n in 1..3 {
         stage.put(put(n));
@@ -115,7 +115,7 @@ pub fn past_the_cap_of_a_queues_tokens_new_ones_are_refused_there_and_nowhere_el
 
 pub fn the_same_token_for_another_body_or_key_is_a_mismatch_and_changes_nothing(factory: &Factory) {
     let stage = Stage::open(factory);
-    let put = keyed("k", "m").after_ms(60_000).token(token("t"));
+    let put = keyed("k", "m").after_ms(60_000).token(idempotency_key("t"));
     let first = stage.put(put.clone());
     let before = stage.snapshot();
     let mismatch = Error::IdempotencyMismatch { id: first.id };
@@ -127,12 +127,12 @@ pub fn the_same_token_for_another_body_or_key_is_a_mismatch_and_changes_nothing(
         // The token is checked before anything else.
         message("other").after_ms(u64::MAX),
     ] {
-        assert_eq!(stage.try_put(other.token(token("t"))), Err(mismatch.clone()));
+        assert_eq!(stage.try_put(other.token(idempotency_key("t"))), Err(mismatch.clone()));
     }
     assert_eq!(stage.snapshot(), before);
     assert!(!mismatch.is_retryable());
     assert_eq!(stage.put(put), first, "and it stands for the same as before");
-    let batch = vec![message("n").token(token("u")), message("o").token(token("u")), message("p")];
+    let batch = vec![message("n").token(idempotency_key("u")), message("o").token(idempotency_key("u")), message("p")];
     let answers = stage.store().put(batch);
     let id = answers[0].as_ref().unwrap().id;
     assert_eq!(answers[1], Err(Error::IdempotencyMismatch { id }), "in one batch as well");
@@ -141,7 +141,7 @@ pub fn the_same_token_for_another_body_or_key_is_a_mismatch_and_changes_nothing(
 
 pub fn the_same_token_may_come_with_another_instant_and_other_headers(factory: &Factory) {
     let mut stage = Stage::open(factory);
-    let first = stage.put(keyed("k", "m").after_ms(60_000).token(token("t")));
+    let first = stage.put(keyed("k", "m").after_ms(60_000).token(idempotency_key("t")));
     stage.advance(1_000);
     let trace = Headers::new([("traceparent", "00-1")]).unwrap();
     let again = Put {
@@ -150,7 +150,7 @@ pub fn the_same_token_may_come_with_another_instant_and_other_headers(factory: &
         max_attempts: Some(attempts(2)),
         lease_ms: Some(5_000),
         expires: Some(stage.at(99_000)),
-        ..keeping("k", "m").at(stage.at(60_000)).token(token("t"))
+        ..keeping("k", "m").at(stage.at(60_000)).token(idempotency_key("t"))
     };
     assert_eq!(stage.put(again), first);
     assert_eq!(stage.get(first.id).standing.due, first.due);
@@ -158,18 +158,18 @@ pub fn the_same_token_may_come_with_another_instant_and_other_headers(factory: &
 
 pub fn a_mismatch_is_noticed_after_a_restart_and_when_the_message_is_gone(factory: &Factory) {
     let mut stage = Stage::open(factory);
-    let put = keyed("k", "m").after_ms(60_000).token(token("t"));
+    let put = keyed("k", "m").after_ms(60_000).token(idempotency_key("t"));
     let first = stage.put(put.clone());
     let stands = stage.put(keyed("stands", "s").after_ms(60_000)).id;
-    let kept = stage.put(keeping("stands", "x").token(token("kept")));
+    let kept = stage.put(keeping("stands", "x").token(idempotency_key("kept")));
     assert_eq!(kept.id, stands);
     let check = |stage: &Stage| {
-        let other = stage.try_put(keyed("k", "other").token(token("t")));
+        let other = stage.try_put(keyed("k", "other").token(idempotency_key("t")));
         assert_eq!(other, Err(Error::IdempotencyMismatch { id: first.id }));
-        let other = stage.try_put(keeping("stands", "s").token(token("kept")));
+        let other = stage.try_put(keeping("stands", "s").token(idempotency_key("kept")));
         assert_eq!(other, Err(Error::IdempotencyMismatch { id: stands }), "it stands for the put's body");
         assert_eq!(stage.put(put.clone()), first);
-        assert_eq!(stage.put(keeping("stands", "x").token(token("kept"))), kept);
+        assert_eq!(stage.put(keeping("stands", "x").token(idempotency_key("kept"))), kept);
     };
     check(&stage);
     if stage.is_durable() {
@@ -183,12 +183,12 @@ pub fn a_mismatch_is_noticed_after_a_restart_and_when_the_message_is_gone(factor
         check(&stage);
     }
     stage.advance(600_000);
-    assert_ne!(stage.put(keyed("k", "other").token(token("t"))).id, first.id, "its time is over");
+    assert_ne!(stage.put(keyed("k", "other").token(idempotency_key("t"))).id, first.id, "its time is over");
 }
 
 pub fn a_token_is_answered_as_before_after_its_message_was_discarded(factory: &Factory) {
     let stage = Stage::open(factory);
-    let put = keyed("k", "m").token(token("t"));
+    let put = keyed("k", "m").token(idempotency_key("t"));
     let first = stage.put(put.clone());
     stage.bury_head();
     assert_eq!(stage.put(put.clone()), first, "it is dead");
@@ -200,7 +200,7 @@ pub fn a_token_is_answered_as_before_after_its_message_was_discarded(factory: &F
     assert_eq!(stage.snapshot(), before, "and nothing was put");
     // The same by retention.
     stage.set(Setting::DeadMax(0));
-    let put = message("o").token(token("u"));
+    let put = message("o").token(idempotency_key("u"));
     let first = stage.put(put.clone());
     stage.bury_head();
     assert_eq!(stage.stats().counts.dead, 0);

@@ -1,7 +1,7 @@
 //! Calls and their records, where the contract's own tests do not reach.
 
 use dwell_model::{
-    Headers, LapseBackoff, LeaseToken, MessageId, Number, PutToken, Setting, SettingChange, Settings,
+    Headers, LapseBackoff, LeaseToken, MessageId, Number, IdempotencyKey, Setting, SettingChange, Settings,
     StateKind,
 };
 
@@ -93,7 +93,7 @@ fn ids_and_numbers_run_out_with_a_refusal() {
 fn tokens_have_a_limit_and_come_again_when_theirs_have_run_out() {
     let mut rig = Rig::with(Limits { put_tokens: 3, ..Limits::default() });
     let put = |rig: &mut Rig, n: u64, ms: u64| {
-        let token = PutToken::new(&format!("token-{n}")).unwrap();
+        let token = IdempotencyKey::new(&format!("token-{n}")).unwrap();
         rig.put(put_to("q").token(token), now(ms))
     };
     let first: Vec<PutAnswer> = (0..3).map(|n| put(&mut rig, n, n).unwrap()).collect();
@@ -112,7 +112,7 @@ fn tokens_have_a_limit_and_come_again_when_theirs_have_run_out() {
 fn puts_of_a_queue_with_as_many_tokens_as_may_be_drop_no_more_of_others_than_one_such_put() {
     const OTHERS: u64 = 40_000;
     let mut rig = Rig::with(Limits { put_tokens_per_queue: 4, ..Limits::default() });
-    let token = |n: u64| PutToken::new(&format!("token-{n}")).unwrap();
+    let token = |n: u64| IdempotencyKey::new(&format!("token-{n}")).unwrap();
     let named = |name: &str, n: u64| put_to(name).token(token(n));
     // Checking all indexes after each call would take too long.
     let Rig { core, log, .. } = &mut rig;

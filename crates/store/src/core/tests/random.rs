@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 
 use dwell_model::{
     AttemptLimit, Backoff, Headers, Holder, LapseBackoff, Message, MessageId, Number, OnExpiry, Pause,
-    PutToken, Setting, SettingChange, SettingName, Settings, StateKind,
+    IdempotencyKey, Setting, SettingChange, SettingName, Settings, StateKind,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -224,8 +224,8 @@ fn queue_name(name: &str) -> QueueName {
     name.parse().unwrap()
 }
 
-fn token(number: u8) -> PutToken {
-    PutToken::new(&format!("token-{number}")).unwrap()
+fn token(number: u8) -> IdempotencyKey {
+    IdempotencyKey::new(&format!("token-{number}")).unwrap()
 }
 
 /// Everything that can be observed of a core, except waiting takes: those do not outlive their process.

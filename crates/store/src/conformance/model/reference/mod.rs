@@ -19,7 +19,7 @@ pub(super) use inspect::shown;
 use std::collections::{BTreeMap, HashSet};
 
 use dwell_model::{
-    Command, Invalid, Key, LeaseToken, Limits, Message, MessageId, Now, Number, OwnSettings, Pause, PutToken,
+    Command, Invalid, Key, LeaseToken, Limits, Message, MessageId, Now, Number, OwnSettings, Pause, IdempotencyKey,
     QueueName, Refusal, Rules, Setting, SettingChange, Settings, State, StateKind, Timestamp, apply, as_of,
 };
 
@@ -55,7 +55,7 @@ impl Kept {
 
 struct Remembered {
     queue: QueueName,
-    token: PutToken,
+    token: IdempotencyKey,
     /// Key and body of the put.
     stands_for: (Option<Key>, bytes::Bytes),
     answer: PutAnswer,
@@ -194,7 +194,7 @@ impl Reference {
         self.at(now);
         for id in self.ids_of_leased() {
             let index = self.index_of(id);
-            if self.change(index, &Command::Unbind).expect("it is refused to nobody") {
+            if self.change(index, &Command::EndSession).expect("it is refused to nobody") {
                 self.note_ready(index);
             }
         }

@@ -1,6 +1,6 @@
 //! Put.
 
-use dwell_model::{Command, Invalid, Message, MessageId, Number, PutToken, QueueName, Standing, StateKind};
+use dwell_model::{Command, Invalid, Message, MessageId, Number, IdempotencyKey, QueueName, Standing, StateKind};
 
 use super::{Kept, Reference, check_lease};
 use crate::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result};
@@ -97,7 +97,7 @@ impl Reference {
 
     /// Whether a store may have forgotten a token for good that it should know by a clock that has since
     /// stepped back.
-    pub(in super::super) fn is_doubtful(&self, queue: &QueueName, token: &PutToken) -> bool {
+    pub(in super::super) fn is_doubtful(&self, queue: &QueueName, token: &IdempotencyKey) -> bool {
         let latest = self.latest;
         let now = self.now.wall;
         let mut known = self.tokens.iter().rev();
@@ -106,7 +106,7 @@ impl Reference {
             .is_some_and(|known| known.until <= latest && now < known.until)
     }
 
-    fn recall(&self, queue: &QueueName, token: &PutToken) -> Option<&super::Remembered> {
+    fn recall(&self, queue: &QueueName, token: &IdempotencyKey) -> Option<&super::Remembered> {
         let mut known = self.tokens.iter().rev();
         let known = known.find(|known| known.queue == *queue && known.token == *token)?;
         (self.now.wall < known.until).then_some(known)

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::{Key, Limits, PutToken, QueueName, Setting, SettingChange, Timestamp};
+use dwell_model::{Key, Limits, IdempotencyKey, QueueName, Setting, SettingChange, Timestamp};
 use dwell_redis::{OpenError, RedisStore};
 use dwell_store::{
     Action, Cancelled, Delivery, Error, LeaseTerms, Put, Selection, Settle, Settled, Store, Take, Target,
@@ -233,7 +233,7 @@ async fn tokens_are_good_beyond_a_change_of_the_spread() {
     };
     let (store, other) = (open().await, open().await);
     let puts = |round: u32| -> Vec<Put> {
-        let token = |n: u32| PutToken::new(&format!("{round}-{n}")).unwrap();
+        let token = |n: u32| IdempotencyKey::new(&format!("{round}-{n}")).unwrap();
         let plain = (0..8).map(|n| message("m").token(token(n)));
         let keyed = (8..16).map(|n| message("m").token(token(n)).key(Key::new(&format!("key {n}")).unwrap()));
         plain.chain(keyed).collect()
