@@ -13,7 +13,7 @@ mod link;
 mod native;
 mod said;
 
-pub use address::{Address, Kind};
+pub use address::{Address, AddressKind};
 pub use error::OpenError;
 pub use link::{Ear, Link};
 pub use native::RedisStore;

@@ -8,7 +8,7 @@ use dwell_store::{Cancelled, Error, Rescheduled, Result, Target, When};
 use super::Inner;
 use super::layout::{Partition, id_bytes, of_key};
 use super::message::{id, instant};
-use super::pack::{Fields, Reply};
+use super::pack::{Fields, PackReply};
 use super::partition::{Fault, foreign_item, refused_instant, spreading, unreadable, when};
 use super::scripts::Script;
 
@@ -33,7 +33,7 @@ impl Inner {
     pub(super) async fn cancel(&self, queue: &QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
         let items: Vec<_> = targets.into_iter().map(|target| (target, None)).collect();
         let answers = self.change(queue, &items).await;
-        let read = |(reply, _): (Reply, Timestamp)| match (reply.at(0).text(), id(reply.at(1))) {
+        let read = |(reply, _): (PackReply, Timestamp)| match (reply.at(0).text(), id(reply.at(1))) {
             (Some("ok"), Some(id)) => Ok(Cancelled::Cancelled(id)),
             (Some("leased"), Some(id)) => Ok(Cancelled::Leased(id)),
             (Some("dead"), Some(id)) => Ok(Cancelled::Dead(id)),
@@ -51,7 +51,7 @@ impl Inner {
     ) -> Vec<Result<Rescheduled>> {
         let items: Vec<_> = moves.into_iter().map(|(target, when)| (target, Some(when))).collect();
         let answers = self.change(queue, &items).await;
-        let read = |(reply, now): (Reply, Timestamp), asked: When| match (reply.at(0).text(), id(reply.at(1)))
+        let read = |(reply, now): (PackReply, Timestamp), asked: When| match (reply.at(0).text(), id(reply.at(1)))
         {
             (Some("ok"), Some(id)) => {
                 instant(reply.at(2)).map(|due| Rescheduled::Moved(id, due)).ok_or_else(|| unreadable(queue))
@@ -82,8 +82,8 @@ impl Inner {
         &self,
         queue: &QueueName,
         items: &[(Target, Option<When>)],
-    ) -> Vec<Result<(Reply, Timestamp)>> {
-        let mut answers: Vec<Option<Result<(Reply, Timestamp)>>> = vec![None; items.len()];
+    ) -> Vec<Result<(PackReply, Timestamp)>> {
+        let mut answers: Vec<Option<Result<(PackReply, Timestamp)>>> = vec![None; items.len()];
         let done = std::sync::Mutex::new(&mut answers);
         let whole = spreading!(self, queue, |spread| {
             let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();

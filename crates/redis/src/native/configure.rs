@@ -14,7 +14,7 @@ use super::pack::Fields;
 use super::partition::{Answered, Fault, spreading, unreadable};
 use super::scripts::Script;
 use super::settings::{read, stored, unknown};
-use super::repartition::Moving;
+use super::repartition::Repartition;
 use super::wire::unknown_after;
 
 impl Inner {
@@ -85,7 +85,7 @@ impl Inner {
         let step = match moves {
             false => step.maybe("own", after.as_deref()),
             true => {
-                let moving = Moving::new(spread, next_spread, stored(&told.own, &unknown), after.clone());
+                let moving = Repartition::new(spread, next_spread, stored(&told.own, &unknown), after.clone());
                 step.flag("keep", true).with("change", moving.packed()).flag("fixed", true)
             }
         };

@@ -7,7 +7,7 @@ use super::Inner;
 use super::inspect::is_bare;
 use super::layout::{Partition, id_bytes};
 use super::message::{id, instant};
-use super::pack::{Fields, Reply};
+use super::pack::{Fields, PackReply};
 use super::partition::{Fault, foreign_item, refused_instant, spreading, unreadable, when};
 use super::scripts::Script;
 use super::wire::unknown_after;
@@ -17,14 +17,14 @@ const CHUNK: usize = 48;
 
 /// What happens to dead messages.
 #[derive(Clone, Copy)]
-enum Fate {
+enum DeadAction {
     Revived(Timestamp),
     Discarded,
 }
 
 /// Who has named the messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Named {
+enum ChosenBy {
     ByCaller,
     /// This process has listed them: they were dead a moment ago.
     ByUs,
@@ -48,7 +48,7 @@ impl Inner {
             }
             instant(answered.reply.get("due")).ok_or_else(|| unreadable(queue).into())
         })?;
-        self.sweep_dead(queue, which, Fate::Revived(due)).await
+        self.sweep_dead(queue, which, DeadAction::Revived(due)).await
     }
 
     /// See [`Store::discard`](dwell_store::Store::discard).
@@ -60,17 +60,17 @@ impl Inner {
             }
             Selection::Ids(ids) => {
                 self.limits.check_batch(ids.len())?;
-                self.sweep_dead(queue, Selection::Ids(ids), Fate::Discarded).await
+                self.sweep_dead(queue, Selection::Ids(ids), DeadAction::Discarded).await
             }
-            Selection::Oldest(_) => self.sweep_dead(queue, which, Fate::Discarded).await,
+            Selection::Oldest(_) => self.sweep_dead(queue, which, DeadAction::Discarded).await,
         }
     }
 
-    async fn sweep_dead(&self, queue: &QueueName, which: Selection, fate: Fate) -> Result<BulkOutcome> {
+    async fn sweep_dead(&self, queue: &QueueName, which: Selection, fate: DeadAction) -> Result<BulkOutcome> {
         let mut swept = BulkOutcome::default();
         let count = match which {
             Selection::Ids(ids) => {
-                self.sweep_ids(queue, &ids, fate, Named::ByCaller, &mut swept).await?;
+                self.sweep_ids(queue, &ids, fate, ChosenBy::ByCaller, &mut swept).await?;
                 return Ok(swept);
             }
             Selection::Oldest(count) => count,
@@ -106,7 +106,7 @@ impl Inner {
             }
             oldest.iter().for_each(|(place, index)| last[usize::from(*index)] = Some(*place));
             let ids: Vec<_> = oldest.iter().map(|((_, id), _)| *id).collect();
-            left -= self.sweep_ids(queue, &ids, fate, Named::ByUs, &mut swept).await?;
+            left -= self.sweep_ids(queue, &ids, fate, ChosenBy::ByUs, &mut swept).await?;
         }
         Ok(swept)
     }
@@ -117,8 +117,8 @@ impl Inner {
         &self,
         queue: &QueueName,
         ids: &[MessageId],
-        fate: Fate,
-        named: Named,
+        fate: DeadAction,
+        named: ChosenBy,
         swept: &mut BulkOutcome,
     ) -> Result<u64> {
         let mut answered = 0;
@@ -137,7 +137,7 @@ impl Inner {
                     }
                     // Another call has changed it before.
                     Some(Err(Error::NotDead { .. } | Error::MessageNotFound { .. }))
-                        if named == Named::ByUs => {}
+                        if named == ChosenBy::ByUs => {}
                     Some(Err(error)) => {
                         answered += 1;
                         swept.refused_in_all += 1;
@@ -160,7 +160,7 @@ impl Inner {
         queue: &QueueName,
         spread: u16,
         ids: &[MessageId],
-        fate: Fate,
+        fate: DeadAction,
         answers: &mut [Option<Result<()>>],
     ) -> std::result::Result<bool, Fault> {
         let mut bare = false;
@@ -174,7 +174,7 @@ impl Inner {
             let packed: Vec<_> = here.iter().map(|index| id_bytes(ids[*index]).to_vec()).collect();
             let packed: Vec<_> = packed.iter().map(|id| super::pack::Pack::from(&id[..])).collect();
             let mut arguments = Fields::new().with("ids", packed);
-            if let Fate::Revived(due) = fate {
+            if let DeadAction::Revived(due) = fate {
                 arguments = when(arguments, When::At(due));
             }
             let answered = self.on(&at, spread, Script::Dead, arguments).await?;
@@ -187,7 +187,7 @@ impl Inner {
     }
 }
 
-fn answer(queue: &QueueName, reply: &Reply) -> Result<()> {
+fn answer(queue: &QueueName, reply: &PackReply) -> Result<()> {
     match (reply.at(0).text(), id(reply.at(1))) {
         (Some("ok"), _) => Ok(()),
         (Some("missing"), _) => Err(Error::MessageNotFound { queue: queue.clone() }),

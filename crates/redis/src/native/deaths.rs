@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use dwell_model::QueueName;
 use dwell_store::{DeathCounts, DiscardCounts, QueueDeaths};
 
-use super::pack::Reply;
+use super::pack::PackReply;
 
 /// The counts of all queues. They outlive their queues, so the number of names is bounded.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ struct Counted {
 
 impl Deaths {
     /// Adds the counts that a script has returned for a queue.
-    pub(super) fn note(&mut self, queue: &QueueName, reply: &Reply) {
+    pub(super) fn note(&mut self, queue: &QueueName, reply: &PackReply) {
         let (died, discarded) = (reply.get("deaths"), reply.get("discards"));
         if !died.is_set() && !discarded.is_set() {
             return;
@@ -58,7 +58,7 @@ impl Deaths {
 }
 
 /// The indexes are those of `count` in `begin.lua`.
-fn add(said: &Reply, counts: [&mut u64; 4]) {
+fn add(said: &PackReply, counts: [&mut u64; 4]) {
     for (place, count) in counts.into_iter().enumerate() {
         *count = count.saturating_add(said.at(place).uint().unwrap_or(0));
     }
@@ -69,9 +69,9 @@ mod tests {
     use super::super::pack::{Fields, Pack};
     use super::*;
 
-    fn said(deaths: [u32; 4], discards: [u32; 4]) -> Reply {
+    fn said(deaths: [u32; 4], discards: [u32; 4]) -> PackReply {
         let table = Fields::new().with("deaths", deaths.to_vec()).with("discards", discards.to_vec());
-        Reply::decode(&Pack::from(table).encoded().into()).unwrap()
+        PackReply::decode(&Pack::from(table).encoded().into()).unwrap()
     }
 
     fn queue(name: &str) -> QueueName {

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 use super::Inner;
 use super::layout::{Partition, id_bytes};
-use super::pack::{Fields, Reply};
+use super::pack::{Fields, PackReply};
 use super::partition::{foreign_item, spreading, unreadable};
 use super::scripts::Script;
 use super::settle::settled;
@@ -84,7 +84,7 @@ fn packed(lease: &LeaseRef) -> Fields {
     Fields::new().with("i", &id_bytes(lease.id)[..]).with("n", lease.takes)
 }
 
-fn answer(queue: &QueueName, lease: &LeaseRef, reply: &Reply) -> Option<Result<Settled>> {
+fn answer(queue: &QueueName, lease: &LeaseRef, reply: &PackReply) -> Option<Result<Settled>> {
     let id = lease.id;
     Some(match reply.at(0).text()? {
         "missing" => Err(Error::MessageNotFound { queue: queue.clone() }),

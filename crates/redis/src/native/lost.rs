@@ -27,9 +27,9 @@ use dwell_store::Result;
 
 use super::Inner;
 use super::directory::unreadable;
-use super::inspect::Patience;
+use super::inspect::Retries;
 use super::layout::{Partition, block_of};
-use super::pack::{Fields, Pack, Reply};
+use super::pack::{Fields, Pack, PackReply};
 use super::partition::{Fault, spreading};
 use super::scripts::Script;
 use super::wire::locked;
@@ -45,7 +45,7 @@ const NAMES: usize = 512;
 
 /// The queues that this process has used, each with the beat of its last use.
 #[derive(Debug, Default)]
-pub(super) struct Used {
+pub(super) struct UsedQueues {
     beat: u64,
     queues: HashMap<QueueName, u64>,
     /// The beat at which queues that were not used lately were last dropped.
@@ -56,7 +56,7 @@ pub(super) struct Used {
     some_were_lost: bool,
 }
 
-impl Used {
+impl UsedQueues {
     fn note(&mut self, queue: &QueueName) {
         let beat = self.beat;
         if let Some(last) = self.queues.get_mut(queue) {
@@ -85,7 +85,7 @@ impl Used {
 
 /// What the directory does not know of some queues, or knows differently.
 #[derive(Debug, Default)]
-pub(super) struct Unknown {
+pub(super) struct UnknownQueues {
     /// The queues that it does not know.
     pub(super) unknown: Vec<QueueName>,
     /// The queues that are spread over more partitions, by what was reported to it, than is known here; with that
@@ -97,7 +97,7 @@ pub(super) struct Unknown {
 
 /// What the partitions report of a queue that the directory does not know.
 #[derive(Debug, Default)]
-struct Found {
+struct FoundQueue {
     has_something: bool,
     /// The highest registration and number that they have seen.
     reg: u64,
@@ -113,7 +113,7 @@ impl Inner {
     /// Checks whether the directory knows the queues that this process uses, and registers those that it has lost.
     pub(super) async fn find_lost(&self) -> Result<()> {
         let recent = locked(&self.used).recent();
-        let Unknown { unknown, wider, run } = self.unknown(&recent, true, Patience::Once).await?;
+        let UnknownQueues { unknown, wider, run } = self.unknown(&recent, true, Retries::Once).await?;
         // A user without the right to ask for the server's name receives none.
         let is_another =
             matches!((&locked(&self.used).run, &run), (Some(before), Some(now)) if before != now);
@@ -133,7 +133,7 @@ impl Inner {
             let known: HashSet<_> = recent.into_iter().collect();
             let all: Vec<_> = locked(&self.used).queues.keys().cloned().collect();
             let others: Vec<_> = all.into_iter().filter(|queue| !known.contains(queue)).collect();
-            let unknown = self.unknown(&others, false, Patience::Once).await?.unknown;
+            let unknown = self.unknown(&others, false, Retries::Once).await?.unknown;
             self.bring_back(unknown).await;
             self.enter_blocks_again().await?;
             self.say_bound_again();
@@ -150,9 +150,9 @@ impl Inner {
         &self,
         queues: &[QueueName],
         are_used: bool,
-        patience: Patience,
-    ) -> Result<Unknown> {
-        let (mut found, mut left) = (Unknown::default(), queues);
+        patience: Retries,
+    ) -> Result<UnknownQueues> {
+        let (mut found, mut left) = (UnknownQueues::default(), queues);
         // At least once: the counters are checked even if no queue was used.
         loop {
             let (some, behind) = left.split_at(left.len().min(NAMES));
@@ -161,7 +161,7 @@ impl Inner {
             let arguments = if are_used { self.with_spreads(arguments, some) } else { arguments };
             let reply = self.wire.directory_within(Script::Known, arguments, patience).await?;
             // Indexes count from 1.
-            let named = |place: &Reply| {
+            let named = |place: &PackReply| {
                 let place = place.uint().and_then(|place| usize::try_from(place).ok()?.checked_sub(1));
                 place.and_then(|place| some.get(place)).cloned().ok_or_else(unreadable)
             };
@@ -193,7 +193,7 @@ impl Inner {
             let names = vec![Pack::from(queue.as_str())];
             let arguments = Fields::new().with("names", names).with("floor", 0_u32).flag("sure", true);
             let arguments = self.with_spreads(arguments, std::slice::from_ref(queue));
-            self.wire.directory_within(Script::Known, arguments, Patience::Once).await?;
+            self.wire.directory_within(Script::Known, arguments, Retries::Once).await?;
         }
         Ok(())
     }
@@ -227,7 +227,7 @@ impl Inner {
             .with("above", found.reg)
             .with("floor", seen.max(self.reserved_to()))
             .with("spread", u32::from(self.limits.defaults.spread));
-        let reply = self.wire.directory_within(Script::Enter, arguments, Patience::Once).await?;
+        let reply = self.wire.directory_within(Script::Enter, arguments, Retries::Once).await?;
         self.note_count(&reply);
         if !self.found(queue).await?.has_something {
             // It was emptied meanwhile, and the process that emptied it saw no registration to remove.
@@ -236,11 +236,11 @@ impl Inner {
         Ok(true)
     }
 
-    async fn found(&self, queue: &QueueName) -> Result<Found> {
+    async fn found(&self, queue: &QueueName) -> Result<FoundQueue> {
         spreading!(self, queue, |spread| {
-            let mut found = Found::default();
+            let mut found = FoundQueue::default();
             for at in Partition::all(queue, spread) {
-                let stats = self.on_within(&at, spread, Script::Stats, Fields::new(), Patience::Once);
+                let stats = self.on_within(&at, spread, Script::Stats, Fields::new(), Retries::Once);
                 let stats = stats.await?.reply;
                 found.has_something |= !stats.get("bare").is_set();
                 found.reg = found.reg.max(stats.get("reg").uint().unwrap_or(0));
@@ -263,7 +263,7 @@ impl Inner {
             for (block, count) in runs {
                 let arguments = Fields::new().with("block", block).with("count", count);
                 let arguments = arguments.with("part", at.entry().as_str());
-                self.wire.directory_within(Script::Enter, arguments, Patience::Once).await?;
+                self.wire.directory_within(Script::Enter, arguments, Retries::Once).await?;
             }
         }
         Ok(())
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn queues_are_asked_for_within_a_minute_of_their_use_and_what_is_remembered_has_a_bound() {
         let name = |n: usize| QueueName::new(&format!("q{n}")).unwrap();
-        let mut used = Used::default();
+        let mut used = UsedQueues::default();
         used.note(&name(0));
         for _ in 0..=BEATS {
             assert_eq!(used.recent(), [name(0)]);

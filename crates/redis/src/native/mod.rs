@@ -68,19 +68,19 @@ use dwell_time::Clock;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
-use session_leases::Bound;
+use session_leases::SessionLeases;
 use deaths::Deaths;
-use directory::{Entered, Numbers, Pace};
+use directory::{KnownBlocks, ReservedNumbers, BlockPace};
 use layout::Partition;
-use lost::Used;
+use lost::UsedQueues;
 use open::{LEAVING, Stranger};
 use pack::Pack;
 use recent::Recent;
-use returns::Returns;
-use take::{HeldUp, Leased};
+use returns::GiveBacks;
+use take::{CappedQueues, LeaseCount};
 use timer::Timer;
-use waiting::Waiters;
-use walk::Walks;
+use waiting::WaitingTakes;
+use walk::LeasedWalks;
 use wire::Wire;
 
 use crate::OpenError;
@@ -152,19 +152,19 @@ struct Inner {
     spreads: Mutex<Recent<QueueName, u16>>,
     /// Chooses the partition of the next message without a key or token, in a queue that is spread.
     turn: AtomicUsize,
-    numbers: tokio::sync::Mutex<Numbers>,
+    numbers: tokio::sync::Mutex<ReservedNumbers>,
     /// Blocks of numbers that are entered in the directory for this process and its partitions.
-    entered: Mutex<Entered>,
+    entered: Mutex<KnownBlocks>,
     /// The block that follows those which this process has reserved.
     reserved: AtomicU64,
     /// The highest registration that is known to have been given up.
     given_up: AtomicU64,
     /// The queues that this process uses: the directory must have them.
-    used: Mutex<Used>,
+    used: Mutex<UsedQueues>,
     /// The pace at which unused old blocks of numbers are looked for.
-    pace: Mutex<Pace>,
+    pace: Mutex<BlockPace>,
     /// Where this process binds leases.
-    bound: Mutex<Bound>,
+    bound: Mutex<SessionLeases>,
     /// Notified when the directory has removed some of its partitions, or no take under way may bind any leases.
     left: Notify,
     /// The number of slices of bound leases that were ended.
@@ -181,17 +181,17 @@ struct Inner {
     deaths: Mutex<Deaths>,
     /// When to look through all queues for trash and for dead messages past retention next, on the clock for timeouts.
     look_ms: AtomicU64,
-    leased: tokio::sync::Mutex<Leased>,
+    leased: tokio::sync::Mutex<LeaseCount>,
     /// How many times leases were counted.
     lease_counts: AtomicU64,
-    held_up: Mutex<HeldUp>,
+    held_up: Mutex<CappedQueues>,
     /// The number of leases that have ended since this counter was last read.
     ended: AtomicU64,
     takes: AtomicU64,
     /// The number of scripts that were called on partitions.
     calls: AtomicU64,
-    waiters: Waiters,
-    walks: Mutex<Walks>,
+    waiters: WaitingTakes,
+    walks: Mutex<LeasedWalks>,
     /// The eviction policy of a server that was set to evict since the store was opened.
     evicting: Mutex<Option<String>>,
     /// Why this process is not registered in the directory yet, where it was opened without it.
@@ -203,7 +203,7 @@ struct Inner {
     /// When to ask the nodes of a cluster for their policy next, on the clock for timeouts.
     policy_ms: AtomicU64,
     timer: Timer,
-    returns: Returns,
+    returns: GiveBacks,
 }
 
 impl RedisStore {

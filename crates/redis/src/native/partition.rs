@@ -7,12 +7,12 @@ use dwell_model::{Invalid, QueueName, Timestamp};
 use dwell_store::{Error, When};
 
 use super::Inner;
-use super::inspect::Patience;
+use super::inspect::Retries;
 use super::layout::Partition;
 use super::message::instant;
-use super::pack::{Fields, Pack, Reply};
+use super::pack::{Fields, Pack, PackReply};
 use super::scripts::Script;
-use super::wire::{Lane, foreign, locked};
+use super::wire::{NumberedCaller, foreign, locked};
 
 /// The maximum bytes of bodies that one script reads or writes, except that one body is always allowed: more would
 /// block Redis for more than about a millisecond.
@@ -66,7 +66,7 @@ pub(super) use spreading;
 
 /// An answer, and the server's clock when it was given.
 pub(super) struct Answered {
-    pub(super) reply: Reply,
+    pub(super) reply: PackReply,
     pub(super) now: Timestamp,
     /// The number of leases that ran out during the call.
     pub(super) lapsed: u64,
@@ -95,7 +95,7 @@ impl Inner {
         script: Script,
         arguments: Fields,
     ) -> std::result::Result<Answered, Fault> {
-        self.on_within(at, spread, script, arguments, Patience::Usual).await
+        self.on_within(at, spread, script, arguments, Retries::Usual).await
     }
 
     pub(super) async fn on_within(
@@ -104,7 +104,7 @@ impl Inner {
         spread: u16,
         script: Script,
         arguments: Fields,
-        patience: Patience,
+        patience: Retries,
     ) -> std::result::Result<Answered, Fault> {
         let lane = self.wire.lane(script);
         self.on_lane(lane.as_ref(), at, spread, script, arguments, patience).await
@@ -113,12 +113,12 @@ impl Inner {
     /// The same on the given lane, for callers that may have to repeat the call.
     pub(super) async fn on_lane(
         &self,
-        lane: Option<&Lane<'_>>,
+        lane: Option<&NumberedCaller<'_>>,
         at: &Partition,
         spread: u16,
         script: Script,
         arguments: Fields,
-        patience: Patience,
+        patience: Retries,
     ) -> std::result::Result<Answered, Fault> {
         if at.index >= spread {
             // It was believed to have the partition when the call began.
@@ -134,7 +134,7 @@ impl Inner {
         script: Script,
         arguments: Fields,
     ) -> std::result::Result<Answered, Fault> {
-        self.ask_within(at, script, arguments, Patience::Usual).await
+        self.ask_within(at, script, arguments, Retries::Usual).await
     }
 
     pub(super) async fn ask_within(
@@ -142,7 +142,7 @@ impl Inner {
         at: &Partition,
         script: Script,
         arguments: Fields,
-        patience: Patience,
+        patience: Retries,
     ) -> std::result::Result<Answered, Fault> {
         let lane = self.wire.lane(script);
         self.ask_on_lane(lane.as_ref(), at, script, arguments, patience).await
@@ -150,11 +150,11 @@ impl Inner {
 
     async fn ask_on_lane(
         &self,
-        lane: Option<&Lane<'_>>,
+        lane: Option<&NumberedCaller<'_>>,
         at: &Partition,
         script: Script,
         arguments: Fields,
-        patience: Patience,
+        patience: Retries,
     ) -> std::result::Result<Answered, Fault> {
         let believed = arguments.uint("W").and_then(|spread| u16::try_from(spread).ok());
         let arguments = arguments.with("D", self.defaults.clone());
@@ -241,13 +241,13 @@ pub(super) fn when(fields: Fields, when: When) -> Fields {
 }
 
 /// The error of one item that a script could not process, since foreign data is in the way.
-pub(super) fn foreign_item(reply: &Reply) -> Option<Error> {
+pub(super) fn foreign_item(reply: &PackReply) -> Option<Error> {
     let is_foreign = reply.at(0).text() == Some("foreign");
     is_foreign.then(|| foreign(reply.at(1).text().unwrap_or_default()))
 }
 
 /// Why an instant was refused: {'level', levels} or {'range', delay}.
-pub(super) fn refused_instant(refusal: &Reply, asked: When, now: Timestamp) -> Option<Error> {
+pub(super) fn refused_instant(refusal: &PackReply, asked: When, now: Timestamp) -> Option<Error> {
     match refusal.at(0).text()? {
         "level" => {
             let When::Level(level) = asked else { return None };

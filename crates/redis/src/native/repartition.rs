@@ -28,30 +28,30 @@ use dwell_store::{Error, Result};
 
 use super::Inner;
 use super::dead::failed;
-use super::inspect::Patience;
+use super::inspect::Retries;
 use super::layout::Partition;
-use super::pack::{Fields, Pack, Reply};
+use super::pack::{Fields, Pack, PackReply};
 use super::partition::unreadable;
 use super::scripts::Script;
 
 /// A change that is in progress.
 #[derive(Clone, Debug)]
-pub(super) struct Moving {
+pub(super) struct Repartition {
     pub(super) from: u16,
     pub(super) to: u16,
     /// The queue's own settings before and after the change, packed.
     pub(super) before: Option<Vec<u8>>,
     pub(super) after: Option<Vec<u8>>,
     decided: Option<bool>,
-    past: Past,
+    past: PastPartitions,
 }
 
 /// Earlier spreads of the queue, each with the instant until which tokens that were remembered under it may be valid.
-type Past = Vec<(u16, i64)>;
+type PastPartitions = Vec<(u16, i64)>;
 
-impl Moving {
-    pub(super) fn new(from: u16, to: u16, before: Option<Vec<u8>>, after: Option<Vec<u8>>) -> Moving {
-        Moving { from, to, before, after, decided: None, past: Past::new() }
+impl Repartition {
+    pub(super) fn new(from: u16, to: u16, before: Option<Vec<u8>>, after: Option<Vec<u8>>) -> Repartition {
+        Repartition { from, to, before, after, decided: None, past: PastPartitions::new() }
     }
 
     pub(super) fn packed(&self) -> Pack {
@@ -65,11 +65,11 @@ impl Moving {
         Bytes::from(Pack::from(fields).encoded()).into()
     }
 
-    fn read(packed: &Bytes) -> Option<Moving> {
-        let table = Reply::decode(packed)?;
+    fn read(packed: &Bytes) -> Option<Repartition> {
+        let table = PackReply::decode(packed)?;
         let number = |name| u16::try_from(table.get(name).uint()?).ok();
         let bytes = |name| table.get(name).bytes().map(|bytes| bytes.to_vec());
-        Some(Moving {
+        Some(Repartition {
             from: number("from")?,
             to: number("to")?,
             before: bytes("before"),
@@ -85,13 +85,13 @@ impl Moving {
     }
 }
 
-fn packed_past(past: &Past) -> Pack {
+fn packed_past(past: &PastPartitions) -> Pack {
     let entry = |(spread, until): &(u16, i64)| Pack::Array(vec![u32::from(*spread).into(), (*until).into()]);
     Pack::Array(past.iter().map(entry).collect())
 }
 
-fn read_past(reply: &Reply) -> Option<Past> {
-    let entry = |entry: &Reply| Some((entry.at(0).uint()?.try_into().ok()?, entry.at(1).int()?));
+fn read_past(reply: &PackReply) -> Option<PastPartitions> {
+    let entry = |entry: &PackReply| Some((entry.at(0).uint()?.try_into().ok()?, entry.at(1).int()?));
     reply.items().iter().map(entry).collect()
 }
 
@@ -133,7 +133,7 @@ impl Inner {
                 self.note_spread(queue, spread);
                 return Ok(spread);
             };
-            let moving = Moving::read(packed).ok_or_else(|| unreadable(queue))?;
+            let moving = Repartition::read(packed).ok_or_else(|| unreadable(queue))?;
             match moving.decided {
                 None => self.close(queue, version, moving, &reply).await?,
                 Some(forward) => self.open_again(queue, version, &moving, forward).await?,
@@ -148,7 +148,7 @@ impl Inner {
     async fn restore_first(&self, queue: &QueueName, believed: u16, version: u64) -> Result<bool> {
         let mut failed_last = None;
         for at in (1..believed).map(|index| Partition::new(queue, index)) {
-            let asked = self.ask_within(&at, Script::Stats, Fields::new(), Patience::Once).await;
+            let asked = self.ask_within(&at, Script::Stats, Fields::new(), Retries::Once).await;
             let reply = match asked {
                 Ok(answered) => answered.reply,
                 // Its node may be away; another partition has the change as well.
@@ -159,7 +159,7 @@ impl Inner {
             };
             let known = reply.get("version").uint().unwrap_or(0);
             let own = reply.get("own").bytes();
-            let has_spread = own.and_then(Reply::decode).is_some_and(|own| own.get("spread").is_set());
+            let has_spread = own.and_then(PackReply::decode).is_some_and(|own| own.get("spread").is_set());
             let Some(own) = own.filter(|_| has_spread && known > version) else { return Ok(false) };
             // A closed partition is in a change that the first one has lost: the queue continues as if that had not
             // begun.
@@ -171,9 +171,9 @@ impl Inner {
     }
 
     /// Steps 2 and 3. `first` is what the first partition has replied about its tokens.
-    async fn close(&self, queue: &QueueName, number: u64, moving: Moving, first: &Reply) -> Result<()> {
-        let (mut past, mut until) = (Past::new(), None);
-        let mut note = |reply: &Reply| {
+    async fn close(&self, queue: &QueueName, number: u64, moving: Repartition, first: &PackReply) -> Result<()> {
+        let (mut past, mut until) = (PastPartitions::new(), None);
+        let mut note = |reply: &PackReply| {
             past.extend(read_past(reply.get("past"))?);
             until = until.max(reply.get("until").int());
             Some(())
@@ -199,7 +199,7 @@ impl Inner {
         past.sort_unstable_by_key(|(spread, until)| (*spread, std::cmp::Reverse(*until)));
         past.dedup_by_key(|(spread, _)| *spread);
         past.retain(|(spread, _)| forward && *spread != moving.to);
-        let decided = Moving { decided: Some(forward), past, ..moving };
+        let decided = Repartition { decided: Some(forward), past, ..moving };
         let step = Fields::new().with("version", number).with("next", number + 1).flag("keep", true);
         let step = step.with("change", decided.packed());
         self.ask(&Partition::new(queue, 0), Script::Configure, step).await.map_err(failed)?;
@@ -207,13 +207,13 @@ impl Inner {
     }
 
     /// Step 4.
-    async fn open_again(&self, queue: &QueueName, number: u64, moving: &Moving, forward: bool) -> Result<()> {
+    async fn open_again(&self, queue: &QueueName, number: u64, moving: &Repartition, forward: bool) -> Result<()> {
         let (spread, own) = match forward {
             true => (moving.to, &moving.after),
             false => (moving.from, &moving.before),
         };
         let has_spread = |own: &Vec<u8>| {
-            let own = Reply::decode(&Bytes::copy_from_slice(own));
+            let own = PackReply::decode(&Bytes::copy_from_slice(own));
             own.is_some_and(|own| own.get("spread").is_set())
         };
         let beyond = own.as_ref().is_some_and(has_spread).then(|| {
@@ -275,6 +275,6 @@ impl Inner {
 }
 
 /// The spread of the queue, as a partition reports it.
-fn spread_of(stats: &Reply) -> Option<u16> {
+fn spread_of(stats: &PackReply) -> Option<u16> {
     stats.get("spread_here").uint()?.try_into().ok()
 }

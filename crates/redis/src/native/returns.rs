@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use tokio::sync::Notify;
 
 use super::Inner;
-use super::inspect::Patience;
+use super::inspect::Retries;
 use super::layout::Partition;
 use super::pack::Fields;
 use super::scripts::Script;
@@ -21,14 +21,14 @@ const AWHILE: Duration = Duration::from_secs(1);
 
 /// What is to be given back.
 #[derive(Default)]
-pub(super) struct Returns {
-    state: Mutex<Owed>,
+pub(super) struct GiveBacks {
+    state: Mutex<OwedReceipts>,
     /// Notified when some of it has been given back, or is known.
     paid: Notify,
 }
 
 #[derive(Default)]
-struct Owed {
+struct OwedReceipts {
     receipts: Vec<Receipt>,
     /// Queues on which no take of this process waits any more, though Redis may have such a note.
     left: BTreeSet<QueueName>,
@@ -38,7 +38,7 @@ struct Owed {
     paying: usize,
 }
 
-impl Returns {
+impl GiveBacks {
     pub(super) fn add(&self, receipts: impl IntoIterator<Item = Receipt>) {
         locked(&self.state).receipts.extend(receipts);
     }
@@ -150,7 +150,7 @@ impl Inner {
         let told = Partition::all(queue, self.spread(queue)).into_iter().map(|at| async move {
             let process = Fields::new().with("process", &self.wire.process[..]);
             // A note that cannot be removed now expires after a minute.
-            let _ = self.ask_within(&at, Script::Unwait, process, Patience::Once).await;
+            let _ = self.ask_within(&at, Script::Unwait, process, Retries::Once).await;
         });
         join_all(told).await;
         self.waiters.hint(queue);

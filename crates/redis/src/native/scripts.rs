@@ -181,10 +181,10 @@ impl Script {
 }
 
 /// All scripts over one prelude.
-pub(super) struct Scripts(Vec<Text>);
+pub(super) struct Scripts(Vec<ScriptText>);
 
 /// The full text of a script, and the hash that identifies it on the server.
-struct Text {
+struct ScriptText {
     hash: String,
     text: String,
 }
@@ -201,7 +201,7 @@ impl Scripts {
     fn over(prelude: &str) -> Scripts {
         let text = |script: &Script| {
             let text = script.text(prelude);
-            Text { hash: redis::Script::new(&text).get_hash().to_owned(), text }
+            ScriptText { hash: redis::Script::new(&text).get_hash().to_owned(), text }
         };
         Scripts(Script::ALL.iter().map(text).collect())
     }

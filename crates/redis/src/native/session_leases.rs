@@ -21,9 +21,9 @@ use dwell_store::{Error, Result};
 use futures_util::stream::{self, StreamExt as _};
 
 use super::Inner;
-use super::inspect::Patience;
+use super::inspect::Retries;
 use super::layout::Partition;
-use super::pack::{Fields, Pack, Reply};
+use super::pack::{Fields, Pack, PackReply};
 use super::scripts::Script;
 use super::wire::locked;
 
@@ -46,7 +46,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// The partitions where this process binds leases.
 #[derive(Debug, Default)]
-pub(super) struct Bound {
+pub(super) struct SessionLeases {
     /// Those that the directory has entered, and when something was last bound there, on the store's clock.
     entered: HashMap<Partition, u64>,
     /// Those that it had entered before it removed this process.
@@ -61,7 +61,7 @@ pub(super) struct Bound {
     heard_ms: u64,
 }
 
-impl Bound {
+impl SessionLeases {
     /// Whether leases may be bound in a partition, by what is known here.
     fn is_known(&self, at: &Partition, now_ms: u64) -> bool {
         now_ms.saturating_sub(self.heard_ms) < TRUSTED_MS && self.entered.contains_key(at)
@@ -74,12 +74,12 @@ impl Bound {
 }
 
 /// A take that may bind leases is under way: the directory keeps the entries of its partitions.
-pub(super) struct Binding<'a> {
+pub(super) struct SessionTake<'a> {
     inner: &'a Inner,
     places: Vec<Partition>,
 }
 
-impl Drop for Binding<'_> {
+impl Drop for SessionTake<'_> {
     fn drop(&mut self) {
         let now_ms = self.inner.clock.now().mono_ms;
         let mut bound = locked(&self.inner.bound);
@@ -125,7 +125,7 @@ impl Inner {
     pub(super) async fn enter_bound<'a>(
         &self,
         places: impl IntoIterator<Item = &'a Partition>,
-    ) -> Result<Binding<'_>> {
+    ) -> Result<SessionTake<'_>> {
         let places: Vec<Partition> = places.into_iter().cloned().collect();
         let (binding, unknown) = loop {
             let left = self.left.notified();
@@ -142,13 +142,13 @@ impl Inner {
                     let now_ms = self.wire.mono_ms();
                     let unknown = places.iter().filter(|at| !bound.is_known(at, now_ms));
                     let unknown: Vec<Partition> = unknown.cloned().collect();
-                    break (Binding { inner: self, places }, unknown);
+                    break (SessionTake { inner: self, places }, unknown);
                 }
             }
             left.await;
         };
         for some in unknown.chunks(PLACES) {
-            self.say_hello(some, &Fields::new(), Patience::Usual).await?;
+            self.say_hello(some, &Fields::new(), Retries::Usual).await?;
         }
         Ok(binding)
     }
@@ -160,7 +160,7 @@ impl Inner {
         self.note_count(&reply);
         let introduction =
             Fields::new().with("spread", u32::from(self.limits.defaults.spread)).maybe("client", client);
-        let reply = self.say_hello(&[], &introduction, Patience::Usual).await?;
+        let reply = self.say_hello(&[], &introduction, Retries::Usual).await?;
         if let Some(there) = reply.get("spread").uint() {
             return Ok(Some(there));
         }
@@ -173,9 +173,9 @@ impl Inner {
 
     /// Sends a heartbeat, and returns the processes that have been silent for too long.
     pub(super) async fn be_heard(&self) -> Result<Vec<Bytes>> {
-        let reply = self.say_hello(&[], &Fields::new(), Patience::Once).await?;
+        let reply = self.say_hello(&[], &Fields::new(), Retries::Once).await?;
         while !locked(&self.bound).lost.is_empty() {
-            self.say_hello(&[], &Fields::new(), Patience::Once).await?;
+            self.say_hello(&[], &Fields::new(), Retries::Once).await?;
         }
         let gone = reply.get("gone").items().iter().filter_map(|gone| gone.bytes().cloned());
         Ok(gone.filter(|gone| gone.as_ref() != self.wire.process).collect())
@@ -194,8 +194,8 @@ impl Inner {
         &self,
         places: &[Partition],
         introduction: &Fields,
-        patience: Patience,
-    ) -> Result<Reply> {
+        patience: Retries,
+    ) -> Result<PackReply> {
         loop {
             let began_ms = self.wire.mono_ms();
             let (forgotten, has, said) = {
@@ -252,7 +252,7 @@ impl Inner {
             }
             let asked = stream::iter(idle).map(|(at, used_ms)| async move {
                 let named = Fields::new().with("process", &self.wire.process[..]);
-                let asked = self.ask_within(&at, Script::Holds, named, Patience::Once).await;
+                let asked = self.ask_within(&at, Script::Holds, named, Retries::Once).await;
                 // A partition that cannot be asked may have some.
                 (at, used_ms, asked.is_ok_and(|asked| !asked.reply.get("holds").is_set()))
             });
@@ -280,7 +280,7 @@ impl Inner {
             }
             let entries: Vec<_> = leaving.places.iter().map(|at| Pack::from(at.entry().as_str())).collect();
             let named = Fields::new().with("process", &self.wire.process[..]).with("left", entries);
-            if let Err(error) = self.wire.directory_within(Script::Bound, named, Patience::Once).await {
+            if let Err(error) = self.wire.directory_within(Script::Bound, named, Retries::Once).await {
                 // It is unknown whether the directory has removed them: they are registered again, and removed
                 // another time.
                 locked(&self.bound).lost.extend(leaving.places.iter().cloned());
@@ -292,7 +292,7 @@ impl Inner {
     /// Frees the leases that were bound to a process which has ended. Where Redis is away, a later heartbeat retries.
     /// Where foreign data is in the way, they run out at their deadlines.
     pub(super) async fn free_bound(&self, process: &[u8]) -> Result<()> {
-        self.free(process, Fields::new().with("process", process), Patience::Usual).await
+        self.free(process, Fields::new().with("process", process), Retries::Usual).await
     }
 
     /// Releases all leases that are bound to this process, which ends in order: no attempt is spent.
@@ -313,7 +313,7 @@ impl Inner {
                 let places = bound.entered.keys().chain(&bound.lost).filter(|at| !emptied.contains(at));
                 (places.cloned().collect::<Vec<_>>(), !bound.binding.is_empty())
             };
-            let (done, answer) = self.free_in(places, &self.wire.process, Patience::Usual, true).await;
+            let (done, answer) = self.free_in(places, &self.wire.process, Retries::Usual, true).await;
             emptied.extend(done);
             match answer {
                 Err(error) if error.is_retryable() => tokio::time::sleep(AGAIN).await,
@@ -332,16 +332,16 @@ impl Inner {
     /// find that out.
     pub(super) async fn forget_bound(&self) {
         let named = Fields::new().with("process", &self.wire.process[..]).flag("forget", true);
-        let _ = self.wire.directory_within(Script::Bound, named, Patience::Once).await;
+        let _ = self.wire.directory_within(Script::Bound, named, Retries::Once).await;
     }
 
     /// The same, for a process that was silent for too long, unless it has sent a heartbeat by now.
     pub(super) async fn free_silent(&self, process: &[u8]) -> Result<()> {
         let named = Fields::new().with("process", process).with("silent", SILENT_MS);
-        self.free(process, named, Patience::Once).await
+        self.free(process, named, Retries::Once).await
     }
 
-    async fn free(&self, process: &[u8], named: Fields, patience: Patience) -> Result<()> {
+    async fn free(&self, process: &[u8], named: Fields, patience: Retries) -> Result<()> {
         let reply = self.wire.directory(Script::Bound, named.clone()).await?;
         let parts = reply.get("parts").items().iter();
         let parts = parts.filter_map(|entry| entry.text().and_then(Partition::of_entry)).collect();
@@ -360,7 +360,7 @@ impl Inner {
         &self,
         parts: Vec<Partition>,
         process: &[u8],
-        patience: Patience,
+        patience: Retries,
         releases: bool,
     ) -> (Vec<Partition>, Result<()>) {
         let freed = parts.into_iter().map(|at| async move {

@@ -13,15 +13,15 @@ use dwell_store::Error;
 use dwell_time::{Clock, SystemClock};
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 
-use super::confirm::{Confirmed, Confirming};
-use super::inspect::Patience;
+use super::confirm::{ConfirmedConnection, ConfirmedConnections};
+use super::inspect::Retries;
 use super::layout::{DIRECTORY, PARTITION, Partition};
-use super::pack::{Beside, Fields, Pack, Reply};
+use super::pack::{Beside, Fields, Pack, PackReply};
 use super::recent::Recent;
 use super::scripts::{Script, Scripts};
 use crate::address::Confirm;
 use crate::said::Said;
-use crate::{Kind, Link};
+use crate::{AddressKind, Link};
 
 /// How long the server keeps the answer to a call at least, in ms: `KEPT_MS` of `begin.lua`.
 const KEPT_MS: u64 = 60_000;
@@ -40,10 +40,10 @@ pub(super) struct Wire {
     pub(super) test_clock: Option<std::sync::Arc<dyn Clock>>,
     /// Unique to this process, never used before.
     pub(super) process: [u8; 8],
-    lanes: Mutex<Lanes>,
+    lanes: Mutex<CallerPool>,
     next_call: AtomicU64,
     /// Connections for calls that are confirmed.
-    confirming: Confirming,
+    confirming: ConfirmedConnections,
     /// Partitions whose keys were checked: they are ours. One that was dropped is checked once more.
     checked: Mutex<Recent<Partition>>,
     patience: SystemClock,
@@ -51,13 +51,13 @@ pub(super) struct Wire {
 
 /// Lanes that no call uses now, and how many there are.
 #[derive(Default)]
-struct Lanes {
+struct CallerPool {
     free: Vec<u32>,
     made: u32,
 }
 
 /// The result of a try that brought no reply.
-enum Failure {
+enum TryFailure {
     /// Nothing was done, and a retry may help.
     NotNow(String),
     /// It may have been done.
@@ -75,7 +75,7 @@ impl Wire {
             None => Scripts::on_the_servers_clock(),
         };
         Wire {
-            confirming: Confirming::new(link.address().connections),
+            confirming: ConfirmedConnections::new(link.address().connections),
             link,
             scripts,
             test_clock,
@@ -93,8 +93,8 @@ impl Wire {
     }
 
     /// A lane for calls of a script, if it is called under numbers.
-    pub(super) fn lane(&self, script: Script) -> Option<Lane<'_>> {
-        script.is_recorded().then(|| Lane::enter(self))
+    pub(super) fn lane(&self, script: Script) -> Option<NumberedCaller<'_>> {
+        script.is_recorded().then(|| NumberedCaller::enter(self))
     }
 
     /// Calls a script on a partition, on a lane if it is called under numbers.
@@ -103,9 +103,9 @@ impl Wire {
         at: &Partition,
         script: Script,
         arguments: Fields,
-        patience: Patience,
-        lane: Option<&Lane<'_>>,
-    ) -> Result<Reply, Error> {
+        patience: Retries,
+        lane: Option<&NumberedCaller<'_>>,
+    ) -> Result<PackReply, Error> {
         let keys = at.keys(self.link.address().prefix());
         let is_checked = locked(&self.checked).get(at).is_some();
         if !is_checked {
@@ -124,16 +124,16 @@ impl Wire {
     }
 
     /// Calls a script on the directory.
-    pub(super) async fn directory(&self, script: Script, arguments: Fields) -> Result<Reply, Error> {
-        self.directory_within(script, arguments, Patience::Usual).await
+    pub(super) async fn directory(&self, script: Script, arguments: Fields) -> Result<PackReply, Error> {
+        self.directory_within(script, arguments, Retries::Usual).await
     }
 
     pub(super) async fn directory_within(
         &self,
         script: Script,
         arguments: Fields,
-        patience: Patience,
-    ) -> Result<Reply, Error> {
+        patience: Retries,
+    ) -> Result<PackReply, Error> {
         let keys = super::layout::directory(self.link.address().prefix());
         let called = self.run(script, &keys, arguments, patience).await;
         self.named(called, &keys, &DIRECTORY, patience).await
@@ -142,11 +142,11 @@ impl Wire {
     /// Redis does not say which key has another type than a command needs: looks for it, to name it in the error.
     async fn named(
         &self,
-        called: Result<Reply, Error>,
+        called: Result<PackReply, Error>,
         keys: &str,
         types: &[(&str, &str)],
-        patience: Patience,
-    ) -> Result<Reply, Error> {
+        patience: Retries,
+    ) -> Result<PackReply, Error> {
         if let Err(Error::ForeignData { .. }) = &called {
             self.check(keys, types, patience).await?;
         }
@@ -154,7 +154,7 @@ impl Wire {
     }
 
     /// Checks that no foreign keys lie where ours would.
-    async fn check(&self, keys: &str, types: &[(&str, &str)], patience: Patience) -> Result<(), Error> {
+    async fn check(&self, keys: &str, types: &[(&str, &str)], patience: Retries) -> Result<(), Error> {
         let asked = types.iter().map(|(name, kind)| Pack::from(vec![Pack::from(*name), Pack::from(*kind)]));
         let asked = Fields::new().with("keys", asked.collect::<Vec<_>>());
         let reply = self.run(Script::Check, keys, asked, patience).await?;
@@ -172,15 +172,15 @@ impl Wire {
         script: Script,
         keys: &str,
         arguments: Fields,
-        patience: Patience,
-    ) -> Result<Reply, Error> {
+        patience: Retries,
+    ) -> Result<PackReply, Error> {
         let confirm = self.link.address().confirm.filter(|_| script.is_recorded() && !arguments.has("peek"));
         let (packed, beside) = arguments.encoded();
         let end_ms = self.mono_ms()
             + match patience {
-                Patience::Usual => self.link.address().retry_ms,
-                Patience::Once => 0,
-                Patience::Brief => self.link.address().retry_ms.min(BRIEF_MS),
+                Retries::Usual => self.link.address().retry_ms,
+                Retries::Once => 0,
+                Retries::Brief => self.link.address().retry_ms.min(BRIEF_MS),
             };
         let mut unknown = false;
         let mut pause_ms = 5;
@@ -191,16 +191,16 @@ impl Wire {
             let ends = (end_ms, sent_before_ms);
             let reason = match self.once(script, keys, (&packed, &beside), by_text, confirm, ends).await {
                 Ok(reply) => return Ok(reply),
-                Err(Failure::NoScript) if !by_text => {
+                Err(TryFailure::NoScript) if !by_text => {
                     by_text = true;
                     continue;
                 }
-                Err(Failure::NoScript) => "the server keeps no script".to_owned(),
+                Err(TryFailure::NoScript) => "the server keeps no script".to_owned(),
                 // An earlier try may have done it.
-                Err(Failure::Refused(error)) if unknown => return Err(unknown_after(error)),
-                Err(Failure::Refused(error)) => return Err(error),
-                Err(Failure::NotNow(reason)) => reason,
-                Err(Failure::Unknown(reason)) => {
+                Err(TryFailure::Refused(error)) if unknown => return Err(unknown_after(error)),
+                Err(TryFailure::Refused(error)) => return Err(error),
+                Err(TryFailure::NotNow(reason)) => reason,
+                Err(TryFailure::Unknown(reason)) => {
                     unknown |= script.is_recorded();
                     if unknown {
                         sent_before_ms = last_sent_ms;
@@ -229,7 +229,7 @@ impl Wire {
         by_text: bool,
         confirm: Option<Confirm>,
         (end_ms, sent_before_ms): (u64, u64),
-    ) -> Result<Reply, Failure> {
+    ) -> Result<PackReply, TryFailure> {
         let now = self.test_clock.as_ref().map(|clock| clock.now().wall.as_ms());
         let command = match by_text {
             true => self.scripts.by_text(script, keys, arguments, now),
@@ -241,7 +241,7 @@ impl Wire {
         };
         match sent {
             Ok(Value::BulkString(bytes)) => {
-                let reply = Reply::decode(&Bytes::from(bytes));
+                let reply = PackReply::decode(&Bytes::from(bytes));
                 reply.ok_or_else(|| refused("a script's answer cannot be read".to_owned()))
             }
             Ok(Value::Array(parts)) => {
@@ -252,10 +252,10 @@ impl Wire {
             Err(error) => Err(match failure(&error) {
                 // For a cluster, the client library returns to a call that was sent the error of another one:
                 // `Link::send`.
-                Failure::NotNow(reason)
-                    if self.link.address().kind() == Kind::Cluster && error.code().is_none() =>
+                TryFailure::NotNow(reason)
+                    if self.link.address().kind() == AddressKind::Cluster && error.code().is_none() =>
                 {
-                    Failure::Unknown(reason)
+                    TryFailure::Unknown(reason)
                 }
                 failure => failure,
             }),
@@ -272,17 +272,17 @@ impl Wire {
         command: &Cmd,
         confirm: Confirm,
         (end_ms, sent_before_ms): (u64, u64),
-    ) -> Result<RedisResult<Value>, Failure> {
+    ) -> Result<RedisResult<Value>, TryFailure> {
         // A call that is made once has as long as any command.
         let patience_ms = end_ms.saturating_sub(self.mono_ms()).max(self.link.address().timeout_ms);
         let mut connection = match self.confirming.enter(&self.link, patience_ms, || self.mono_ms()).await {
             Some(Ok(connection)) => connection,
             Some(Err(error)) => return Ok(Err(error)),
-            None => return Err(Failure::NotNow("too many calls wait for replicas".to_owned())),
+            None => return Err(TryFailure::NotNow("too many calls wait for replicas".to_owned())),
         };
         if self.link.now_ms() > sent_before_ms {
             self.confirming.keep(connection, self.mono_ms());
-            return Err(Failure::NotNow("it is too late to send it again".to_owned()));
+            return Err(TryFailure::NotNow("it is too late to send it again".to_owned()));
         }
         let replied = connection.send(command).await;
         let hands_out = matches!(script, Script::Take | Script::TakeId);
@@ -307,17 +307,17 @@ impl Wire {
                 None => Ok(replied),
                 Some(reason) => {
                     let reason = reason.into();
-                    Err(Failure::Refused(Error::OutcomeUnknown { reason, needs_reopen: false }))
+                    Err(TryFailure::Refused(Error::OutcomeUnknown { reason, needs_reopen: false }))
                 }
             },
-            Err(error) => Err(Failure::Unknown(error.to_string())),
+            Err(error) => Err(TryFailure::Unknown(error.to_string())),
         }
     }
 
     /// Keeps a connection for other calls if this one met no error, or was refused by a server that accepts calls.
-    fn leave_confirmed(&self, connection: Confirmed<'_>, error: Option<&RedisError>) {
+    fn leave_confirmed(&self, connection: ConfirmedConnection<'_>, error: Option<&RedisError>) {
         let is_good = error.is_none_or(|error| {
-            error.code().is_some() && matches!(failure(error), Failure::NoScript | Failure::Refused(_))
+            error.code().is_some() && matches!(failure(error), TryFailure::NoScript | TryFailure::Refused(_))
         });
         match is_good {
             true => self.confirming.keep(connection, self.mono_ms()),
@@ -337,22 +337,22 @@ impl Wire {
 }
 
 /// A reply whose `items` are not packed with the rest of it, but follow it.
-fn with_items(parts: Vec<Value>) -> Option<Reply> {
+fn with_items(parts: Vec<Value>) -> Option<PackReply> {
     let mut parts = parts.into_iter().map(|part| match part {
         Value::BulkString(bytes) => Some(Bytes::from(bytes)),
         _ => None,
     });
-    let Reply::Map(mut fields) = Reply::decode(&parts.next()??)? else { return None };
+    let PackReply::Map(mut fields) = PackReply::decode(&parts.next()??)? else { return None };
     fields.retain(|(name, _)| name != "items");
-    let items = parts.map(|part| part.map(Reply::Bytes)).collect::<Option<Vec<_>>>()?;
-    fields.push((Bytes::from_static(b"items"), Reply::Array(items)));
-    Some(Reply::Map(fields))
+    let items = parts.map(|part| part.map(PackReply::Bytes)).collect::<Option<Vec<_>>>()?;
+    fields.push((Bytes::from_static(b"items"), PackReply::Array(items)));
+    Some(PackReply::Map(fields))
 }
 
 /// Whether a script has only returned what it needs to know first, without doing its work.
 fn asks_for_more(reply: &Value) -> bool {
     let Value::BulkString(bytes) = reply else { return false };
-    let reply = Reply::decode(&Bytes::copy_from_slice(bytes));
+    let reply = PackReply::decode(&Bytes::copy_from_slice(bytes));
     let says = |word| reply.as_ref().is_some_and(|reply| reply.get(word).is_set());
     ["enter", "others", "past", "more", "spread"].into_iter().any(says)
 }
@@ -362,7 +362,7 @@ fn has_handed_out(reply: &Value) -> bool {
     match reply {
         Value::Array(parts) => parts.len() > 1,
         Value::BulkString(bytes) => {
-            Reply::decode(&Bytes::copy_from_slice(bytes)).is_some_and(|reply| reply.get("item").is_set())
+            PackReply::decode(&Bytes::copy_from_slice(bytes)).is_some_and(|reply| reply.get("item").is_set())
         }
         _ => false,
     }
@@ -413,38 +413,38 @@ fn last_sent_ms(first_ms: u64, timeout_ms: u64) -> u64 {
     (first_ms + KEPT_MS).saturating_sub(2 * timeout_ms + 1_000)
 }
 
-fn refused(reason: String) -> Failure {
-    Failure::Refused(Error::Unavailable { reason: reason.into() })
+fn refused(reason: String) -> TryFailure {
+    TryFailure::Refused(Error::Unavailable { reason: reason.into() })
 }
 
 /// What an error means, by its kind or by the code that the server or a script of ours has given it.
-fn failure(error: &RedisError) -> Failure {
+fn failure(error: &RedisError) -> TryFailure {
     let text = error.to_string();
     if error.is_connection_refusal() {
-        return Failure::NotNow(text);
+        return TryFailure::NotNow(text);
     }
     match error.kind() {
-        ErrorKind::ClusterConnectionNotFound => return Failure::NotNow(text),
-        ErrorKind::Io => return Failure::Unknown(text),
+        ErrorKind::ClusterConnectionNotFound => return TryFailure::NotNow(text),
+        ErrorKind::Io => return TryFailure::Unknown(text),
         _ => {}
     }
     let Some(said) = Said::of(error) else { return refused(text) };
     match said.code {
-        "NOSCRIPT" => Failure::NoScript,
+        "NOSCRIPT" => TryFailure::NoScript,
         "LOADING" | "READONLY" | "BUSY" | "CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
-        | "NOREPLICAS" | "MISCONF" => Failure::NotNow(text),
+        | "NOREPLICAS" | "MISCONF" => TryFailure::NotNow(text),
         "OOM" => {
             let reason = "Redis has no memory left (maxmemory)".into();
-            Failure::Refused(Error::DiskFull { reason })
+            TryFailure::Refused(Error::DiskFull { reason })
         }
         "DWELLVERSION" => {
             let reason = format!("{}; use the version of dwell that wrote it, or another prefix", said.text);
-            Failure::Refused(Error::ForeignData { reason: reason.into() })
+            TryFailure::Refused(Error::ForeignData { reason: reason.into() })
         }
-        "DWELLFOREIGN" => Failure::Refused(foreign(said.text.trim_matches([':', ' ', '.']))),
-        "WRONGTYPE" => Failure::Refused(foreign(&text)),
-        _ if said.text.starts_with("Script killed by user") => Failure::NotNow(text),
-        _ if is_unread(said.text) => Failure::Refused(foreign(&text)),
+        "DWELLFOREIGN" => TryFailure::Refused(foreign(said.text.trim_matches([':', ' ', '.']))),
+        "WRONGTYPE" => TryFailure::Refused(foreign(&text)),
+        _ if said.text.starts_with("Script killed by user") => TryFailure::NotNow(text),
+        _ if is_unread(said.text) => TryFailure::Refused(foreign(&text)),
         _ => refused(text),
     }
 }
@@ -458,12 +458,12 @@ fn is_unread(text: &str) -> bool {
 
 /// A lane, which one call at a time uses exclusively: of calls that arrive late, all but the latest are refused. A
 /// caller who has to call several times for one thing keeps to one lane.
-pub(super) struct Lane<'a> {
+pub(super) struct NumberedCaller<'a> {
     wire: &'a Wire,
     number: u32,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> NumberedCaller<'a> {
     /// 10 bytes, or 12 if there are more concurrent calls than two bytes count: the server keeps a name for each.
     fn name(&self) -> Vec<u8> {
         let process = &self.wire.process[..];
@@ -473,17 +473,17 @@ impl<'a> Lane<'a> {
         }
     }
 
-    fn enter(wire: &'a Wire) -> Lane<'a> {
+    fn enter(wire: &'a Wire) -> NumberedCaller<'a> {
         let mut lanes = locked(&wire.lanes);
         let number = lanes.free.pop().unwrap_or_else(|| {
             lanes.made += 1;
             lanes.made
         });
-        Lane { wire, number }
+        NumberedCaller { wire, number }
     }
 }
 
-impl Drop for Lane<'_> {
+impl Drop for NumberedCaller<'_> {
     fn drop(&mut self) {
         locked(&self.wire.lanes).free.push(self.number);
     }
@@ -505,7 +505,7 @@ mod tests {
     use super::*;
 
     /// The failure of a call on a store under the prefix `ROOM`, from the server's error line.
-    fn met_with(line: &str) -> Failure {
+    fn met_with(line: &str) -> TryFailure {
         let answered = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         failure(&answered.extract_error().unwrap_err())
     }
@@ -530,11 +530,11 @@ mod tests {
                 format!("ERR {named} script: {hash}, on @user_script:55."),
             ] {
                 let failure = met_with(&line);
-                let Failure::Refused(Error::ForeignData { reason }) = &failure else { panic!("{line}") };
+                let TryFailure::Refused(Error::ForeignData { reason }) = &failure else { panic!("{line}") };
                 assert!(reason.contains(&format!("key {prefix}:{{ab}}:m is a string: somebody")), "{reason}");
             }
             let other = met_with(&format!("ERR no room for {prefix}"));
-            assert!(matches!(other, Failure::Refused(Error::Unavailable { .. })), "{prefix}");
+            assert!(matches!(other, TryFailure::Refused(Error::Unavailable { .. })), "{prefix}");
         }
     }
 
@@ -544,7 +544,7 @@ mod tests {
         let server = dwell_testkit::redis::Server::start();
         let wire = Wire::new(Link::open(server.address()).await.unwrap(), None);
         let lanes: Vec<_> = (0..65_537).map(|_| wire.lane(Script::Take).unwrap()).collect();
-        let names: std::collections::HashSet<_> = lanes.iter().map(Lane::name).collect();
+        let names: std::collections::HashSet<_> = lanes.iter().map(NumberedCaller::name).collect();
         assert_eq!(names.len(), lanes.len());
     }
 
@@ -562,7 +562,7 @@ mod tests {
         let look = async |n: usize| {
             let (at, before) = (Partition::new(&name(n), 0), scripts());
             let process = Fields::new().with("process", &wire.process[..]);
-            wire.call(&at, Script::Holds, process, Patience::Usual, None).await.unwrap();
+            wire.call(&at, Script::Holds, process, Retries::Usual, None).await.unwrap();
             scripts() - before
         };
         // The server has both scripts from here on.
@@ -581,7 +581,7 @@ mod tests {
     fn errors_are_told_by_their_codes() {
         let wrapped = |said: &str| format!("ERR Error running script (call to f_00): @user_script:1: {said}");
         for line in ["OOM command not allowed", &wrapped("@user_script: 1: -OOM command not allowed")] {
-            assert!(matches!(met_with(line), Failure::Refused(Error::DiskFull { .. })), "{line}");
+            assert!(matches!(met_with(line), TryFailure::Refused(Error::DiskFull { .. })), "{line}");
         }
         for line in [
             "LOADING Redis is loading the dataset in memory",
@@ -594,7 +594,7 @@ mod tests {
             &wrapped("Script killed by user with SCRIPT KILL..."),
             "ERR Script killed by user with SCRIPT KILL... script: 00, on @user_script:1.",
         ] {
-            assert!(matches!(met_with(line), Failure::NotNow(_)), "{line}");
+            assert!(matches!(met_with(line), TryFailure::NotNow(_)), "{line}");
         }
         for line in [
             "WRONGTYPE Operation against a key holding the wrong kind of value script: 00, on @user_script:1.",
@@ -604,8 +604,8 @@ mod tests {
             "ERR user_script:1: bad argument #2 to 'unpack' (data string too short) script: 00, on @user_script:1.",
             "DWELLVERSION layout 9 is not known to this version of dwell",
         ] {
-            assert!(matches!(met_with(line), Failure::Refused(Error::ForeignData { .. })), "{line}");
+            assert!(matches!(met_with(line), TryFailure::Refused(Error::ForeignData { .. })), "{line}");
         }
-        assert!(matches!(met_with("NOSCRIPT No matching script. Please use EVAL."), Failure::NoScript));
+        assert!(matches!(met_with("NOSCRIPT No matching script. Please use EVAL."), TryFailure::NoScript));
     }
 }

@@ -190,7 +190,7 @@ fn a_channel_that_is_refused_keeps_nobody_from_the_others() {
         let (mut is_refused, mut is_listening) = (false, false);
         while !(is_refused && is_listening) {
             match told.recv().await.unwrap() {
-                ("forbidden", Event::Trouble(error)) => {
+                ("forbidden", Event::Failure(error)) => {
                     assert_eq!(error.code(), "redis_refused", "{error}");
                     is_refused = true;
                 }
@@ -226,7 +226,7 @@ fn a_mover_that_cannot_listen_moves() {
         let (mut is_told, mut moved) = (false, 0);
         while !is_told || moved == 0 {
             match told.recv().await.unwrap() {
-                Event::Trouble(error) => {
+                Event::Failure(error) => {
                     assert_eq!(error.code(), "redis_refused", "{error}");
                     is_told = true;
                 }

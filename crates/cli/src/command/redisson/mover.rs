@@ -179,7 +179,7 @@ fn show(output: &Output, queue: &str, event: Event) -> Result<(), Failure> {
         Event::Moved(_) => (told(queue, "moved"), GOOD),
         Event::Mended(_) => (told(queue, "mended"), WAITING),
         Event::Reaped(_) => (told(queue, "reaped"), WAITING),
-        Event::Trouble(_) => (told(queue, "trouble"), BAD),
+        Event::Failure(_) => (told(queue, "trouble"), BAD),
         _ => return Ok(()),
     };
     match event {
@@ -193,7 +193,7 @@ fn show(output: &Output, queue: &str, event: Event) -> Result<(), Failure> {
             line.rounded = Some(mended.rounded).filter(|count| *count > 0);
         }
         Event::Reaped(count) => line.reaped = Some(count),
-        Event::Trouble(error) => line.error = Some(error.into()),
+        Event::Failure(error) => line.error = Some(error.into()),
         _ => {}
     }
     output.show(&line, |out| writeln!(out, "{STRONG}{queue}{STRONG:#}  {style}{}{style:#}", words(&line)))
