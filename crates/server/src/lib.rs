@@ -42,7 +42,7 @@ mod listener;
 mod metrics;
 mod openapi;
 mod opening;
-mod pace;
+mod arrival_rate;
 mod page;
 mod present;
 mod query;
@@ -58,7 +58,7 @@ const MOST_NAMES: usize = 1_024;
 pub use config::{
     ApplyError, BeanstalkdConfig, ConfigError, ConfigErrorKind, ConfigValue, Configuration, Durability,
     HttpConfig, Layers, Loaded, LogConfig, LogFormat, LogLevel, Origin, QueueConfig, RedissonConfig,
-    ServerConfig, Shown, StoreConfig, StoreKind, Warning, apply_queues, check_value, config_keys,
+    ServerConfig, LayeredValue, StoreConfig, StoreKind, Warning, apply_queues, check_value, config_keys,
 };
 pub use delivery::{
     Delivery, DeliveryError, LaneConfig, SchedulesError, SinkConfig, SinkKind, WebhookConfig, WebhookGoal,

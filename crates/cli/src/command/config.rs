@@ -1,7 +1,7 @@
 //! `dwell config`: checks or shows a server's configuration without starting one.
 
 use clap::{Args, Subcommand};
-use dwell_server::{Loaded, Shown};
+use dwell_server::{Loaded, LayeredValue};
 use serde::Serialize;
 
 use super::serve::ServerOptions;
@@ -70,14 +70,14 @@ fn check(context: &Context, loaded: &Loaded) -> Outcome {
 
 fn show(context: &Context, loaded: &Loaded) -> Outcome {
     if !context.output.is_human() {
-        for Shown { key, value, origin, .. } in &loaded.shown {
+        for LayeredValue { key, value, origin, .. } in &loaded.shown {
             context.output.show(&Row { key, value, origin: origin.to_string() }, |_| Ok(()))?;
         }
         return Ok(Exit::Ok);
     }
     context.output.print(|out| {
         let mut section = "";
-        for Shown { key, value, origin, .. } in &loaded.shown {
+        for LayeredValue { key, value, origin, .. } in &loaded.shown {
             let (table, name) = key.rsplit_once('.').unwrap_or(("", key));
             if table != section {
                 let gap = if section.is_empty() { "" } else { "\n" };

@@ -37,7 +37,7 @@ pub(super) fn app() -> App {
         draining: watch::channel(false).1,
         metrics: Arc::default(),
         memory: Memory::new(1_000_000),
-        ailment: Ailment::default(),
+        ailment: LastFailure::default(),
         forecasts: Walks::default(),
         forecast_turn: Arc::new(Semaphore::new(1)),
         overviews: Walks::default(),

@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use super::parse::{either_ms, items};
 use crate::delivery::{Definition, word};
-use crate::http::{Problem, Refusal};
+use crate::http::{Problem, HttpRefusal};
 use crate::query::Query;
 
 /// A request whose fields may be given in the query instead.
@@ -28,11 +28,11 @@ pub(crate) trait FromQuery: Sized {
 }
 
 fn missing(what: &str) -> Problem {
-    Problem::new(Refusal::MissingField, format!("{what} is required"))
+    Problem::new(HttpRefusal::MissingField, format!("{what} is required"))
 }
 
 fn conflict(what: &str) -> Problem {
-    Problem::new(Refusal::ConflictingFields, what.to_owned())
+    Problem::new(HttpRefusal::ConflictingFields, what.to_owned())
 }
 
 /// When a message is to be due; `None` if no field is given.
@@ -113,7 +113,7 @@ pub(crate) fn reschedule(item: RescheduleItem<'_>) -> Result<(Target, When), Pro
 /// A schedule's definition.
 pub(crate) fn schedule(fields: ScheduleFields<'_>) -> Result<Definition, Problem> {
     let invalid =
-        |name: &str, detail: String| Problem::new(Refusal::InvalidField, format!("field '{name}': {detail}"));
+        |name: &str, detail: String| Problem::new(HttpRefusal::InvalidField, format!("field '{name}': {detail}"));
     let body = match (fields.body, fields.body_base64) {
         (Some(text), None) => Bytes::from(text.into_owned()),
         (None, Some(bytes)) => Bytes::from(bytes.0.into_owned()),
@@ -215,7 +215,7 @@ impl FromQuery for SettleFieldsIn {
 
 impl SettleFieldsIn {
     /// The action with this name, if these fields belong to it; `unknown` is the refusal of other names.
-    pub(crate) fn action(self, action: &str, unknown: Refusal) -> Result<Action, Problem> {
+    pub(crate) fn action(self, action: &str, unknown: HttpRefusal) -> Result<Action, Problem> {
         let given = [
             ("after", self.after.is_some() || self.after_ms.is_some()),
             ("error", self.error.is_some()),
@@ -246,7 +246,7 @@ impl SettleFieldsIn {
                 .map(|()| Action::Bury { reason: self.reason.map(Arc::from), priority: self.priority }),
             "extend" => only(&["lease"]).map(|()| Action::Extend { lease_ms }),
             _ => {
-                Err(Problem::new(Refusal::InvalidField, "action is one of ack, retry, release, bury, extend"))
+                Err(Problem::new(HttpRefusal::InvalidField, "action is one of ack, retry, release, bury, extend"))
             }
         }
     }
@@ -265,7 +265,7 @@ pub(crate) fn settle(item: SettleItem<'_>) -> Result<Settle, Problem> {
         lease: owned(item.lease),
         lease_ms: item.lease_ms,
     };
-    Ok(Settle { receipt, action: fields.action(&item.action, Refusal::UnknownField)? })
+    Ok(Settle { receipt, action: fields.action(&item.action, HttpRefusal::UnknownField)? })
 }
 
 /// The lease that an item ends.

@@ -96,7 +96,7 @@ mod tests {
     fn shown(queues: &QueueMeters, label: &str) -> Option<u64> {
         let all: Vec<(String, Arc<Meter>)> = queues.all();
         let (_, meter) = all.iter().find(|(shown, _)| shown == label)?;
-        Some(meter.deaths.iter().map(super::super::Count::get).sum())
+        Some(meter.deaths.iter().map(super::super::Counter::get).sum())
     }
 
     fn total(queues: &QueueMeters) -> u64 {
@@ -157,8 +157,8 @@ mod tests {
         };
         heard.hear(vec![all], &queues);
         let meter = queues.of(&name(0), 0);
-        assert_eq!(meter.deaths.each_ref().map(super::super::Count::get), [1, 2, 3, 4]);
-        assert_eq!(meter.discards.each_ref().map(super::super::Count::get), [5, 6, 7, 8]);
+        assert_eq!(meter.deaths.each_ref().map(super::super::Counter::get), [1, 2, 3, 4]);
+        assert_eq!(meter.discards.each_ref().map(super::super::Counter::get), [5, 6, 7, 8]);
         assert_eq!(total(&queues), 10, "a discard is no death");
     }
 }

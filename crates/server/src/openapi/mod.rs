@@ -18,7 +18,7 @@ use dwell_wire::{
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::http::{Done, HealthOut, Refused};
+use crate::http::{Done, HealthOut, RefusedItem};
 use crate::json::{LeaseIn, NoFieldsIn, PauseIn, SettingsIn, SettleFieldsIn};
 
 /// The schemas of all types that are read or written, by name.
@@ -44,7 +44,7 @@ fn schemas() -> Map<String, Value> {
         Cancelled, Deaths, Delivery<'_>, Forecast, HealthOut, Me<'_>, Message<'_>, Moved, Overview, Page<'_>, Problem<'_>, PutAnswer, QueuePage,
         QueueStats, Recent, Removed, ServerInfo, Settled, Swept, Taken<'_>,
         Instants, Schedule<'_>, ScheduleDefined, Schedules<'_>, Sink, SinkTested, Sinks,
-        Done<'_, Cancelled>, Done<'_, Found<'_>>, Done<'_, Moved>, Done<'_, PutAnswer>, Done<'_, Settled>, Refused<'_>,
+        Done<'_, Cancelled>, Done<'_, Found<'_>>, Done<'_, Moved>, Done<'_, PutAnswer>, Done<'_, Settled>, RefusedItem<'_>,
     }
     let mut all = read.take_definitions(true);
     for (name, schema) in written.take_definitions(true) {

@@ -5,7 +5,7 @@
 
 /// The rate limit of one incoming item.
 #[derive(Clone, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct ArrivalRate {
     /// The minimum bytes per second; 0 for none.
     rate: u64,
     /// The maximum credit, and the present one, in bytes times a thousand.
@@ -15,11 +15,11 @@ pub(crate) struct Pace {
     at_ms: u64,
 }
 
-impl Pace {
+impl ArrivalRate {
     /// From `now_ms` on, `rate` bytes per second have to arrive, with pauses of up to `idle_ms`.
-    pub(crate) fn new(idle_ms: u64, rate: u64, now_ms: u64) -> Pace {
+    pub(crate) fn new(idle_ms: u64, rate: u64, now_ms: u64) -> ArrivalRate {
         let most = idle_ms.saturating_mul(rate);
-        Pace { rate, most, left: most, at_ms: now_ms }
+        ArrivalRate { rate, most, left: most, at_ms: now_ms }
     }
 
     /// Accounts for `bytes` that have arrived since the last update; false if they arrive too slowly.
@@ -48,19 +48,19 @@ mod tests {
 
     #[test]
     fn what_comes_at_the_rate_may_go_on_for_ever_and_half_as_fast_for_twice_the_time() {
-        let mut pace = Pace::new(60_000, 1_024, 0);
+        let mut pace = ArrivalRate::new(60_000, 1_024, 0);
         assert!((1..10_000).all(|second| pace.came(1_024, second * 1_000)));
-        let mut pace = Pace::new(60_000, 1_024, 0);
+        let mut pace = ArrivalRate::new(60_000, 1_024, 0);
         let late = (1..10_000).find(|second| !pace.came(512, second * 1_000));
         assert_eq!(late, Some(121));
         // For pieces of any size.
-        let mut pace = Pace::new(60_000, 1_024, 0);
+        let mut pace = ArrivalRate::new(60_000, 1_024, 0);
         assert!((1..1_000_000).all(|ms| pace.came(2, ms)));
     }
 
     #[test]
     fn what_came_at_once_is_worth_no_more_than_the_time_it_may_stand_still() {
-        let mut pace = Pace::new(60_000, 1_024, 0);
+        let mut pace = ArrivalRate::new(60_000, 1_024, 0);
         assert!(pace.came(64 << 20, 1));
         let late = (1..10_000).find(|second| !pace.came(1, second * 1_000));
         assert_eq!(late, Some(61));
@@ -68,10 +68,10 @@ mod tests {
 
     #[test]
     fn what_is_excused_is_not_reckoned_and_without_a_rate_nothing_is_too_slow() {
-        let mut pace = Pace::new(1_000, 1_024, 0);
+        let mut pace = ArrivalRate::new(1_000, 1_024, 0);
         pace.excuse(1_000_000);
         assert!(pace.came(0, 1_001_000));
         assert!(!pace.came(0, 1_001_001));
-        assert!(Pace::new(1_000, 0, 0).came(0, u64::MAX));
+        assert!(ArrivalRate::new(1_000, 0, 0).came(0, u64::MAX));
     }
 }

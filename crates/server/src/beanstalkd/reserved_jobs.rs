@@ -12,7 +12,7 @@ use dwell_store::Delivery;
 
 /// Jobs by their numbers.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct ReservedJobs {
     /// The number of jobs that all connections hold.
     by_all: Arc<AtomicUsize>,
     jobs: HashMap<u64, HeldJob>,
@@ -27,10 +27,10 @@ struct HeldJob {
     deadline_ms: u64,
 }
 
-impl Held {
+impl ReservedJobs {
     /// Without jobs; `by_all` counts those of all connections.
-    pub(super) fn among(by_all: Arc<AtomicUsize>) -> Held {
-        Held { by_all, jobs: HashMap::new(), by_deadline: BTreeSet::new(), lapsed: 0 }
+    pub(super) fn among(by_all: Arc<AtomicUsize>) -> ReservedJobs {
+        ReservedJobs { by_all, jobs: HashMap::new(), by_deadline: BTreeSet::new(), lapsed: 0 }
     }
 
     /// The number of jobs.
