@@ -32,7 +32,7 @@ use crate::oracle::Violation;
 
 /// The outcome of the run of one seed.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct RunOutcome {
     /// The hash of all events.
     pub(crate) trace: u64,
     /// Commands that were acknowledged.
@@ -48,12 +48,12 @@ pub(crate) struct Outcome {
 }
 
 /// Runs one seed; prints all events if `told`.
-pub(crate) fn run_seed(seed: u64, told: bool) -> Outcome {
+pub(crate) fn run_seed(seed: u64, told: bool) -> RunOutcome {
     World::new(seed, told, None, None).run()
 }
 
 /// Runs one seed with a fault planted.
-pub(crate) fn run_mutant(seed: u64, mutant: Mutant) -> Outcome {
+pub(crate) fn run_mutant(seed: u64, mutant: Mutant) -> RunOutcome {
     World::new(seed, false, Some(mutant), None).run()
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn one(seed: u64, told: bool) -> bool {
     tell(seed, &run_seed(seed, told))
 }
 
-fn tell(seed: u64, outcome: &Outcome) -> bool {
+fn tell(seed: u64, outcome: &RunOutcome) -> bool {
     for violation in outcome.violations.iter().take(3) {
         println!("VIOLATION {violation}");
     }
@@ -101,7 +101,7 @@ fn squeezable(seed: u64) -> u64 {
 }
 
 /// Runs a seed whose only fault is that one to three writes fail for lack of room, after `writes` others.
-fn squeezed(seed: u64, writes: u64, told: bool) -> Outcome {
+fn squeezed(seed: u64, writes: u64, told: bool) -> RunOutcome {
     World::new(seed, told, None, Some(Climate::FullAt { writes, times: 1 + writes % 3 })).run()
 }
 

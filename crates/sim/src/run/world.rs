@@ -12,17 +12,17 @@ use dwell_store::Store;
 use dwell_testkit::Random;
 use dwell_time::{Clock as _, ManualClock};
 
-use super::Outcome;
+use super::RunOutcome;
 use super::again::Again;
-use super::answers::Fate;
-use super::client::{Flight, Held};
+use super::answers::CommandFate;
+use super::client::{Flight, HeldLease};
 use super::deaths::Deaths;
 use super::disaster::{Climate, Weather};
 use super::schedule::Schedule;
 use super::time;
 use super::trace::Trace;
 use crate::mutants::{Mutant, MutantDisk, StoreFault};
-use crate::oracle::{Address, Kind, Op, Oracle, Reading, Rules};
+use crate::oracle::{Address, ViolationKind, Op, Oracle, Reading, Rules};
 use crate::workload::{self, Pool, Uses};
 
 /// The number of ticks after which the store has to run out of work. In between it is observed with flushes half done.
@@ -60,8 +60,8 @@ pub(super) struct World {
     pub(super) abandoned: Vec<Op>,
     /// Takes that could not read all that they leased, until the store has processed the rest.
     pub(super) unread: Vec<Op>,
-    pub(super) held: Vec<Held>,
-    pub(super) spent: Vec<Held>,
+    pub(super) held: Vec<HeldLease>,
+    pub(super) spent: Vec<HeldLease>,
     pub(super) again: Option<Again>,
     /// Whether the store has reported that it cannot continue.
     pub(super) has_failed: bool,
@@ -179,7 +179,7 @@ impl World {
     }
 
     /// Runs all ticks, or up to the first violation.
-    pub(super) fn run(mut self) -> Outcome {
+    pub(super) fn run(mut self) -> RunOutcome {
         self.open();
         let ticks = self.rng.between(60, 300);
         for tick in 0..ticks {
@@ -200,7 +200,7 @@ impl World {
         // In this order: without the driver nothing is written, and no answer arrives.
         self.running = None;
         self.flights.clear();
-        Outcome {
+        RunOutcome {
             trace: self.trace.hash(),
             acknowledged: self.oracle.counts().acknowledged,
             reopened: self.reopened,
@@ -218,7 +218,7 @@ impl World {
         let strikes = self.rng.below(1_000) < 12 && self.climate == Climate::Storms;
         if self.has_failed && self.climate != Climate::Storms {
             let text = format!("the store gave up, and all that it met is {:?}", self.climate);
-            return self.oracle.accuse(Kind::Contradiction, text);
+            return self.oracle.accuse(ViolationKind::Contradiction, text);
         }
         if self.has_failed || strikes {
             self.strike();
@@ -262,7 +262,7 @@ impl World {
         }
         let wake = self.running.as_ref().map(|running| running.driver.next_wake());
         let text = format!("after {TURNS_TO_REST} turns at one instant the next is due still: {wake:?}");
-        self.oracle.accuse(Kind::Spin, text);
+        self.oracle.accuse(ViolationKind::Spin, text);
     }
 
     /// Checks that puts continue despite unreadable sectors: one in the journal
@@ -279,7 +279,7 @@ impl World {
             }
             let Some(left) = self.held_up_s.checked_sub(1) else {
                 let text = "puts are held up, and all that the store met is bad sectors".to_owned();
-                return self.oracle.accuse(Kind::Withheld, text);
+                return self.oracle.accuse(ViolationKind::Withheld, text);
             };
             self.held_up_s = left;
             self.clock.advance(1_000);
@@ -353,14 +353,14 @@ impl World {
     }
 
     /// Reports the outcome of a command to the oracle.
-    pub(super) fn conclude(&mut self, op: Op, fate: Fate) {
+    pub(super) fn conclude(&mut self, op: Op, fate: CommandFate) {
         let now = self.reading();
         match fate {
-            Fate::Heard(answer) => self.oracle.end(op, answer, now),
-            Fate::Part => self.oracle.lose(op, now),
-            Fate::Unknown => self.lost.push(op),
-            Fate::Odd(text) => {
-                self.oracle.accuse(Kind::Contradiction, text);
+            CommandFate::Heard(answer) => self.oracle.end(op, answer, now),
+            CommandFate::Part => self.oracle.lose(op, now),
+            CommandFate::Unknown => self.lost.push(op),
+            CommandFate::Odd(text) => {
+                self.oracle.accuse(ViolationKind::Contradiction, text);
                 self.lost.push(op);
             }
         }

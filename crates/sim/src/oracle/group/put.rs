@@ -1,6 +1,6 @@
 //! Put: creates a message, or is decided by its key or its token.
 
-use super::{At, Due, Message, Phase, Span, Standing, State};
+use super::{At, Due, TrackedMessage, MessagePhase, Span, Belief, GroupState};
 
 /// What to do if the key is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub(crate) enum Answered {
     Kept(Span),
 }
 
-pub(super) fn after(state: &State, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Vec<State> {
+pub(super) fn after(state: &GroupState, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Vec<GroupState> {
     if heard == Some(PutHeard::Refused) {
         return vec![state.clone()];
     }
@@ -80,7 +80,7 @@ pub(super) fn after(state: &State, spec: &Spec, heard: Option<PutHeard>, at: At<
 }
 
 /// A put of something else under the token of put `no` changes nothing: it is refused as long as the token is stored.
-pub(super) fn mismatched(state: &State, no: u64, heard: PutHeard) -> Vec<State> {
+pub(super) fn mismatched(state: &GroupState, no: u64, heard: PutHeard) -> Vec<GroupState> {
     let fits = match (state.answered.get(&no), heard) {
         (_, PutHeard::Refused) => true,
         (Some(answered), PutHeard::Mismatch { id }) => answered.id().is_none_or(|first| first == id),
@@ -102,7 +102,7 @@ impl Answered {
 }
 
 /// A retry of a put that took effect: it gets the answer that the first attempt got, or would have got.
-fn repeated(mut state: State, no: u64, answered: Answered, heard: PutHeard) -> Option<State> {
+fn repeated(mut state: GroupState, no: u64, answered: Answered, heard: PutHeard) -> Option<GroupState> {
     let (id, due, span) = match (answered, heard) {
         (Answered::Heard(first), heard) => return (first == heard).then_some(state),
         (Answered::Created(span), PutHeard::Created { id, due })
@@ -131,7 +131,7 @@ fn repeated(mut state: State, no: u64, answered: Answered, heard: PutHeard) -> O
 }
 
 /// Applies a put after time has been applied; `None` if that contradicts the answer.
-fn put(mut state: State, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Option<State> {
+fn put(mut state: GroupState, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Option<GroupState> {
     let owner = if spec.keyed { state.owner() } else { None };
     let Some(owner) = owner else {
         let state = created(state, spec, None, at);
@@ -141,7 +141,7 @@ fn put(mut state: State, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Op
             Some(_) => None,
         };
     };
-    let leased = matches!(state.messages[owner].standing.phase, Phase::Leased(_));
+    let leased = matches!(state.messages[owner].standing.phase, MessagePhase::Leased(_));
     match spec.on_conflict {
         OnConflict::Reject => match heard {
             None => Some(state),
@@ -168,7 +168,7 @@ fn put(mut state: State, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Op
 }
 
 /// The existing message is kept, with the earlier of the two instants.
-fn keep(mut state: State, owner: usize, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Option<State> {
+fn keep(mut state: GroupState, owner: usize, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Option<GroupState> {
     let message = &mut state.messages[owner];
     let kept = message.standing.due.earlier(spec.due.span(&at.window));
     if kept != message.standing.due {
@@ -185,28 +185,28 @@ fn keep(mut state: State, owner: usize, spec: &Spec, heard: Option<PutHeard>, at
 }
 
 /// The state with a new message. The message that had the key is gone, or loses the key if it is leased.
-fn created(mut state: State, spec: &Spec, replaced: Option<usize>, at: At<'_>) -> State {
+fn created(mut state: GroupState, spec: &Spec, replaced: Option<usize>, at: At<'_>) -> GroupState {
     if let Some(old) = replaced {
-        if matches!(state.messages[old].standing.phase, Phase::Leased(_)) {
+        if matches!(state.messages[old].standing.phase, MessagePhase::Leased(_)) {
             state.messages[old].undo.clear();
             state.messages[old].keyed = false;
         } else {
             state = state.without(old);
         }
     }
-    state.messages.push(Message {
+    state.messages.push(TrackedMessage {
         no: spec.no,
         id: None,
         keyed: spec.keyed,
         max_attempts: spec.max_attempts,
-        standing: Standing {
+        standing: Belief {
             due: spec.due.span(&at.window),
             since: at.begin,
             priority: spec.priority,
             attempts: 0,
             takes: 0,
             expires: spec.expires,
-            phase: Phase::Pending,
+            phase: MessagePhase::Pending,
         },
         undo: Vec::new(),
     });
@@ -214,14 +214,14 @@ fn created(mut state: State, spec: &Spec, replaced: Option<usize>, at: At<'_>) -
 }
 
 /// The state with the data of the answer about the new message.
-fn answered(mut state: State, spec: &Spec, heard: Option<PutHeard>, id: u128, due: i64) -> Option<State> {
+fn answered(mut state: GroupState, spec: &Spec, heard: Option<PutHeard>, id: u128, due: i64) -> Option<GroupState> {
     let message = state.messages.last_mut().expect("it was just put");
     let possible = message.is_id(id) && message.is_due(due);
     heard.filter(|_| possible).map(|heard| remembering(state, spec, Answered::Heard(heard)))
 }
 
 /// The state in which the token of the put stands for this answer.
-fn remembering(mut state: State, spec: &Spec, answer: Answered) -> State {
+fn remembering(mut state: GroupState, spec: &Spec, answer: Answered) -> GroupState {
     if spec.token {
         state.answered.insert(spec.no, answer);
     }
