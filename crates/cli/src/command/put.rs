@@ -125,7 +125,7 @@ impl Put {
         match &self.file.from {
             Some(from) => load::run(
                 context,
-                &load::Wish {
+                &load::LoadOptions {
                     from: from.clone(),
                     queue: self.queue.clone(),
                     answers: self.file.answers.clone(),

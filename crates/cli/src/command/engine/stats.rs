@@ -29,27 +29,27 @@ pub(crate) struct Stats {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct StatsJson {
     messages: u64,
     in_tables: u64,
     opened: u32,
     made: String,
     was_closed: bool,
     journal_start: u64,
-    kinds: Vec<Kind>,
-    queues: Vec<Queue>,
+    kinds: Vec<KindJson>,
+    queues: Vec<QueueJson>,
     tables: Vec<TableRow>,
 }
 
 #[derive(Serialize)]
-struct Kind {
+struct KindJson {
     kind: &'static str,
     files: u64,
     bytes: u64,
 }
 
 #[derive(Serialize)]
-struct Queue {
+struct QueueJson {
     queue: String,
     scheduled: u64,
     ready: u64,
@@ -152,9 +152,9 @@ impl Stats {
     }
 }
 
-fn shown(stats: &DirectoryStats) -> Shown {
-    let kinds = stats.kinds.iter().map(|(kind, size)| Kind { kind, files: size.files, bytes: size.bytes });
-    let queues = stats.queues.iter().map(|(queue, files)| Queue {
+fn shown(stats: &DirectoryStats) -> StatsJson {
+    let kinds = stats.kinds.iter().map(|(kind, size)| KindJson { kind, files: size.files, bytes: size.bytes });
+    let queues = stats.queues.iter().map(|(queue, files)| QueueJson {
         queue: queue.name.to_string(),
         scheduled: queue.counts.scheduled,
         ready: queue.counts.ready,
@@ -173,7 +173,7 @@ fn shown(stats: &DirectoryStats) -> Shown {
         earliest: file.earliest.to_string(),
         latest: file.latest.to_string(),
     });
-    Shown {
+    StatsJson {
         messages: stats.messages,
         in_tables: stats.cold,
         opened: stats.incarnation,

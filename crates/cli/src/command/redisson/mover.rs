@@ -46,7 +46,7 @@ pub(crate) struct Move {
 
 /// A line of output.
 #[derive(Serialize)]
-struct Told<'a> {
+struct MoverLine<'a> {
     event: &'static str,
     queue: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -159,8 +159,8 @@ impl Movers {
     }
 }
 
-fn told<'a>(queue: &'a str, event: &'static str) -> Told<'a> {
-    Told {
+fn told<'a>(queue: &'a str, event: &'static str) -> MoverLine<'a> {
+    MoverLine {
         event,
         queue,
         moved: None,
@@ -200,7 +200,7 @@ fn show(output: &Output, queue: &str, event: Event) -> Result<(), Failure> {
 }
 
 /// A line for people.
-fn words(told: &Told<'_>) -> String {
+fn words(told: &MoverLine<'_>) -> String {
     let counts = [
         (told.moved, "moved"),
         (told.set_aside, "set aside"),

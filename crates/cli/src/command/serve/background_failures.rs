@@ -10,20 +10,20 @@ use tokio::task::JoinHandle;
 const EVERY: Duration = Duration::from_secs(5);
 
 /// The task that checks. It ends when this is dropped.
-pub(super) struct Watch(JoinHandle<()>);
+pub(super) struct FailureWatch(JoinHandle<()>);
 
-impl Watch {
-    pub(super) fn begin(engine: Engine) -> Watch {
-        Watch(tokio::spawn(async move {
+impl FailureWatch {
+    pub(super) fn begin(engine: Engine) -> FailureWatch {
+        FailureWatch(tokio::spawn(async move {
             let mut reported = Reported::default();
             loop {
                 tokio::time::sleep(EVERY).await;
                 for line in reported.news(engine.background_failures()) {
                     match line {
-                        Line::Fails(work, reason) => {
+                        LogLine::Fails(work, reason) => {
                             tracing::warn!(work = work.word(), "work in the background fails: {reason}");
                         }
-                        Line::IsOver(work) => {
+                        LogLine::IsOver(work) => {
                             tracing::info!(work = work.word(), "work in the background goes on");
                         }
                     }
@@ -33,7 +33,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for FailureWatch {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -41,7 +41,7 @@ impl Drop for Watch {
 
 /// A line of the log.
 #[derive(Debug, PartialEq, Eq)]
-enum Line {
+enum LogLine {
     Fails(BackgroundWork, String),
     IsOver(BackgroundWork),
 }
@@ -52,12 +52,12 @@ struct Reported(BTreeMap<BackgroundWork, String>);
 
 impl Reported {
     /// Returns what has changed since the last call.
-    fn news(&mut self, background_failures: Vec<BackgroundFailure>) -> Vec<Line> {
+    fn news(&mut self, background_failures: Vec<BackgroundFailure>) -> Vec<LogLine> {
         let now: BTreeMap<BackgroundWork, String> =
             background_failures.into_iter().map(|trouble| (trouble.work, trouble.reason)).collect();
-        let over = self.0.keys().filter(|work| !now.contains_key(work)).map(|work| Line::IsOver(*work));
+        let over = self.0.keys().filter(|work| !now.contains_key(work)).map(|work| LogLine::IsOver(*work));
         let new = now.iter().filter(|(work, reason)| self.0.get(work) != Some(reason));
-        let news = over.chain(new.map(|(work, reason)| Line::Fails(*work, reason.clone()))).collect();
+        let news = over.chain(new.map(|(work, reason)| LogLine::Fails(*work, reason.clone()))).collect();
         self.0 = now;
         news
     }
@@ -75,7 +75,7 @@ mod tests {
             let since = Timestamp::MIN;
             BackgroundFailure { work, reason: reason.to_owned(), since, times }
         };
-        let fails = |work, reason: &str| Line::Fails(work, reason.to_owned());
+        let fails = |work, reason: &str| LogLine::Fails(work, reason.to_owned());
         let mut reported = Reported::default();
         assert_eq!(reported.news(Vec::new()), []);
         let flush = |times| trouble(BackgroundWork::Flush, "no room", times);
@@ -84,9 +84,9 @@ mod tests {
         let keys = trouble(BackgroundWork::MergeKeys, "keys-1 is damaged", 1);
         assert_eq!(reported.news(vec![flush(8), keys]), [fails(BackgroundWork::MergeKeys, "keys-1 is damaged")]);
         let keys = trouble(BackgroundWork::MergeKeys, "keys-2 is damaged", 2);
-        let expected = [Line::IsOver(BackgroundWork::Flush), fails(BackgroundWork::MergeKeys, "keys-2 is damaged")];
+        let expected = [LogLine::IsOver(BackgroundWork::Flush), fails(BackgroundWork::MergeKeys, "keys-2 is damaged")];
         assert_eq!(reported.news(vec![keys]), expected);
-        assert_eq!(reported.news(Vec::new()), [Line::IsOver(BackgroundWork::MergeKeys)]);
+        assert_eq!(reported.news(Vec::new()), [LogLine::IsOver(BackgroundWork::MergeKeys)]);
         assert_eq!(reported.news(Vec::new()), []);
     }
 }

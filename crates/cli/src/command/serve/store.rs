@@ -16,7 +16,7 @@ use super::engine::{self, Recovered};
 use crate::exit::{Exit, Failure};
 
 /// An open store.
-pub(crate) struct Opened {
+pub(crate) struct OpenedStore {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) recovered: Option<Recovered>,
     pub(super) engine: Option<Engine>,
@@ -31,9 +31,9 @@ enum Shared {
 }
 
 /// Opens it. The calls of a store in Redis or PostgreSQL run on `runtime`.
-pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Result<Opened, Failure> {
+pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Result<OpenedStore, Failure> {
     let closed_by_itself =
-        |store: Arc<dyn Store>| Opened { store, recovered: None, engine: None, shared: Shared::Not };
+        |store: Arc<dyn Store>| OpenedStore { store, recovered: None, engine: None, shared: Shared::Not };
     match &config.kind {
         StoreKind::Memory => {
             Ok(closed_by_itself(Arc::new(MemoryStore::new(limits, Arc::new(SystemClock::new())))))
@@ -42,19 +42,19 @@ pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Re
             let opened = runtime.block_on(RedisStore::open(address.as_ref().clone(), limits));
             let refused = |error: dwell_redis::OpenError| refused(error.code(), error.is_retryable(), error);
             let store = Arc::new(opened.map_err(refused)?);
-            Ok(Opened { shared: Shared::Redis(Arc::clone(&store)), ..closed_by_itself(store) })
+            Ok(OpenedStore { shared: Shared::Redis(Arc::clone(&store)), ..closed_by_itself(store) })
         }
         StoreKind::Postgres(address) => {
             let opened = runtime.block_on(PostgresStore::open(address.as_ref().clone(), limits));
             let refused =
                 |error: dwell_postgres::OpenError| refused(error.code(), error.is_retryable(), error);
             let store = Arc::new(opened.map_err(refused)?);
-            Ok(Opened { shared: Shared::Postgres(Arc::clone(&store)), ..closed_by_itself(store) })
+            Ok(OpenedStore { shared: Shared::Postgres(Arc::clone(&store)), ..closed_by_itself(store) })
         }
         _ => {
             let (engine, recovered) = engine::open(config, limits)?;
             let opened = closed_by_itself(Arc::new(engine.with_inline_calls()));
-            Ok(Opened { recovered: Some(recovered), engine: Some(engine), ..opened })
+            Ok(OpenedStore { recovered: Some(recovered), engine: Some(engine), ..opened })
         }
     }
 }
@@ -63,7 +63,7 @@ fn refused(code: &'static str, retryable: bool, error: impl Display) -> Failure 
     Failure { retryable, ..Failure::new(Exit::CannotStart, code, error) }
 }
 
-impl Opened {
+impl OpenedStore {
     /// Ends the store's work for this process; others that share it go on. It has to be called before the runtime is
     /// dropped.
     pub(crate) async fn leave(&self) {

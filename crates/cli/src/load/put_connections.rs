@@ -12,9 +12,9 @@ use dwell_client::{Client, Pauses};
 use dwell_store::{Error, PutAnswer};
 use pollster::block_on;
 
-use super::item::Item;
-use super::ledger::{Ledger, Outcome, Place, Reason};
-use super::waits::Waits;
+use super::item::LoadItem;
+use super::ledger::{LineLedger, LineOutcome, LineNumber, Reason};
+use super::waits::RetryWaits;
 use crate::exit::Failure;
 
 /// The maximum number of items in a chunk.
@@ -24,39 +24,39 @@ const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// Lines that are sent together.
 #[derive(Default)]
-struct Chunk {
-    items: Vec<(Place, Vec<u8>)>,
+struct LineChunk {
+    items: Vec<(LineNumber, Vec<u8>)>,
     bytes: usize,
 }
 
 /// All lanes, and the chunk that is gathered for each.
-pub(crate) struct Lanes<'a> {
-    lanes: Vec<(SyncSender<Chunk>, Chunk)>,
-    ledger: &'a Ledger<'a>,
+pub(crate) struct PutConnections<'a> {
+    lanes: Vec<(SyncSender<LineChunk>, LineChunk)>,
+    ledger: &'a LineLedger<'a>,
 }
 
-impl<'a> Lanes<'a> {
+impl<'a> PutConnections<'a> {
     /// Starts this many lanes.
     pub(crate) fn start<'scope>(
         scope: &'scope Scope<'scope, 'a>,
         count: usize,
         client: &'a Client,
-        waits: &'a Waits<'a>,
-        ledger: &'a Ledger<'a>,
-    ) -> Lanes<'a> {
+        waits: &'a RetryWaits<'a>,
+        ledger: &'a LineLedger<'a>,
+    ) -> PutConnections<'a> {
         let lanes = (0..count)
             .map(|_| {
                 let (sender, chunks) = sync_channel(1);
-                let lane = Lane { client, waits, ledger };
+                let lane = PutConnection { client, waits, ledger };
                 scope.spawn(move || lane.run(&chunks));
-                (sender, Chunk::default())
+                (sender, LineChunk::default())
             })
             .collect();
-        Lanes { lanes, ledger }
+        PutConnections { lanes, ledger }
     }
 
     /// Adds an item to its queue's lane.
-    pub(crate) fn add(&mut self, place: Place, item: Item) {
+    pub(crate) fn add(&mut self, place: LineNumber, item: LoadItem) {
         let mut hasher = DefaultHasher::new();
         item.queue.hash(&mut hasher);
         let lane = (hasher.finish() % self.lanes.len() as u64) as usize;
@@ -88,14 +88,14 @@ impl<'a> Lanes<'a> {
     }
 }
 
-struct Lane<'a> {
+struct PutConnection<'a> {
     client: &'a Client,
-    waits: &'a Waits<'a>,
-    ledger: &'a Ledger<'a>,
+    waits: &'a RetryWaits<'a>,
+    ledger: &'a LineLedger<'a>,
 }
 
-impl Lane<'_> {
-    fn run(&self, chunks: &Receiver<Chunk>) {
+impl PutConnection<'_> {
+    fn run(&self, chunks: &Receiver<LineChunk>) {
         while let Ok(chunk) = chunks.recv() {
             if self.ledger.is_failed() {
                 return;
@@ -108,7 +108,7 @@ impl Lane<'_> {
     }
 
     /// Puts items until each has a final answer.
-    fn put(&self, mut items: Vec<(Place, Vec<u8>)>) -> Result<(), Failure> {
+    fn put(&self, mut items: Vec<(LineNumber, Vec<u8>)>) -> Result<(), Failure> {
         let mut pauses = Pauses::within_ms(self.waits.patience_ms());
         loop {
             let error = match block_on(self.client.put_lines(lines(&items), items.len())) {
@@ -135,7 +135,7 @@ impl Lane<'_> {
     /// Records the final answers, keeps the items of the others, and returns the reason of one of them.
     fn settle(
         &self,
-        items: &mut Vec<(Place, Vec<u8>)>,
+        items: &mut Vec<(LineNumber, Vec<u8>)>,
         answers: Vec<Result<PutAnswer, Error>>,
     ) -> Option<Error> {
         let mut later = None;
@@ -143,7 +143,7 @@ impl Lane<'_> {
         let mut answers = answers.into_iter();
         items.retain(|(place, _)| match answers.next() {
             Some(Ok(answer)) => {
-                outcomes.push((*place, Outcome::Put(answer.into())));
+                outcomes.push((*place, LineOutcome::Put(answer.into())));
                 false
             }
             // `leased` is retryable too, but may last as long as the holder's work does.
@@ -152,7 +152,7 @@ impl Lane<'_> {
                 true
             }
             Some(Err(error)) => {
-                outcomes.push((*place, Outcome::Refused(Reason::from(&error))));
+                outcomes.push((*place, LineOutcome::Refused(Reason::from(&error))));
                 false
             }
             None => unreachable!("the client has counted the answers"),
@@ -162,6 +162,6 @@ impl Lane<'_> {
     }
 }
 
-fn lines(items: &[(Place, Vec<u8>)]) -> Vec<u8> {
+fn lines(items: &[(LineNumber, Vec<u8>)]) -> Vec<u8> {
     items.iter().flat_map(|(_, json)| json).copied().collect()
 }
