@@ -3,7 +3,7 @@
 //! [`SystemClock`] is the machine's clock, [`ManualClock`] stands still until a test moves it. Code that takes an
 //! `Arc<dyn Clock>` cannot tell them apart, so every wait in dwell can be tested without waiting.
 
-mod bell;
+mod wake_signal;
 mod manual;
 mod steps;
 mod stopwatch;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use dwell_model::{Now, Wake};
 
 pub use manual::ManualClock;
-pub(crate) use manual::Moved;
+pub(crate) use manual::ClockMoved;
 pub use stopwatch::Stopwatch;
 pub use system::SystemClock;
 pub(crate) use system::{instant_now, process_start};

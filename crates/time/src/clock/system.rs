@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dwell_model::{Now, Timestamp, Wake};
 
-use super::bell::Bell;
+use super::wake_signal::WakeSignal;
 use super::steps::{Notice, Steps};
 use super::{Clock, Notifier, Sleeper};
 
@@ -100,7 +100,7 @@ impl Reading {
 
 #[derive(Debug)]
 struct SystemSleeper {
-    bell: Arc<Bell>,
+    bell: Arc<WakeSignal>,
     /// How steps are noticed; `None` until the first wait for a wall instant.
     notice: Option<Notice>,
     wakeups: u64,
@@ -134,7 +134,7 @@ impl Sleeper for SystemSleeper {
     }
 
     fn notifier(&self) -> Arc<dyn Notifier> {
-        Arc::<Bell>::clone(&self.bell)
+        Arc::<WakeSignal>::clone(&self.bell)
     }
 
     fn wakeups(&self) -> u64 {

@@ -12,13 +12,13 @@ use super::Notifier;
 /// waiter could miss what a later ringer wrote. The mutex guards no data; it closes the window between the waiter's
 /// last check of `rung` and its wait.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
+pub(super) struct WakeSignal {
     rung: AtomicBool,
     gap: Mutex<()>,
     ringing: Condvar,
 }
 
-impl Bell {
+impl WakeSignal {
     /// Rings. A single atomic exchange if the previous ring has not been taken yet.
     pub(super) fn ring(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
@@ -50,7 +50,7 @@ impl Bell {
     }
 }
 
-impl Notifier for Bell {
+impl Notifier for WakeSignal {
     fn notify(&self) {
         self.ring();
     }
