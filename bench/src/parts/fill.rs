@@ -9,7 +9,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::Opened;
+use super::OpenedEngine;
 use crate::Result;
 use crate::mix::Ids;
 use crate::own_process::{Part, count, say};
@@ -31,7 +31,7 @@ pub(crate) fn range(numbers: Range<u64>) -> Value {
 }
 
 fn run(parameters: &Value) -> Result<Value> {
-    let opened = Opened::open(parameters)?;
+    let opened = OpenedEngine::open(parameters)?;
     let (from, to) = (count(parameters, "from")?, count(parameters, "to")?);
     let stays = parameters["stay"] == true;
     let mut filling = Filling::new(&opened)?;
@@ -74,7 +74,7 @@ fn run(parameters: &Value) -> Result<Value> {
 }
 
 struct Filling<'a> {
-    opened: &'a Opened,
+    opened: &'a OpenedEngine,
     ids: Option<Ids>,
     spent: Duration,
     micros: Histogram<u64>,
@@ -86,7 +86,7 @@ struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    fn new(opened: &'a Opened) -> Result<Filling<'a>> {
+    fn new(opened: &'a OpenedEngine) -> Result<Filling<'a>> {
         let micros = Histogram::new(3)?;
         let spent = Duration::ZERO;
         Ok(Filling { opened, ids: None, spent, micros, waits: 0, flushes: 0, since: 0, longest: 0 })

@@ -12,7 +12,7 @@ use crate::mix::Mix;
 use crate::ours::{MEMORY_LIMIT, Ours, start};
 use crate::own_process::{PEAK_RSS, number};
 use crate::page_cache::drop_caches;
-use crate::parts::{Place, drain, fill};
+use crate::parts::{BuildPlace, drain, fill};
 use crate::peers::bare::Drain;
 use crate::peers::{CACHE_BYTES, Kind, STORES};
 use crate::report::Better;
@@ -67,7 +67,7 @@ fn from_tables(run: &mut Run, count: u64, cache_bytes: u64, expected: Tally) -> 
         Side::new("dwell", |run| {
             let folder = run.empty_folder("dwell")?;
             let mix = Mix::plain(count, DAY_MS);
-            let place = Place { folder, memory_limit, mix, bodies: None };
+            let place = BuildPlace { folder, memory_limit, mix, bodies: None };
             let filled = place.ask(&fill::PART, 0, fill::all(count))?;
             drop_caches(&place.folder)?;
             let mut drained = place.ask(&drain::PART, DAY_MS, drain::queues(0..1))?;

@@ -11,7 +11,7 @@ use crate::Result;
 use crate::mix::Mix;
 use crate::ours::{MEMORY_LIMIT, Ours, start};
 use crate::own_process::{PEAK_RSS, count as whole, number};
-use crate::parts::{DISK_BYTES, Place, fill};
+use crate::parts::{DISK_BYTES, BuildPlace, fill};
 use crate::peers::bare::Appender;
 use crate::peers::{CACHE_BYTES, STORES};
 use crate::report::Better;
@@ -91,7 +91,7 @@ fn steady(run: &mut Run, count: u64) -> Result<()> {
     let found = RefCell::new(Vec::new());
     let mut sides = [
         Side::new("dwell", |run| {
-            let place = Place {
+            let place = BuildPlace {
                 folder: run.empty_folder("dwell")?,
                 memory_limit,
                 mix: Mix::plain(count, DAY_MS),
@@ -132,13 +132,13 @@ fn keyed(run: &mut Run) -> Result<()> {
     let memory_limit = run.scaled(MEMORY_LIMIT);
     need_disk(run.folder(), pending * DISK_BYTES)?;
     let mix = Mix { keyed: 1, ..Mix::plain(pending, DAY_MS) };
-    let place = Place { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
+    let place = BuildPlace { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
     let mut peaks = vec![number(&place.ask(&fill::PART, 0, fill::all(pending))?, PEAK_RSS)?];
     let (mut with, mut without, mut times) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..run.rounds() as u64 {
         let from = pending + round * 2 * count;
         for (keyed, from, rates) in [(0, from, &mut without), (1, from + count, &mut with)] {
-            let place = Place { mix: Mix { keyed, ..mix }, ..place.clone() };
+            let place = BuildPlace { mix: Mix { keyed, ..mix }, ..place.clone() };
             let filled = place.ask(&fill::PART, 0, fill::range(from..from + count))?;
             rates.push(number(&filled, "per_s")?);
             peaks.push(number(&filled, PEAK_RSS)?);

@@ -16,7 +16,7 @@ use crate::Result;
 use crate::beanstalk::Wire;
 use crate::run::Run;
 use crate::server::Server;
-use crate::steady_load::{Caller, SteadyLoad, TAKERS, Taken, Told};
+use crate::steady_load::{Caller, SteadyLoad, TAKERS, TakenCount, LoadResult};
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "lateness",
@@ -109,7 +109,7 @@ fn over(
 struct Http(Blocking<Client>);
 
 impl Caller for Http {
-    fn put(&self, puts: Vec<Put>) -> Told<()> {
+    fn put(&self, puts: Vec<Put>) -> LoadResult<()> {
         self.0
             .put(puts)
             .into_iter()
@@ -117,15 +117,15 @@ impl Caller for Http {
             .map_err(|error| error.to_string())
     }
 
-    fn take(&self, take: Take) -> Told<Vec<Taken>> {
+    fn take(&self, take: Take) -> LoadResult<Vec<TakenCount>> {
         let taken = self.0.take(take).map_err(|error| error.to_string())?;
         let seen = taken
             .into_iter()
-            .map(|delivery| Taken { due: delivery.message.standing.due, receipt: Some(delivery.receipt) });
+            .map(|delivery| TakenCount { due: delivery.message.standing.due, receipt: Some(delivery.receipt) });
         Ok(seen.collect())
     }
 
-    fn ack(&self, receipts: Vec<Receipt>) -> Told<()> {
+    fn ack(&self, receipts: Vec<Receipt>) -> LoadResult<()> {
         let acks = receipts.into_iter().map(|receipt| Settle { receipt, action: Action::Ack });
         let settled = self.0.settle(acks.collect());
         settled.into_iter().try_for_each(|answer| answer.map(drop)).map_err(|error| error.to_string())
@@ -142,7 +142,7 @@ struct Beanstalkd {
 
 impl Caller for Beanstalkd {
     /// Writes the due instant into each body, since a reserved job does not have it.
-    fn put(&self, mut puts: Vec<Put>) -> Told<()> {
+    fn put(&self, mut puts: Vec<Put>) -> LoadResult<()> {
         for put in &mut puts {
             let When::At(due) = put.when else { return Err("an instant was to be said".to_owned()) };
             let mut body = put.body.to_vec();
@@ -152,12 +152,12 @@ impl Caller for Beanstalkd {
         self.puts.put(puts)
     }
 
-    fn take(&self, take: Take) -> Told<Vec<Taken>> {
+    fn take(&self, take: Take) -> LoadResult<Vec<TakenCount>> {
         let [queue] = take.queues.as_slice() else { return Err("one queue is taken from".to_owned()) };
         self.reserves.borrow_mut().take(queue.as_str()).map_err(|error| error.to_string())
     }
 
-    fn ack(&self, _receipts: Vec<Receipt>) -> Told<()> {
+    fn ack(&self, _receipts: Vec<Receipt>) -> LoadResult<()> {
         Err("a job is deleted by the connection that has it".to_owned())
     }
 }
@@ -209,7 +209,7 @@ impl Reserves {
     }
 
     /// The jobs that have arrived, at least one; empty if a reserve timed out.
-    fn take(&mut self, tube: &str) -> Result<Vec<Taken>> {
+    fn take(&mut self, tube: &str) -> Result<Vec<TakenCount>> {
         if self.unanswered.is_empty() {
             self.begin(tube)?;
         }
@@ -222,7 +222,7 @@ impl Reserves {
                     let Some(job) = self.wire.reserved()? else { break };
                     let due_ms = job.body.first_chunk().ok_or("a job says when it is due")?;
                     let due = Timestamp::from_ms(i64::from_be_bytes(*due_ms))?;
-                    taken.push(Taken { receipt: None, due });
+                    taken.push(TakenCount { receipt: None, due });
                     self.ids.push(job.id);
                 }
             }
