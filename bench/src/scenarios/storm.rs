@@ -121,7 +121,7 @@ impl Caller {
 
 /// Shared by the consumers.
 #[derive(Default)]
-struct Seen {
+struct StormCounters {
     taken: AtomicU64,
     acked: AtomicU64,
     /// In microseconds of the wall clock.
@@ -130,7 +130,7 @@ struct Seen {
     over: AtomicBool,
 }
 
-impl Seen {
+impl StormCounters {
     fn take(&self, count: usize) {
         if count == 0 {
             return;
@@ -209,7 +209,7 @@ fn once(stage: &StormStage, count: u64, other: &mut Histogram<u64>) -> Result<St
     if wall_us() / 1_000 > first_ms - 200 {
         return Err("the puts took longer than was estimated; the machine is not quiet".into());
     }
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(StormCounters::default());
     let before = stage.cpu_s()?;
     let late = thread::scope(|scope| -> Result<Histogram<u64>> {
         let mut consumers = Vec::new();
@@ -260,11 +260,11 @@ fn once(stage: &StormStage, count: u64, other: &mut Histogram<u64>) -> Result<St
     })
 }
 
-fn is_over(seen: &Seen, count: u64, due_ms: i64) -> bool {
+fn is_over(seen: &StormCounters, count: u64, due_ms: i64) -> bool {
     seen.acked.load(Ordering::Relaxed) >= count || wall_us() / 1_000 > due_ms + PATIENCE_MS
 }
 
-fn take_all(caller: &Caller, queue: &QueueName, count: u64, due_ms: i64, seen: &Seen) -> StormResult<()> {
+fn take_all(caller: &Caller, queue: &QueueName, count: u64, due_ms: i64, seen: &StormCounters) -> StormResult<()> {
     while !is_over(seen, count, due_ms) {
         let take = Take::from(queue.clone()).max(BATCH).wait_ms(1_000);
         let mut early = false;
@@ -283,7 +283,7 @@ fn take_all(caller: &Caller, queue: &QueueName, count: u64, due_ms: i64, seen: &
 }
 
 /// The same over beanstalkd's protocol: deletes of received jobs are sent with the next reserves.
-fn reserve_all(mut wire: Wire, count: u64, due_ms: i64, seen: &Seen) -> Result<()> {
+fn reserve_all(mut wire: Wire, count: u64, due_ms: i64, seen: &StormCounters) -> Result<()> {
     wire.send(b"watch storm\r\nignore default\r\n")?;
     wire.expect("WATCHING")?;
     wire.expect("WATCHING")?;
@@ -319,7 +319,7 @@ fn reserve_all(mut wire: Wire, count: u64, due_ms: i64, seen: &Seen) -> Result<(
 }
 
 /// Puts the other queue's messages, each a second before it is due.
-fn feed_other(caller: &Caller, queue: &QueueName, first_ms: i64, seen: &Seen) -> StormResult<()> {
+fn feed_other(caller: &Caller, queue: &QueueName, first_ms: i64, seen: &StormCounters) -> StormResult<()> {
     let mut next_ms = first_ms;
     while !seen.over.load(Ordering::Relaxed) {
         let now_ms = wall_us() / 1_000;
@@ -341,7 +341,7 @@ fn feed_other(caller: &Caller, queue: &QueueName, first_ms: i64, seen: &Seen) ->
 }
 
 /// The lateness of the other queue's messages in microseconds.
-fn read_other(caller: &Caller, queue: &QueueName, seen: &Seen) -> StormResult<Histogram<u64>> {
+fn read_other(caller: &Caller, queue: &QueueName, seen: &StormCounters) -> StormResult<Histogram<u64>> {
     let mut late = Histogram::<u64>::new(3).map_err(|error| error.to_string())?;
     while !seen.over.load(Ordering::Relaxed) {
         let mut came = Vec::new();

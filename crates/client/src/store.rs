@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::Client;
 use crate::client::Inner;
-use crate::takes::{Taken, distinct};
+use crate::takes::{TakeResult, distinct};
 
 impl Client {
     /// The same store for threads that may block.
@@ -42,7 +42,7 @@ impl Store for Client {
             return Ok(Vec::new());
         }
         let queues = if take.wait_ms > 0 { distinct(&take.queues) } else { 0 };
-        let run = |inner: Arc<Inner>, mut sender: oneshot::Sender<Taken>| async move {
+        let run = |inner: Arc<Inner>, mut sender: oneshot::Sender<TakeResult>| async move {
             let taken = inner.take(&take, &mut sender).await;
             (taken, sender)
         };
@@ -50,7 +50,7 @@ impl Store for Client {
     }
 
     async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
-        let run = |inner: Arc<Inner>, mut sender: oneshot::Sender<Taken>| async move {
+        let run = |inner: Arc<Inner>, mut sender: oneshot::Sender<TakeResult>| async move {
             let taken = inner.take_id(&queue, id, &terms, &mut sender).await;
             (taken, sender)
         };

@@ -37,7 +37,7 @@ async fn eventually(is_so: impl AsyncFn() -> bool) {
 }
 
 /// A store that counts extended leases, and fails as many calls as a test sets.
-struct Watched {
+struct WatchedStore {
     inner: MemoryStore,
     extended: watch::Sender<usize>,
     failures: AtomicUsize,
@@ -59,7 +59,7 @@ fn spent(left: &AtomicUsize) -> bool {
 }
 
 #[async_trait]
-impl Store for Watched {
+impl Store for WatchedStore {
     async fn take(&self, take: Take) -> StoreResult<Vec<Delivery>> {
         self.takes.fetch_add(1, Ordering::Relaxed);
         if spent(&self.take_hangs) {
@@ -102,7 +102,7 @@ impl Store for Watched {
 
 /// A store, its clock, and a worker's clock.
 struct Stage {
-    store: Arc<Watched>,
+    store: Arc<WatchedStore>,
     clock: Arc<dyn Clock>,
     manual: ManualClock,
 }
@@ -120,7 +120,7 @@ impl Stage {
     }
 
     fn on(clock: Arc<dyn Clock>) -> Stage {
-        let store = Watched {
+        let store = WatchedStore {
             inner: MemoryStore::new(Limits::default(), Arc::clone(&clock)),
             extended: watch::Sender::new(0),
             failures: AtomicUsize::new(0),

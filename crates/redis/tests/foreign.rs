@@ -53,7 +53,7 @@ async fn within<T>(call: impl Future<Output = T>) -> T {
 }
 
 /// All keys and their values, except for the directory's, which the heartbeats of processes change.
-type Held = BTreeMap<Vec<u8>, Vec<u8>>;
+type KeyValues = BTreeMap<Vec<u8>, Vec<u8>>;
 
 struct Redis {
     server: Server,
@@ -75,7 +75,7 @@ impl Redis {
         command.query(&mut self.connection).unwrap()
     }
 
-    fn all(&mut self) -> Held {
+    fn all(&mut self) -> KeyValues {
         let keys: Vec<Vec<u8>> = self.command(&[b"KEYS", b"*"]);
         let mut dumps = redis::pipe();
         keys.iter().for_each(|key| {
@@ -85,7 +85,7 @@ impl Redis {
         keys.into_iter().zip(dumps).collect()
     }
 
-    fn held(&mut self) -> Held {
+    fn held(&mut self) -> KeyValues {
         let mut all = self.all();
         all.retain(|key, _| !key.starts_with(b"{"));
         for (key, dump) in &mut all {
@@ -99,7 +99,7 @@ impl Redis {
     }
 
     /// Makes it hold exactly this.
-    fn restore(&mut self, held: &Held) {
+    fn restore(&mut self, held: &KeyValues) {
         let mut commands = redis::pipe();
         commands.atomic().cmd("FLUSHALL").ignore();
         for (key, dump) in held {
@@ -374,7 +374,7 @@ const OPERATIONS: &[Operation] = &operations! {
 };
 
 /// The keys whose value differs from before.
-fn changed(before: &Held, after: &Held) -> Vec<String> {
+fn changed(before: &KeyValues, after: &KeyValues) -> Vec<String> {
     let keys: BTreeSet<_> = before.keys().chain(after.keys()).collect();
     let changed = keys.into_iter().filter(|key| before.get(*key) != after.get(*key));
     changed.map(|key| String::from_utf8_lossy(key).into_owned()).collect()

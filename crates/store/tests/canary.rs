@@ -66,7 +66,7 @@ enum Fault {
 }
 
 /// A correct store behind one fault.
-struct Broken {
+struct FaultyStore {
     sound: Arc<dyn Store>,
     clock: ManualClock,
     fault: Fault,
@@ -74,7 +74,7 @@ struct Broken {
     tokens: Mutex<HashMap<MessageId, LeaseToken>>,
 }
 
-impl Broken {
+impl FaultyStore {
     fn has(&self, fault: Fault) -> bool {
         self.fault == fault
     }
@@ -155,7 +155,7 @@ impl Broken {
 }
 
 #[async_trait]
-impl Store for Broken {
+impl Store for FaultyStore {
     async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
         let mut broken = Vec::new();
         for mut put in puts {
@@ -319,7 +319,7 @@ impl Store for Broken {
 
 struct BrokenHarness {
     sound: MemoryHarness,
-    broken: Arc<Broken>,
+    broken: Arc<FaultyStore>,
     limits: Limits,
 }
 
@@ -327,7 +327,7 @@ impl BrokenHarness {
     fn open(fault: Fault, limits: Limits) -> BrokenHarness {
         let sound = MemoryHarness::open(limits.clone());
         let broken =
-            Arc::new(Broken { sound: sound.store(), clock: sound.clock(), fault, tokens: Mutex::default() });
+            Arc::new(FaultyStore { sound: sound.store(), clock: sound.clock(), fault, tokens: Mutex::default() });
         BrokenHarness { sound, broken, limits }
     }
 }

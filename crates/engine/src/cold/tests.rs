@@ -118,7 +118,7 @@ fn steps(priorities: u32) -> impl Strategy<Value = Vec<Step>> {
 
 /// A message in the sorted list.
 #[derive(Clone, Debug)]
-struct Known {
+struct ModelMessage {
     copy: CopyAt,
     entry: Entry,
     body: Bytes,
@@ -128,7 +128,7 @@ struct Known {
 struct Beside {
     disk: MemoryDisk,
     cold: ColdSet,
-    known: Vec<Known>,
+    known: Vec<ModelMessage>,
     /// By file.
     ready_until: BTreeMap<u32, Timestamp>,
     now: Timestamp,
@@ -207,7 +207,7 @@ impl Beside {
         self.cold.add(ColdTable::new(file, segment, out, Timestamp::MIN, self.now));
         self.ready_until.insert(number, Timestamp::MIN);
         let file = NonZeroU32::new(number).unwrap();
-        self.known.extend((0..).zip(entries).map(|(ordinal, (entry, body))| Known {
+        self.known.extend((0..).zip(entries).map(|(ordinal, (entry, body))| ModelMessage {
             copy: CopyAt { file, ordinal },
             entry,
             body,
@@ -215,7 +215,7 @@ impl Beside {
         }));
     }
 
-    fn is_ready(&self, known: &Known) -> bool {
+    fn is_ready(&self, known: &ModelMessage) -> bool {
         match known.entry.standing.state {
             State::Ready => true,
             State::Scheduled => known.entry.standing.due <= self.now.max(self.ready_until[&known.copy.file.get()]),
@@ -223,7 +223,7 @@ impl Beside {
         }
     }
 
-    fn key(known: &Known) -> (u32, Timestamp, MessageId) {
+    fn key(known: &ModelMessage) -> (u32, Timestamp, MessageId) {
         (known.entry.standing.priority, known.entry.standing.due, known.entry.id)
     }
 
@@ -300,7 +300,7 @@ impl Beside {
 
     /// Checks that a section with cold entries is listed in the order of its queue, before them.
     fn check_order(&self) {
-        for Known { copy, entry, .. } in self.known.iter().filter(|known| known.is_cold) {
+        for ModelMessage { copy, entry, .. } in self.known.iter().filter(|known| known.is_cold) {
             let (file, due) = (&self.cold.files()[&copy.file.get()], entry.standing.due);
             let section = file.file.section_of(copy.ordinal);
             match (file.file.sections()[section].state, file.sections[section].bound) {
@@ -350,7 +350,7 @@ impl Beside {
     }
 
     fn do_step(&mut self, step: Step) {
-        let some = |known: &[Known], is_cold: bool, which: prop::sample::Index| {
+        let some = |known: &[ModelMessage], is_cold: bool, which: prop::sample::Index| {
             let fits: Vec<usize> = (0..known.len()).filter(|at| known[*at].is_cold == is_cold).collect();
             (!fits.is_empty()).then(|| *which.get(&fits))
         };
@@ -380,12 +380,12 @@ impl Beside {
             }
             Step::ForgetDead => {
                 self.cold.forget(&queue(), QueuePart::Dead);
-                let is_dead = |known: &&mut Known| died(&known.entry).is_some();
+                let is_dead = |known: &&mut ModelMessage| died(&known.entry).is_some();
                 self.known.iter_mut().filter(is_dead).for_each(|known| known.is_cold = false);
             }
             Step::Remove(which) => {
                 let number = 1 + which.index(self.ready_until.len()) as u32;
-                let is_needed = |known: &&Known| known.is_cold && known.copy.file.get() == number;
+                let is_needed = |known: &&ModelMessage| known.is_cold && known.copy.file.get() == number;
                 if !self.known.iter().any(|known| is_needed(&known)) {
                     self.cold.remove(number);
                 }
@@ -398,7 +398,7 @@ impl Beside {
             }
             Step::Forget => {
                 self.cold.forget(&queue(), QueuePart::Pending);
-                let is_pending = |known: &&mut Known| !matches!(known.entry.standing.state, State::Dead(_));
+                let is_pending = |known: &&mut ModelMessage| !matches!(known.entry.standing.state, State::Dead(_));
                 self.known.iter_mut().filter(is_pending).for_each(|known| known.is_cold = false);
             }
         }
@@ -744,9 +744,9 @@ fn what_is_gone_is_found_where_it_was_due_and_the_rest_is_left_to_be_found_by_nu
     // So long that reading it costs more than the blocks in which they were due.
     (1..60_000).for_each(|number| writer.push(number, TableRef { file: 99, ordinal: 0 }).unwrap());
     beside.cold.set_runs(vec![Arc::new(writer.finish().unwrap())], Vec::new());
-    let of = |known: &Known| (known.entry.standing.due, known.entry.number);
-    let is_between = |known: &&Known, from, to| (at(from)..at(to)).contains(&known.entry.standing.due);
-    let (dead, live): (Vec<&Known>, Vec<&Known>) =
+    let of = |known: &ModelMessage| (known.entry.standing.due, known.entry.number);
+    let is_between = |known: &&ModelMessage, from, to| (at(from)..at(to)).contains(&known.entry.standing.due);
+    let (dead, live): (Vec<&ModelMessage>, Vec<&ModelMessage>) =
         beside.known.iter().partition(|known| died(&known.entry).is_some());
     let mut gone: Vec<(Timestamp, Number)> =
         live.iter().filter(|known| is_between(known, 190, 230)).map(|known| of(known)).collect();
@@ -981,7 +981,7 @@ fn run<V: crate::index_run::IndexValue>(beside: &Beside, number: u32, pairs: &[(
 }
 
 /// The place of a message, as runs of the number index have it.
-fn home_of(known: &Known) -> (u64, TableRef) {
+fn home_of(known: &ModelMessage) -> (u64, TableRef) {
     let CopyAt { file, ordinal } = known.copy;
     (known.entry.number.get(), TableRef { file: file.get(), ordinal })
 }
@@ -1331,7 +1331,7 @@ fn retained(beside: &mut Beside) -> (BTreeSet<CopyAt>, usize) {
 
 /// Those that can be read, each by itself.
 fn readable(beside: &Beside) -> BTreeSet<CopyAt> {
-    let is_readable = |known: &&Known| {
+    let is_readable = |known: &&ModelMessage| {
         let (file, at) = (&beside.cold.files()[&known.copy.file.get()].file, known.copy.ordinal);
         let block = file.ordinals_of(file.block_of(at));
         file.read(block, &mut Vec::new()).is_ok()

@@ -70,9 +70,9 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Told(mpsc::Sender<()>);
+    struct ProgressSender(mpsc::Sender<()>);
 
-    impl Notifier for Told {
+    impl Notifier for ProgressSender {
         fn notify(&self) {
             self.0.send(()).unwrap();
         }
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn tells_once_and_only_who_asked() {
         let (tell, told) = mpsc::channel();
-        let progress = FlushProgress::new(Some(Arc::new(Told(tell))));
+        let progress = FlushProgress::new(Some(Arc::new(ProgressSender(tell))));
         progress.set(100);
         assert!(told.try_recv().is_err(), "nobody has asked");
         progress.notify_beyond(100);
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_what_is_done() {
         let (tell, told) = mpsc::channel();
-        let progress = Arc::new(FlushProgress::new(Some(Arc::new(Told(tell)))));
+        let progress = Arc::new(FlushProgress::new(Some(Arc::new(ProgressSender(tell)))));
         let job = thread::spawn({
             let progress = Arc::clone(&progress);
             move || (1..=WHOLE).for_each(|done| progress.set(done))

@@ -33,7 +33,7 @@ pub(crate) fn send<T>(reply: Reply<T>, answer: T) -> std::result::Result<(), T> 
 type Located = Vec<Result<Option<(QueueName, MessageId)>>>;
 
 /// The combined forecast of some queues, and the last of these queues if there was one.
-pub(crate) type Counted = (Forecast, Option<QueueName>);
+pub(crate) type PartialForecast = (Forecast, Option<QueueName>);
 
 /// Messages handed out, with those of their bodies that were read already.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ pub(crate) enum Command {
     Stats(QueueName, Reply<Result<QueueStats>>),
     Forecast(QueueName, Arc<[Timestamp]>, Reply<Result<Forecast>>),
     /// The same for a page of queues: their maximum number, and the queue that the page starts after.
-    ForecastPage(Option<QueueName>, usize, Arc<[Timestamp]>, Reply<Result<Counted>>),
+    ForecastPage(Option<QueueName>, usize, Arc<[Timestamp]>, Reply<Result<PartialForecast>>),
     Queues(Option<QueueName>, usize, Reply<Result<Vec<QueueStats>>>),
     Configure(QueueName, Vec<SettingChange>, Reply<Result<QueueStats>>),
     Revive(QueueName, Selection, When, Reply<Result<BulkOutcome>>),

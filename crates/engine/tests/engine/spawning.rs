@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Some threads cannot be started: EAGAIN.
 #[derive(Debug, Default)]
-struct Few {
+struct FailingSpawner {
     refused: Mutex<&'static [&'static str]>,
     refusals: AtomicUsize,
 }
@@ -29,13 +29,13 @@ struct Few {
 /// The threads of flush, compaction and deletion.
 const BACKGROUND: &[&str] = &["dwell-flush", "dwell-compact"];
 
-impl Few {
+impl FailingSpawner {
     fn refuse(&self, names: &'static [&'static str]) {
         *self.refused.lock().unwrap() = names;
     }
 }
 
-impl Spawner for Few {
+impl Spawner for FailingSpawner {
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>> {
         if self.refused.lock().unwrap().contains(&name) {
             self.refusals.fetch_add(1, Ordering::Relaxed);
@@ -66,7 +66,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn where_no_thread_can_be_started_puts_wait_for_one_and_all_else_goes_on() {
-    let (clock, few) = (ManualClock::new(start()), Arc::new(Few::default()));
+    let (clock, few) = (ManualClock::new(start()), Arc::new(FailingSpawner::default()));
     let engine = Engine::open(dir(), Options { spawner: few.clone(), ..small(&clock) }).unwrap();
     let store = engine.blocking();
     store.put_one(Put::new(queue("soon"), "now")).unwrap();
@@ -105,7 +105,7 @@ fn where_no_thread_can_be_started_puts_wait_for_one_and_all_else_goes_on() {
 
 #[test]
 fn one_thread_is_enough_for_all_work_in_the_background() {
-    let (clock, few) = (ManualClock::new(start()), Arc::new(Few::default()));
+    let (clock, few) = (ManualClock::new(start()), Arc::new(FailingSpawner::default()));
     let engine = Engine::open(dir(), Options { spawner: few.clone(), ..small(&clock) }).unwrap();
     let store = engine.blocking();
     few.refuse(&["dwell-compact"]);
@@ -152,7 +152,7 @@ fn unmerged(clock: &ManualClock) -> MemoryDisk {
 
 #[test]
 fn a_merge_that_finds_no_thread_is_made_later_and_nothing_waits_for_it() {
-    let (clock, few) = (ManualClock::new(start()), Arc::new(Few::default()));
+    let (clock, few) = (ManualClock::new(start()), Arc::new(FailingSpawner::default()));
     let disk: Arc<dyn Disk> = Arc::new(unmerged(&clock));
     few.refuse(BACKGROUND);
     // With so much room no flush is due, which would keep merges from being begun.

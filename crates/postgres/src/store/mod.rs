@@ -48,7 +48,7 @@ use session::{Leases, Session};
 use take::Floors;
 use timer::Timer;
 use upkeep::Ticks;
-use waiting::{Returns, Waiters};
+use waiting::{Returns, WaitingTakes};
 
 use crate::link::{Argument, Failure, Link, locked};
 use crate::values::Json;
@@ -80,7 +80,7 @@ struct Inner {
     defaults: Json,
     clock: Arc<dyn Clock>,
     timer: Timer,
-    waiters: Waiters,
+    waiters: WaitingTakes,
     returns: Returns,
     floors: Floors,
     leases: Leases,
@@ -163,7 +163,7 @@ impl PostgresStore {
             limits,
             clock,
             timer,
-            waiters: Waiters::default(),
+            waiters: WaitingTakes::default(),
             returns: Returns::default(),
             floors: Floors::default(),
             leases: Leases::default(),

@@ -9,7 +9,7 @@ use super::Inner;
 use super::layout::{Partition, id_bytes, of_key};
 use super::message::{id, instant};
 use super::pack::{Fields, PackReply};
-use super::partition::{Fault, foreign_item, refused_instant, spreading, unreadable, when};
+use super::partition::{NoAnswer, foreign_item, refused_instant, spreading, unreadable, when};
 use super::scripts::Script;
 
 const CHUNK: usize = 40;
@@ -111,7 +111,7 @@ impl Inner {
                     }
                 }
             }
-            Ok::<_, Fault>(bare)
+            Ok::<_, NoAnswer>(bare)
         });
         let left = match whole {
             Ok(bare) => {

@@ -8,7 +8,7 @@ use super::inspect::is_bare;
 use super::layout::{Partition, id_bytes};
 use super::message::{id, instant};
 use super::pack::{Fields, PackReply};
-use super::partition::{Fault, foreign_item, refused_instant, spreading, unreadable, when};
+use super::partition::{NoAnswer, foreign_item, refused_instant, spreading, unreadable, when};
 use super::scripts::Script;
 use super::wire::unknown_after;
 
@@ -77,7 +77,7 @@ impl Inner {
             Selection::All => u64::MAX,
         };
         let spread =
-            spreading!(self, queue, |spread| Ok::<_, Fault>((spread, self.tell(queue, spread).await?)));
+            spreading!(self, queue, |spread| Ok::<_, NoAnswer>((spread, self.tell(queue, spread).await?)));
         let (spread, told) = spread?;
         let mut left = count.min(told.counts.dead);
         // Refused messages stay where they are: the position in each partition from which to continue.
@@ -162,7 +162,7 @@ impl Inner {
         ids: &[MessageId],
         fate: DeadAction,
         answers: &mut [Option<Result<()>>],
-    ) -> std::result::Result<bool, Fault> {
+    ) -> std::result::Result<bool, NoAnswer> {
         let mut bare = false;
         for at in Partition::all(queue, spread) {
             let lies_here = |id: &MessageId| Partition::of_id(queue, id.shard(), spread) == at;
@@ -206,9 +206,9 @@ pub(super) fn broken_off(error: Error, some_done: bool) -> Error {
     }
 }
 
-pub(super) fn failed(fault: Fault) -> Error {
+pub(super) fn failed(fault: NoAnswer) -> Error {
     match fault {
-        Fault::Failed(error) => error,
-        Fault::Spread => Error::Unavailable { reason: "the queue's spread changes".into() },
+        NoAnswer::Failed(error) => error,
+        NoAnswer::Spread => Error::Unavailable { reason: "the queue's spread changes".into() },
     }
 }

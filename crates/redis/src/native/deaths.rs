@@ -14,12 +14,12 @@ use super::pack::PackReply;
 /// The counts of all queues. They outlive their queues, so the number of names is bounded.
 #[derive(Debug, Default)]
 pub(super) struct Deaths {
-    by_name: BTreeMap<QueueName, Counted>,
-    others: Counted,
+    by_name: BTreeMap<QueueName, DeathTotals>,
+    others: DeathTotals,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counted {
+struct DeathTotals {
     deaths: DeathCounts,
     discarded: DiscardCounts,
 }
@@ -44,15 +44,15 @@ impl Deaths {
 
     /// All counts, by queue name; those beyond the limit of names come last.
     pub(super) fn all(&self) -> Vec<QueueDeaths> {
-        let shown = |queue, counted: &Counted| QueueDeaths {
+        let shown = |queue, counted: &DeathTotals| QueueDeaths {
             queue,
             deaths: counted.deaths,
             discarded: counted.discarded,
         };
         // A script may return zeros.
-        let named = self.by_name.iter().filter(|(_, counted)| **counted != Counted::default());
+        let named = self.by_name.iter().filter(|(_, counted)| **counted != DeathTotals::default());
         let named = named.map(|(queue, counted)| shown(Some(queue.clone()), counted));
-        let others = (self.others != Counted::default()).then(|| shown(None, &self.others));
+        let others = (self.others != DeathTotals::default()).then(|| shown(None, &self.others));
         named.chain(others).collect()
     }
 }

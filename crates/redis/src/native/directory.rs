@@ -10,7 +10,7 @@ use super::Inner;
 use super::inspect::{NAMES, Retries};
 use super::layout::{BLOCK, Partition, block_of, field_of};
 use super::pack::{Fields, Pack, PackReply};
-use super::partition::{Fault, spreading};
+use super::partition::{NoAnswer, spreading};
 use super::scripts::Script;
 use super::wire::locked;
 
@@ -316,7 +316,7 @@ impl Inner {
             for at in Partition::all(queue, spread) {
                 let stats = self.on(&at, spread, Script::Stats, Fields::new()).await?.reply;
                 if !stats.get("bare").is_set() {
-                    return Ok::<_, Fault>(false);
+                    return Ok::<_, NoAnswer>(false);
                 }
             }
             Ok(true)
@@ -368,7 +368,7 @@ impl Inner {
                 let arguments = Fields::new().maybe("reg", reg);
                 let retired = self.on_within(&at, spread, Script::Retire, arguments, Retries::Once).await?;
                 if !retired.reply.get("gone").is_set() {
-                    return Ok::<_, Fault>(false);
+                    return Ok::<_, NoAnswer>(false);
                 }
             }
             Ok(true)

@@ -10,7 +10,7 @@ use super::Inner;
 use super::inspect::{NAMES, ScriptLimit, Retries, QUEUE, is_bare, late};
 use super::layout::Partition;
 use super::pack::{Fields, PackReply};
-use super::partition::{Fault, spreading, unreadable};
+use super::partition::{NoAnswer, spreading, unreadable};
 use super::scripts::Script;
 use super::wire::locked;
 
@@ -102,7 +102,7 @@ impl Inner {
         spread: u16,
         edges: &[Timestamp],
         patience: Retries,
-    ) -> std::result::Result<(Forecast, bool), Fault> {
+    ) -> std::result::Result<(Forecast, bool), NoAnswer> {
         let parts = Partition::all(queue, spread);
         let pace = ScriptLimit::new();
         let asked = parts.iter().map(|at| {

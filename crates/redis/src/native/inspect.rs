@@ -15,7 +15,7 @@ use super::change::{named, place};
 use super::layout::{Partition, block_of, field_of, id_bytes};
 use super::message::{id, instant, place_of_record, shown};
 use super::pack::{Fields, PackReply};
-use super::partition::{BODIES, Fault, foreign_item, spreading, unreadable};
+use super::partition::{BODIES, NoAnswer, foreign_item, spreading, unreadable};
 use super::scripts::Script;
 use super::wire::locked;
 use crate::AddressKind;
@@ -126,7 +126,7 @@ impl Inner {
         spread: u16,
         targets: &[Target],
         dead: bool,
-    ) -> std::result::Result<(Vec<Option<Result<Message>>>, bool), Fault> {
+    ) -> std::result::Result<(Vec<Option<Result<Message>>>, bool), NoAnswer> {
         let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, target) in targets.iter().enumerate() {
             let part = Some(place(target, spread)).filter(|part| *part < spread).unwrap_or(0);
@@ -262,8 +262,8 @@ impl Inner {
         let arguments = arguments.with("shard", u32::from(at.index));
         let asked = self.ask_within(at, Script::Get, arguments, patience).await;
         let answered = asked.map_err(|fault| match fault {
-            Fault::Failed(error) => error,
-            Fault::Spread => unreadable(&at.queue),
+            NoAnswer::Failed(error) => error,
+            NoAnswer::Spread => unreadable(&at.queue),
         })?;
         let replies = answered.reply.get("items").items();
         let located = numbers.iter().zip(replies).filter_map(|(number, reply)| {
@@ -304,7 +304,7 @@ impl Inner {
         state: StateKind,
         after: Option<Cursor>,
         max: usize,
-    ) -> std::result::Result<(Page, bool), Fault> {
+    ) -> std::result::Result<(Page, bool), NoAnswer> {
         if max == 0 {
             let bare = self.tell(queue, spread).await?.bare;
             return Ok((Page { messages: Vec::new(), unread: Vec::new(), next: None }, bare));
@@ -325,7 +325,7 @@ impl Inner {
             let answered = self.on(&at, spread, Script::List, arguments).await?;
             let items = answered.reply.get("items").items().iter();
             let listed = items.map(|item| Listed::read(queue, item, answered.now));
-            Ok::<_, Fault>((at, listed.collect::<Result<Vec<_>>>()?, answered.reply))
+            Ok::<_, NoAnswer>((at, listed.collect::<Result<Vec<_>>>()?, answered.reply))
         };
         let mut page = MergedPage::new(max);
         let mut bare = true;
@@ -380,7 +380,7 @@ impl Inner {
         }
     }
 
-    pub(super) async fn tell(&self, queue: &QueueName, spread: u16) -> std::result::Result<QueueView, Fault> {
+    pub(super) async fn tell(&self, queue: &QueueName, spread: u16) -> std::result::Result<QueueView, NoAnswer> {
         self.tell_within(queue, spread, Retries::Usual).await
     }
 
@@ -389,7 +389,7 @@ impl Inner {
         queue: &QueueName,
         spread: u16,
         patience: Retries,
-    ) -> std::result::Result<QueueView, Fault> {
+    ) -> std::result::Result<QueueView, NoAnswer> {
         let parts = Partition::all(queue, spread);
         let pace = ScriptLimit::new();
         let asked = parts.iter().map(|at| {

@@ -30,7 +30,7 @@ use super::directory::unreadable;
 use super::inspect::Retries;
 use super::layout::{Partition, block_of};
 use super::pack::{Fields, Pack, PackReply};
-use super::partition::{Fault, spreading};
+use super::partition::{NoAnswer, spreading};
 use super::scripts::Script;
 use super::wire::locked;
 
@@ -246,7 +246,7 @@ impl Inner {
                 found.reg = found.reg.max(stats.get("reg").uint().unwrap_or(0));
                 found.number = found.number.max(stats.get("highest").uint().unwrap_or(0));
             }
-            Ok::<_, Fault>(found)
+            Ok::<_, NoAnswer>(found)
         })
     }
 

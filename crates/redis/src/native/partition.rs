@@ -27,16 +27,16 @@ pub(super) const SPREADS: usize = 16_384;
 
 /// Why a call on a partition has no answer.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum NoAnswer {
     /// The queue has another spread than assumed, or there is room for more leases: it is known by now. Nothing was
     /// done.
     Spread,
     Failed(Error),
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Fault {
-        Fault::Failed(error)
+impl From<Error> for NoAnswer {
+    fn from(error: Error) -> NoAnswer {
+        NoAnswer::Failed(error)
     }
 }
 
@@ -48,13 +48,13 @@ macro_rules! spreading {
         let mut tries = 0;
         loop {
             let $spread = $inner.spread($queue);
-            let answer: std::result::Result<_, $crate::native::partition::Fault> = async { $call }.await;
+            let answer: std::result::Result<_, $crate::native::partition::NoAnswer> = async { $call }.await;
             match answer {
                 Ok(answer) => break Ok(answer),
-                Err($crate::native::partition::Fault::Failed(error)) => break Err(error),
-                Err($crate::native::partition::Fault::Spread) if tries < 16 => tries += 1,
+                Err($crate::native::partition::NoAnswer::Failed(error)) => break Err(error),
+                Err($crate::native::partition::NoAnswer::Spread) if tries < 16 => tries += 1,
                 // A client that changes it this often keeps the queue from being served.
-                Err($crate::native::partition::Fault::Spread) => {
+                Err($crate::native::partition::NoAnswer::Spread) => {
                     let reason = format!("the spread of queue '{}' changes all the time", $queue);
                     break Err(dwell_store::Error::Unavailable { reason: reason.into() });
                 }
@@ -65,7 +65,7 @@ macro_rules! spreading {
 pub(super) use spreading;
 
 /// An answer, and the server's clock when it was given.
-pub(super) struct Answered {
+pub(super) struct PartitionAnswer {
     pub(super) reply: PackReply,
     pub(super) now: Timestamp,
     /// The number of leases that ran out during the call.
@@ -94,7 +94,7 @@ impl Inner {
         spread: u16,
         script: Script,
         arguments: Fields,
-    ) -> std::result::Result<Answered, Fault> {
+    ) -> std::result::Result<PartitionAnswer, NoAnswer> {
         self.on_within(at, spread, script, arguments, Retries::Usual).await
     }
 
@@ -105,7 +105,7 @@ impl Inner {
         script: Script,
         arguments: Fields,
         patience: Retries,
-    ) -> std::result::Result<Answered, Fault> {
+    ) -> std::result::Result<PartitionAnswer, NoAnswer> {
         let lane = self.wire.lane(script);
         self.on_lane(lane.as_ref(), at, spread, script, arguments, patience).await
     }
@@ -119,10 +119,10 @@ impl Inner {
         script: Script,
         arguments: Fields,
         patience: Retries,
-    ) -> std::result::Result<Answered, Fault> {
+    ) -> std::result::Result<PartitionAnswer, NoAnswer> {
         if at.index >= spread {
             // It was believed to have the partition when the call began.
-            return Err(Fault::Spread);
+            return Err(NoAnswer::Spread);
         }
         self.ask_on_lane(lane, at, script, arguments.with("W", u32::from(spread)), patience).await
     }
@@ -133,7 +133,7 @@ impl Inner {
         at: &Partition,
         script: Script,
         arguments: Fields,
-    ) -> std::result::Result<Answered, Fault> {
+    ) -> std::result::Result<PartitionAnswer, NoAnswer> {
         self.ask_within(at, script, arguments, Retries::Usual).await
     }
 
@@ -143,7 +143,7 @@ impl Inner {
         script: Script,
         arguments: Fields,
         patience: Retries,
-    ) -> std::result::Result<Answered, Fault> {
+    ) -> std::result::Result<PartitionAnswer, NoAnswer> {
         let lane = self.wire.lane(script);
         self.ask_on_lane(lane.as_ref(), at, script, arguments, patience).await
     }
@@ -155,7 +155,7 @@ impl Inner {
         script: Script,
         arguments: Fields,
         patience: Retries,
-    ) -> std::result::Result<Answered, Fault> {
+    ) -> std::result::Result<PartitionAnswer, NoAnswer> {
         let believed = arguments.uint("W").and_then(|spread| u16::try_from(spread).ok());
         let arguments = arguments.with("D", self.defaults.clone());
         let (mut lapsed, mut rounds) = (0_u64, 0);
@@ -183,14 +183,14 @@ impl Inner {
                 } else {
                     self.learn_spread(at, believed).await?;
                 }
-                return Err(Fault::Spread);
+                return Err(NoAnswer::Spread);
             }
             if reply.get("more").is_set() {
                 rounds += 1;
                 continue;
             }
             let now = instant(reply.get("now")).ok_or_else(|| unreadable(&at.queue))?;
-            return Ok(Answered { reply, now, lapsed });
+            return Ok(PartitionAnswer { reply, now, lapsed });
         }
     }
 

@@ -11,7 +11,7 @@ use super::dead::{broken_off, failed};
 use super::inspect::{NAMES, Retries, is_bare};
 use super::layout::Partition;
 use super::pack::Fields;
-use super::partition::{Fault, spreading};
+use super::partition::{NoAnswer, spreading};
 use super::scripts::Script;
 use super::wire::{locked, unknown_after};
 
@@ -66,7 +66,7 @@ impl Inner {
                     locked(&self.trash).insert(at);
                 }
             }
-            Ok::<_, Fault>(bare)
+            Ok::<_, NoAnswer>(bare)
         });
         let bare = dropped.map_err(|error| broken_off(error, begun))?;
         // The first slice is freed at once; the rest later. What this process does not reach is found by another: the

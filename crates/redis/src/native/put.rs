@@ -15,7 +15,7 @@ use super::layout::{
 };
 use super::message::{attempt_number, id, instant, packed_headers};
 use super::pack::{Beside, Fields, Pack, PackReply};
-use super::partition::{BODIES, Fault, foreign_item, refused_instant, share, unreadable, when};
+use super::partition::{BODIES, NoAnswer, foreign_item, refused_instant, share, unreadable, when};
 use super::scripts::Script;
 
 /// The maximum number of messages that one script puts, of at most [`BODIES`] bytes; [`fresh`](PutItem::is_fresh) ones
@@ -107,8 +107,8 @@ impl Inner {
                                 }
                             }
                         }
-                        Err(Fault::Spread) => break,
-                        Err(Fault::Failed(error)) => {
+                        Err(NoAnswer::Spread) => break,
+                        Err(NoAnswer::Failed(error)) => {
                             chunk.iter().for_each(|index| answers[*index] = Some(Err(error.clone())));
                         }
                     }
@@ -146,16 +146,16 @@ impl Inner {
         at: &Partition,
         spread: u16,
         items: Vec<&PutItem>,
-    ) -> std::result::Result<Vec<PutState>, Fault> {
+    ) -> std::result::Result<Vec<PutState>, NoAnswer> {
         if spread > 1 && items.iter().any(|item| item.put.token.is_some() && item.put.key.is_some()) {
             let mut outcomes = Vec::with_capacity(items.len());
             for item in items {
                 match self.put_under_token(at, spread, item).await {
                     Ok(outcome) => outcomes.push(outcome),
-                    Err(Fault::Failed(error)) => outcomes.push(PutState::Answered(Err(error))),
+                    Err(NoAnswer::Failed(error)) => outcomes.push(PutState::Answered(Err(error))),
                     // What was put stays put; the rest go where they belong by now.
-                    Err(Fault::Spread) if !outcomes.is_empty() => break,
-                    Err(Fault::Spread) => return Err(Fault::Spread),
+                    Err(NoAnswer::Spread) if !outcomes.is_empty() => break,
+                    Err(NoAnswer::Spread) => return Err(NoAnswer::Spread),
                 }
             }
             return Ok(outcomes);
@@ -175,7 +175,7 @@ impl Inner {
         at: &Partition,
         spread: u16,
         item: &PutItem,
-    ) -> std::result::Result<PutState, Fault> {
+    ) -> std::result::Result<PutState, NoAnswer> {
         let (Some(token), Some(_)) = (&item.put.token, &item.put.key) else {
             let mut outcomes = self.put_there(at, spread, &[item]).await?;
             return outcomes.pop().ok_or_else(|| unreadable(&at.queue).into());
@@ -209,7 +209,7 @@ impl Inner {
         at: &Partition,
         spread: u16,
         items: &[&PutItem],
-    ) -> std::result::Result<Vec<PutState>, Fault> {
+    ) -> std::result::Result<Vec<PutState>, NoAnswer> {
         let numbers: Vec<_> = items.iter().map(|item| item.number).collect();
         self.enter_blocks(at, &numbers).await?;
         let fields = match items.iter().all(|item| item.is_fresh()) {
@@ -232,7 +232,7 @@ impl Inner {
         spread: u16,
         items: &[&PutItem],
         past: &[u16],
-    ) -> std::result::Result<Vec<PutState>, Fault> {
+    ) -> std::result::Result<Vec<PutState>, NoAnswer> {
         let mut homes: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, item) in items.iter().enumerate() {
             let Some(token) = &item.put.token else { continue };
@@ -277,7 +277,7 @@ impl Inner {
         items: &[&PutItem],
         reply: &PackReply,
         now: Timestamp,
-    ) -> std::result::Result<Vec<PutState>, Fault> {
+    ) -> std::result::Result<Vec<PutState>, NoAnswer> {
         if reply.get("all").uint() == Some(items.len() as u64) {
             let outcomes = items.iter().map(|item| self.outcome(at, item, &PackReply::Bool(true), now));
             return Ok(outcomes.collect());
@@ -296,7 +296,7 @@ impl Inner {
         at: &Partition,
         spread: u16,
         items: Fields,
-    ) -> std::result::Result<(PackReply, Timestamp), Fault> {
+    ) -> std::result::Result<(PackReply, Timestamp), NoAnswer> {
         let tokens = share(self.limits.put_tokens_per_queue, spread);
         let mut fields = items.with("shard", u32::from(at.index)).with("tokens", tokens);
         let (unregistered, mut entered, mut counted) = (fields.clone(), 0, false);
@@ -331,7 +331,7 @@ impl Inner {
     }
 
     /// The number of messages that are pending in the other partitions of a queue.
-    async fn pending_besides(&self, at: &Partition, spread: u16) -> std::result::Result<u64, Fault> {
+    async fn pending_besides(&self, at: &Partition, spread: u16) -> std::result::Result<u64, NoAnswer> {
         let mut pending = 0;
         for other in Partition::all(&at.queue, spread) {
             if other == *at {

@@ -17,7 +17,7 @@ use super::inspect::{NAMES, ScriptLimit, Retries, QUEUE, late};
 use super::layout::{Partition, id_bytes};
 use super::message::{ScriptMessage, held, id, instant, shown};
 use super::pack::{Fields, PackReply};
-use super::partition::{Answered, Fault, share, spreading, unreadable};
+use super::partition::{PartitionAnswer, NoAnswer, share, spreading, unreadable};
 use super::scripts::Script;
 use super::wire::locked;
 
@@ -171,13 +171,13 @@ impl Inner {
                 .await
             {
                 Ok(round) => round,
-                Err(Fault::Spread) => {
+                Err(NoAnswer::Spread) => {
                     learnt += 1;
                     continue;
                 }
                 // What was handed out is returned.
-                Err(Fault::Failed(_)) if !taken.deliveries.is_empty() => break,
-                Err(Fault::Failed(error)) => return Err(error),
+                Err(NoAnswer::Failed(_)) if !taken.deliveries.is_empty() => break,
+                Err(NoAnswer::Failed(error)) => return Err(error),
             };
             // A repeated call returns its first answer: if that had found nothing, it may only report that there is
             // something by now.
@@ -211,7 +211,7 @@ impl Inner {
         bytes: Option<usize>,
         some: bool,
         waits: bool,
-    ) -> std::result::Result<TakeResult, Fault> {
+    ) -> std::result::Result<TakeResult, NoAnswer> {
         let room = self.reserve(wanted).await;
         let round = self.round_within(take, queues, (room, wanted), bytes, some, waits).await;
         let granted = round.as_ref().map_or(0, |round| round.deliveries.len());
@@ -227,7 +227,7 @@ impl Inner {
         bytes: Option<usize>,
         some: bool,
         waits: bool,
-    ) -> std::result::Result<TakeResult, Fault> {
+    ) -> std::result::Result<TakeResult, NoAnswer> {
         let places = queues.iter().flat_map(|queue| {
             let spread = self.spread(queue);
             Partition::all(queue, spread).into_iter().map(move |at| (at, spread))
@@ -253,7 +253,7 @@ impl Inner {
         }
         // With several queues, one that is out of order does not hold up the others: it is waited for only where they
         // have nothing.
-        let mut peeks: Vec<Option<Answered>> = places.iter().map(|_| None).collect();
+        let mut peeks: Vec<Option<PartitionAnswer>> = places.iter().map(|_| None).collect();
         let mut failed = None;
         let several = [Retries::Once, Retries::Usual];
         let pace = ScriptLimit::new();
@@ -279,18 +279,18 @@ impl Inner {
             for (peek, answered) in peeks.iter_mut().filter(|peek| peek.is_none()).zip(asked) {
                 match answered {
                     Ok(answered) => *peek = Some(answered),
-                    Err(Fault::Failed(error)) if queues.len() > 1 => failed = Some(error),
+                    Err(NoAnswer::Failed(error)) if queues.len() > 1 => failed = Some(error),
                     Err(fault) => return Err(fault),
                 }
             }
-            let has_heads = |peek: &Answered| !peek.reply.get("ids").items().is_empty();
+            let has_heads = |peek: &PartitionAnswer| !peek.reply.get("ids").items().is_empty();
             if failed.is_none() || peeks.iter().flatten().any(has_heads) {
                 break;
             }
         }
         if room < wanted && peeks.iter().flatten().any(|peek| peek.lapsed > 0) {
             // There is more room than before: start again.
-            return Err(Fault::Spread);
+            return Err(NoAnswer::Spread);
         }
         let mut heads = Vec::new();
         for (partition, peek) in peeks.iter().enumerate() {
@@ -376,7 +376,7 @@ impl Inner {
     }
 
     /// When there may be more, by a script's reply, and its clock.
-    pub(super) fn next(&self, answered: &Answered) -> Option<(Timestamp, Timestamp)> {
+    pub(super) fn next(&self, answered: &PartitionAnswer) -> Option<(Timestamp, Timestamp)> {
         let now = answered.now;
         let next = instant(answered.reply.get("next"))?;
         let is_full = answered.reply.get("full").is_set() || answered.reply.get("capped").is_set();
@@ -607,7 +607,7 @@ fn head(named: &PackReply, item: &PackReply, partition: usize, rank: usize) -> O
     })
 }
 
-fn deliveries(queue: &QueueName, answered: &Answered) -> Result<Vec<Delivery>> {
+fn deliveries(queue: &QueueName, answered: &PartitionAnswer) -> Result<Vec<Delivery>> {
     let items = answered.reply.get("items").items();
     let (mut deliveries, mut unread) = (Vec::with_capacity(items.len()), None);
     for item in items {

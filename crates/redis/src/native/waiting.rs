@@ -43,7 +43,7 @@ use super::Inner;
 use super::inspect::{ScriptLimit, Retries};
 use super::layout::Partition;
 use super::pack::Fields;
-use super::partition::{Fault, share};
+use super::partition::{NoAnswer, share};
 use super::returns::GiveBacks;
 use super::scripts::Script;
 use super::timer::Sleep;
@@ -666,7 +666,7 @@ struct ProbeResult {
 
 impl Inner {
     /// Asks a queue whether it has something, and lets Redis note that takes of this process wait there.
-    async fn look(&self, queue: &QueueName) -> std::result::Result<ProbeResult, Fault> {
+    async fn look(&self, queue: &QueueName) -> std::result::Result<ProbeResult, NoAnswer> {
         let spread = self.spread(queue);
         let waiting = Some(self.waiters.count(queue)).filter(|waiting| *waiting > 0);
         let ended = locked(&self.held_up).ended;

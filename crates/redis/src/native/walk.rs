@@ -20,7 +20,7 @@ use super::inspect::{Listed, MergedPage, fitting};
 use super::layout::{Partition, id_bytes};
 use super::message::{id, instant};
 use super::pack::Fields;
-use super::partition::{Fault, unreadable};
+use super::partition::{NoAnswer, unreadable};
 use super::scripts::Script;
 use super::wire::locked;
 
@@ -105,7 +105,7 @@ impl Inner {
         spread: u16,
         after: Option<Cursor>,
         max: usize,
-    ) -> std::result::Result<(Page, bool), Fault> {
+    ) -> std::result::Result<(Page, bool), NoAnswer> {
         let known = after.and_then(|after| locked(&self.walks).go_on(queue, &after, self.wire.mono_ms()));
         let (places, mut bare) = match known {
             Some(places) => (places, false),
@@ -161,7 +161,7 @@ impl Inner {
         &self,
         queue: &QueueName,
         spread: u16,
-    ) -> std::result::Result<(Arc<[LeasedPosition]>, bool), Fault> {
+    ) -> std::result::Result<(Arc<[LeasedPosition]>, bool), NoAnswer> {
         let (mut places, mut bare) = (Vec::new(), true);
         for at in Partition::all(queue, spread) {
             let mut from: Option<(i64, MessageId)> = None;

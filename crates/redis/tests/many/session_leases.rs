@@ -16,15 +16,15 @@ const BEAT_MS: u64 = 5_000;
 /// The number of beats within which a dead process must be found: 15 seconds of silence, and the beat after.
 const FOUND_OUT: usize = 4;
 
-struct Bed {
+struct Fixture {
     server: Server,
     clock: ManualClock,
 }
 
-impl Bed {
-    fn new() -> Bed {
+impl Fixture {
+    fn new() -> Fixture {
         let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
-        Bed { server: Server::start(), clock }
+        Fixture { server: Server::start(), clock }
     }
 
     async fn process(&self) -> RedisStore {
@@ -72,7 +72,7 @@ async fn ack(process: &RedisStore, held: Delivery) {
 /// After an outage the scores of the processes look as after a step of the clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_or_a_step_of_the_clock_frees_nothing_of_those_who_live() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let (one, other) = (bed.process().await, bed.process().await);
     let held = [bed.hold(&one).await, bed.hold(&other).await];
     bed.live(&[&one, &other]).await;
@@ -92,7 +92,7 @@ async fn an_outage_or_a_step_of_the_clock_frees_nothing_of_those_who_live() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_died_in_an_outage_is_found_out_once_it_is_over() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let one = bed.process().await;
     for step_ms in [20_000, -3_600_000] {
         let other = bed.process().await;
@@ -116,7 +116,7 @@ async fn one_that_died_in_an_outage_is_found_out_once_it_is_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_was_forgotten_and_lives_binds_leases_as_before() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let (one, other) = (bed.process().await, bed.process().await);
     let lost = bed.hold(&other).await.message.id;
     // It is silent for this long; if a beat comes by itself, on a slow machine, the test starts again.
@@ -138,7 +138,7 @@ async fn one_that_was_forgotten_and_lives_binds_leases_as_before() {
 }
 
 /// The partitions in which processes are registered to bind leases.
-fn known(bed: &Bed) -> Vec<String> {
+fn known(bed: &Fixture) -> Vec<String> {
     let processes = bed.server.command(&["KEYS", "{dwell}:p:*"]);
     let processes: Vec<Vec<u8>> = redis::from_redis_value(processes).unwrap();
     let mut connection = redis::Client::open(bed.server.url()).unwrap().get_connection().unwrap();
@@ -155,7 +155,7 @@ fn known(bed: &Bed) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_that_were_asked_for_once_are_not_kept_for_ever() {
     const NAMES: usize = 600;
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let process = bed.process().await;
     let held = bed.hold(&process).await;
     for some in (0..NAMES).collect::<Vec<_>>().chunks(200) {
@@ -188,7 +188,7 @@ async fn names_that_were_asked_for_once_are_not_kept_for_ever() {
 }
 
 /// The longest argument of a command since the slow log, which has all commands, was cleared.
-fn longest_argument(bed: &Bed) -> usize {
+fn longest_argument(bed: &Fixture) -> usize {
     let entries: Vec<redis::Value> =
         redis::from_redis_value(bed.server.command(&["SLOWLOG", "GET", "100000"])).unwrap();
     let arguments = entries.into_iter().flat_map(|entry| {
@@ -208,7 +208,7 @@ fn longest_argument(bed: &Bed) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_forgotten_of_a_process_is_said_again_by_and_by() {
     const NAMES: usize = 1_300;
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let process = bed.process().await;
     for some in (0..NAMES).collect::<Vec<_>>().chunks(650) {
         let names = some.iter().map(|n| queue(&format!("q{n}")));

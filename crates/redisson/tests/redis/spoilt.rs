@@ -10,16 +10,16 @@ use dwell_redisson::{
 };
 use redis::Value;
 
-use crate::{Bed, HOUR_MS, run, text};
+use crate::{Fixture, HOUR_MS, run, text};
 
 /// All keys and their values.
-type Held = BTreeMap<Vec<u8>, Vec<u8>>;
+type KeyValues = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const FAR: &str = "4102444800000";
 
 /// A queue with a value under every key, and what calls need to know about it.
 struct Stage {
-    bed: Bed,
+    bed: Fixture,
     queue: DelayedQueue<Text>,
     consumer: Consumer,
     held: Claimed,
@@ -28,7 +28,7 @@ struct Stage {
 
 impl Stage {
     async fn set() -> Stage {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let queue = DelayedQueue::new(bed.link.clone(), bed.keys.clone(), Text);
         let consumer = Consumer::new(bed.link.clone(), bed.keys.clone()).with_max_attempts(5);
         let put = async |key: &str| {
@@ -66,9 +66,9 @@ impl Stage {
         Stage { bed, queue, consumer, held, findings }
     }
 
-    async fn held(&self) -> Held {
+    async fn held(&self) -> KeyValues {
         let keys: Vec<Vec<u8>> = self.bed.link.ask(redis::cmd("KEYS").arg("*")).await.unwrap();
-        let mut held = Held::new();
+        let mut held = KeyValues::new();
         for key in keys {
             let dump = self.bed.link.ask(redis::cmd("DUMP").arg(&key)).await.unwrap();
             held.insert(key, dump);
@@ -76,7 +76,7 @@ impl Stage {
         held
     }
 
-    async fn restore(&self, held: &Held) {
+    async fn restore(&self, held: &KeyValues) {
         self.bed.send(&redis::cmd("FLUSHALL")).await;
         for (key, dump) in held {
             self.bed.send(redis::cmd("RESTORE").arg(key).arg(0).arg(dump)).await;
@@ -247,14 +247,14 @@ fn a_dead_letter_of_somebody_elses_is_left_where_it_is() {
     });
 }
 
-fn changed(before: &Held, after: &Held) -> Vec<String> {
+fn changed(before: &KeyValues, after: &KeyValues) -> Vec<String> {
     let all: std::collections::BTreeSet<_> = before.keys().chain(after.keys()).collect();
     let changed = all.into_iter().filter(|key| before.get(*key) != after.get(*key));
     changed.map(|key| String::from_utf8_lossy(key).into_owned()).collect()
 }
 
 /// The key with this prefix.
-fn text_of(held: &Held, prefix: &str) -> String {
+fn text_of(held: &KeyValues, prefix: &str) -> String {
     let key =
         held.keys().find(|key| key.starts_with(prefix.as_bytes())).unwrap_or_else(|| panic!("{prefix}"));
     String::from_utf8(key.clone()).unwrap()

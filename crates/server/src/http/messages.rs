@@ -201,16 +201,16 @@ pub(crate) fn raw(message: &Message) -> Response<Body> {
 
 /// How a list shows bodies.
 #[derive(Clone, Copy, Debug)]
-enum Shown {
+enum BodyView {
     Whole,
     /// The first characters.
     Preview(usize),
     Nothing,
 }
 
-impl Shown {
+impl BodyView {
     /// Parses the rest of the query.
-    fn read(mut query: Query) -> Result<Shown, Problem> {
+    fn read(mut query: Query) -> Result<BodyView, Problem> {
         let body = query.flag("body")?;
         let preview: Option<usize> = query.number("preview")?;
         query.finish()?;
@@ -224,17 +224,17 @@ impl Shown {
                 format!("parameter 'preview': 0 to {LONGEST_PREVIEW} is expected, not {characters}"),
             )
             .with_limit(LONGEST_PREVIEW as u64)),
-            (_, Some(characters)) => Ok(Shown::Preview(characters)),
-            (Some(false), None) => Ok(Shown::Nothing),
-            (None | Some(true), None) => Ok(Shown::Whole),
+            (_, Some(characters)) => Ok(BodyView::Preview(characters)),
+            (Some(false), None) => Ok(BodyView::Nothing),
+            (None | Some(true), None) => Ok(BodyView::Whole),
         }
     }
 
     fn of(self, message: &Message) -> dwell_wire::Message<'_> {
         match self {
-            Shown::Whole => dwell_wire::Message::of(message, true),
-            Shown::Preview(characters) => dwell_wire::Message::previewed(message, characters),
-            Shown::Nothing => dwell_wire::Message::of(message, false),
+            BodyView::Whole => dwell_wire::Message::of(message, true),
+            BodyView::Preview(characters) => dwell_wire::Message::previewed(message, characters),
+            BodyView::Nothing => dwell_wire::Message::of(message, false),
         }
     }
 }
@@ -264,7 +264,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, call: HttpCall) -> Result<
     let state = query.word("state", &states)?.unwrap_or(StateKind::Scheduled);
     let cursor = first(query.parsed("from")?, query.parsed("cursor")?)?;
     let max = query.bounded("max", DEFAULT_PAGE, 1, LONGEST_PAGE)?;
-    let shown = Shown::read(query)?;
+    let shown = BodyView::read(query)?;
     app.check_room()?;
     let list = app.store.list(queue, state, cursor, max);
     let bytes = |page: &Result<Page, Error>| page.as_ref().map_or(0, |page| bytes_of(page.messages.iter()));

@@ -34,7 +34,7 @@ use dwell_time::Clock;
 use tokio::time::timeout;
 
 use self::census::Census;
-use self::deaths::Heard;
+use self::deaths::LastCounts;
 pub(crate) use self::page::CONTENT_TYPE;
 use self::page::Snapshot;
 pub(crate) use self::queues::QueueMeters;
@@ -100,7 +100,7 @@ pub(crate) struct Metrics {
     /// The last walk over all queues, and its time on the monotonic clock.
     census: tokio::sync::Mutex<Option<(u64, Arc<Census>)>>,
     /// The store's last counts of deaths and discards.
-    deaths: tokio::sync::Mutex<Heard>,
+    deaths: tokio::sync::Mutex<LastCounts>,
     /// Whether the store has reported any.
     has_deaths: AtomicBool,
     readiness: Readiness,

@@ -19,14 +19,14 @@ use crate::support::{Connection, soon};
 const TOLD: &str = "/srv/data/journal-000 of 10.0.0.5:6379, queue orders: Input/output error";
 
 /// A store that answers everything with an error.
-struct Broken(Limits);
+struct BrokenStore(Limits);
 
 fn broken<T>() -> Result<T> {
     Err(Error::Unavailable { reason: TOLD.into() })
 }
 
 #[async_trait]
-impl Store for Broken {
+impl Store for BrokenStore {
     async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
         puts.iter().map(|_| broken()).collect()
     }
@@ -95,7 +95,7 @@ async fn a_store_that_does_not_serve_is_told_by_its_code_alone() {
     let mut config = ServerConfig::default();
     config.http.listen = "127.0.0.1:0".parse().unwrap();
     config.http.tokens = crate::support::tokens(&[("somebody", &["manage:*"])]);
-    let server = Server::bind(Arc::new(Broken(Limits::default())), config).await.unwrap();
+    let server = Server::bind(Arc::new(BrokenStore(Limits::default())), config).await.unwrap();
     let address = server.http_addr();
     let (stop, stopped) = oneshot::channel::<()>();
     let running = tokio::spawn(server.run(async {

@@ -5,7 +5,7 @@ use dwell_store::{self as store, Blocking, Delivery, Error, LeaseTerms};
 use dwell_testkit::Random;
 
 use super::KillShared;
-use super::wire::{self, Broken};
+use super::wire::{self, NoAnswer};
 use crate::oracle::{
     Action, Address, StoreAnswer, StoreCall, GroupId, ViolationKind, Member, Op, PutHeard, Sweep, GroupTarget, Terms,
 };
@@ -114,22 +114,22 @@ impl<'a> Client<'a> {
     }
 
     /// Reports the outcome of a command to the oracle.
-    fn conclude(&mut self, op: Op, answer: Result<StoreAnswer, Broken>) {
+    fn conclude(&mut self, op: Op, answer: Result<StoreAnswer, NoAnswer>) {
         let now = self.shared.now();
         match answer {
             Ok(answer) => {
                 self.shared.oracle().end(op, answer, now);
                 self.shared.gate.answered();
             }
-            Err(Broken::Unsent) => {
+            Err(NoAnswer::Unsent) => {
                 self.shared.oracle().end(op, StoreAnswer::Refused, now);
                 self.gone = true;
             }
-            Err(Broken::Unknown) => {
+            Err(NoAnswer::Unknown) => {
                 self.lost.push(op);
                 self.gone = true;
             }
-            Err(Broken::Odd(text)) => {
+            Err(NoAnswer::Odd(text)) => {
                 self.shared.oracle().accuse(ViolationKind::Contradiction, text);
                 self.lost.push(op);
                 self.gone = true;

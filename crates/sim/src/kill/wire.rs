@@ -13,7 +13,7 @@ use crate::workload::{self, body, words};
 
 /// Why there is no answer to report to the oracle.
 #[derive(Debug)]
-pub(super) enum Broken {
+pub(super) enum NoAnswer {
     /// The server was killed; the command may or may not have taken effect.
     Unknown,
     /// The server was already gone; nothing was sent.
@@ -33,12 +33,12 @@ const OUTSIDE: [&str; 6] = [
 ];
 
 /// The meaning of an error that no command handles itself.
-fn other(error: &Error) -> Result<StoreAnswer, Broken> {
+fn other(error: &Error) -> Result<StoreAnswer, NoAnswer> {
     match error {
-        Error::Unreachable { .. } => Err(Broken::Unsent),
-        Error::OutcomeUnknown { .. } => Err(Broken::Unknown),
+        Error::Unreachable { .. } => Err(NoAnswer::Unsent),
+        Error::OutcomeUnknown { .. } => Err(NoAnswer::Unknown),
         error if OUTSIDE.contains(&error.code()) => Ok(StoreAnswer::Refused),
-        error => Err(Broken::Odd(format!("{}: {error}", error.code()))),
+        error => Err(NoAnswer::Odd(format!("{}: {error}", error.code()))),
     }
 }
 
@@ -47,7 +47,7 @@ fn is_nowhere(error: &Error) -> bool {
     matches!(error, Error::MessageNotFound { .. } | Error::UnknownQueue { .. })
 }
 
-pub(super) fn put(answer: Result<PutAnswer, Error>) -> Result<StoreAnswer, Broken> {
+pub(super) fn put(answer: Result<PutAnswer, Error>) -> Result<StoreAnswer, NoAnswer> {
     let heard = match answer {
         Ok(answer) => {
             let (id, due) = (answer.id.as_bits(), answer.due.as_ms());
@@ -121,21 +121,21 @@ pub(super) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
 }
 
 /// The outcome of a take.
-pub(super) fn took(answer: &Result<Vec<Delivery>, Error>) -> Result<StoreAnswer, Broken> {
+pub(super) fn took(answer: &Result<Vec<Delivery>, Error>) -> Result<StoreAnswer, NoAnswer> {
     match answer {
         Ok(deliveries) => {
             let delivered: Option<Vec<_>> = deliveries.iter().map(delivered).collect();
-            delivered.map(StoreAnswer::Took).ok_or_else(|| Broken::Odd(format!("other bytes: {deliveries:?}")))
+            delivered.map(StoreAnswer::Took).ok_or_else(|| NoAnswer::Odd(format!("other bytes: {deliveries:?}")))
         }
         Err(error) => other(error),
     }
 }
 
-pub(super) fn took_by_id(answer: &Result<Delivery, Error>) -> Result<StoreAnswer, Broken> {
+pub(super) fn took_by_id(answer: &Result<Delivery, Error>) -> Result<StoreAnswer, NoAnswer> {
     let heard = match answer {
         Ok(delivery) => match delivered(delivery) {
             Some((_, delivered)) => TakenById::Delivered(delivered),
-            None => return Err(Broken::Odd(format!("other bytes: {delivery:?}"))),
+            None => return Err(NoAnswer::Odd(format!("other bytes: {delivery:?}"))),
         },
         Err(Error::Leased { .. }) => TakenById::Leased,
         Err(Error::KeyTaken { id }) => TakenById::KeyTaken { id: id.as_bits() },
@@ -145,7 +145,7 @@ pub(super) fn took_by_id(answer: &Result<Delivery, Error>) -> Result<StoreAnswer
     Ok(StoreAnswer::TookById(heard))
 }
 
-pub(super) fn settled(answer: Result<Settled, Error>) -> Result<StoreAnswer, Broken> {
+pub(super) fn settled(answer: Result<Settled, Error>) -> Result<StoreAnswer, NoAnswer> {
     let heard = match answer {
         Ok(Settled::Gone) => SettleHeard::Gone,
         Ok(Settled::Scheduled(due)) => SettleHeard::Scheduled(due.as_ms()),
@@ -158,7 +158,7 @@ pub(super) fn settled(answer: Result<Settled, Error>) -> Result<StoreAnswer, Bro
     Ok(StoreAnswer::Settled(heard))
 }
 
-pub(super) fn cancelled(answer: Result<Cancelled, Error>) -> Result<StoreAnswer, Broken> {
+pub(super) fn cancelled(answer: Result<Cancelled, Error>) -> Result<StoreAnswer, NoAnswer> {
     let heard = match answer {
         Ok(Cancelled::Cancelled(id)) => Changed::Cancelled(id.as_bits()),
         Ok(Cancelled::Leased(_)) => Changed::Leased,
@@ -169,7 +169,7 @@ pub(super) fn cancelled(answer: Result<Cancelled, Error>) -> Result<StoreAnswer,
     Ok(StoreAnswer::Cancelled(heard))
 }
 
-pub(super) fn moved(answer: Result<Rescheduled, Error>) -> Result<StoreAnswer, Broken> {
+pub(super) fn moved(answer: Result<Rescheduled, Error>) -> Result<StoreAnswer, NoAnswer> {
     let heard = match answer {
         Ok(Rescheduled::Moved(id, due)) => RescheduleTo::Moved { id: id.as_bits(), due: due.as_ms() },
         Ok(Rescheduled::Leased(_)) => RescheduleTo::Leased,
@@ -181,11 +181,11 @@ pub(super) fn moved(answer: Result<Rescheduled, Error>) -> Result<StoreAnswer, B
     Ok(StoreAnswer::Rescheduled(heard))
 }
 
-pub(super) fn got(answer: Result<Message, Error>) -> Result<StoreAnswer, Broken> {
+pub(super) fn got(answer: Result<Message, Error>) -> Result<StoreAnswer, NoAnswer> {
     match answer {
         Ok(message) => match sight(&message) {
             Some((_, sight)) => Ok(StoreAnswer::Got(FoundMessage::Message(sight))),
-            None => Err(Broken::Odd(format!("other bytes: {message:?}"))),
+            None => Err(NoAnswer::Odd(format!("other bytes: {message:?}"))),
         },
         Err(error) if is_nowhere(&error) => Ok(StoreAnswer::Got(FoundMessage::Nothing)),
         Err(error) => other(&error),
@@ -193,7 +193,7 @@ pub(super) fn got(answer: Result<Message, Error>) -> Result<StoreAnswer, Broken>
 }
 
 /// The outcome of a revive or discard of one message.
-pub(super) fn raised(answer: Result<BulkOutcome, Error>) -> Result<StoreAnswer, Broken> {
+pub(super) fn raised(answer: Result<BulkOutcome, Error>) -> Result<StoreAnswer, NoAnswer> {
     let refused = match answer {
         Ok(swept) if swept.done == 1 => return Ok(StoreAnswer::Raised(Raised::Done)),
         Ok(swept) => swept.refused.into_iter().next().map(|(_, error)| error),
@@ -204,13 +204,13 @@ pub(super) fn raised(answer: Result<BulkOutcome, Error>) -> Result<StoreAnswer, 
         Some(Error::NotDead { .. }) => Raised::NotDead,
         Some(Error::MessageNotFound { .. }) => Raised::NotFound,
         Some(Error::KeyTaken { id }) => Raised::KeyTaken { id: id.as_bits() },
-        Some(error) => return Err(Broken::Odd(format!("{error:?}"))),
-        None => return Err(Broken::Odd("neither done nor refused".to_owned())),
+        Some(error) => return Err(NoAnswer::Odd(format!("{error:?}"))),
+        None => return Err(NoAnswer::Odd("neither done nor refused".to_owned())),
     };
     Ok(StoreAnswer::Raised(heard))
 }
 
-pub(super) fn done<T>(answer: Result<T, Error>) -> Result<StoreAnswer, Broken> {
+pub(super) fn done<T>(answer: Result<T, Error>) -> Result<StoreAnswer, NoAnswer> {
     match answer {
         Ok(_) => Ok(StoreAnswer::Done),
         Err(error) if is_nowhere(&error) => Ok(StoreAnswer::Done),

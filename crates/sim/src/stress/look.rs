@@ -285,7 +285,7 @@ impl StressShared {
     fn wake_in_time(&self, engine: &Engine) {
         let waiting = engine.clone();
         let future = async move { waiting.take(Take::from(probe()).wait_ms(3_600_000)).await };
-        let mut taken: Taking = Box::pin(future);
+        let mut taken: PendingTake = Box::pin(future);
         let _ = polled(&mut taken);
         let inline = engine.with_inline_calls();
         self.warm_up(&inline);
@@ -302,7 +302,7 @@ impl StressShared {
         self.warm_up(&inline);
         let [mut first, mut second] = [engine.clone(), inline.clone()].map(|engine| {
             let future = async move { engine.take(Take::from(probe()).wait_ms(3_600_000)).await };
-            Box::pin(future) as Taking
+            Box::pin(future) as PendingTake
         });
         let _ = (polled(&mut first), polled(&mut second));
         let _ = self.answer("a put", inline.put(vec![Put::new(probe(), "for the first")]));
@@ -330,7 +330,7 @@ impl StressShared {
     }
 
     /// Acks what the take returns.
-    fn settle_probe(&self, engine: &Engine, about: &str, taking: Taking) {
+    fn settle_probe(&self, engine: &Engine, about: &str, taking: PendingTake) {
         let Some(answer) = self.answer(about, taking) else { return };
         match answer.as_deref() {
             Ok([delivery]) => {
@@ -351,7 +351,7 @@ impl StressShared {
     }
 }
 
-type Taking = Pin<Box<dyn Future<Output = Result<Vec<Delivery>>> + Send>>;
+type PendingTake = Pin<Box<dyn Future<Output = Result<Vec<Delivery>>> + Send>>;
 
 /// A queue that no other caller uses.
 fn probe() -> QueueName {

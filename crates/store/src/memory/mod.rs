@@ -33,7 +33,7 @@ use crate::{
     QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When, contained,
 };
 use timer::Timer;
-use waiting::{AnswerSender, Waiting};
+use waiting::{AnswerSender, WaitingTake};
 
 /// The number of queues whose forecast is counted at once, before other callers get the lock.
 const QUEUES_A_CALL: usize = 64;
@@ -255,7 +255,7 @@ impl Store for MemoryStore {
         if !taken.is_empty() || !waits {
             return Ok(taken);
         }
-        Waiting::begin(&self.shared, take)?.await
+        WaitingTake::begin(&self.shared, take)?.await
     }
 
     async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {

@@ -20,11 +20,11 @@ pub(crate) struct OpenedStore {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) recovered: Option<Recovered>,
     pub(super) engine: Option<Engine>,
-    shared: Shared,
+    shared: SharedStore,
 }
 
 /// A store that other processes may share.
-enum Shared {
+enum SharedStore {
     Not,
     Redis(Arc<RedisStore>),
     Postgres(Arc<PostgresStore>),
@@ -33,7 +33,7 @@ enum Shared {
 /// Opens it. The calls of a store in Redis or PostgreSQL run on `runtime`.
 pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Result<OpenedStore, Failure> {
     let closed_by_itself =
-        |store: Arc<dyn Store>| OpenedStore { store, recovered: None, engine: None, shared: Shared::Not };
+        |store: Arc<dyn Store>| OpenedStore { store, recovered: None, engine: None, shared: SharedStore::Not };
     match &config.kind {
         StoreKind::Memory => {
             Ok(closed_by_itself(Arc::new(MemoryStore::new(limits, Arc::new(SystemClock::new())))))
@@ -42,14 +42,14 @@ pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Re
             let opened = runtime.block_on(RedisStore::open(address.as_ref().clone(), limits));
             let refused = |error: dwell_redis::OpenError| refused(error.code(), error.is_retryable(), error);
             let store = Arc::new(opened.map_err(refused)?);
-            Ok(OpenedStore { shared: Shared::Redis(Arc::clone(&store)), ..closed_by_itself(store) })
+            Ok(OpenedStore { shared: SharedStore::Redis(Arc::clone(&store)), ..closed_by_itself(store) })
         }
         StoreKind::Postgres(address) => {
             let opened = runtime.block_on(PostgresStore::open(address.as_ref().clone(), limits));
             let refused =
                 |error: dwell_postgres::OpenError| refused(error.code(), error.is_retryable(), error);
             let store = Arc::new(opened.map_err(refused)?);
-            Ok(OpenedStore { shared: Shared::Postgres(Arc::clone(&store)), ..closed_by_itself(store) })
+            Ok(OpenedStore { shared: SharedStore::Postgres(Arc::clone(&store)), ..closed_by_itself(store) })
         }
         _ => {
             let (engine, recovered) = engine::open(config, limits)?;
@@ -69,13 +69,13 @@ impl OpenedStore {
     pub(crate) async fn leave(&self) {
         const RUNS_OUT: &str = "what is left runs out, and spends an attempt of each message";
         match &self.shared {
-            Shared::Not => {}
-            Shared::Redis(store) => {
+            SharedStore::Not => {}
+            SharedStore::Redis(store) => {
                 if let Err(error) = store.leave().await {
                     tracing::warn!(code = error.code(), %error, "{RUNS_OUT}");
                 }
             }
-            Shared::Postgres(store) => {
+            SharedStore::Postgres(store) => {
                 if !store.leave().await {
                     tracing::warn!(
                         code = "unavailable",

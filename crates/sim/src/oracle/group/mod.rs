@@ -26,7 +26,7 @@ pub(crate) use change::{Changed, RescheduleTo};
 pub(crate) use dead::Raised;
 pub(crate) use end::Ended;
 pub(crate) use look::{FoundMessage, ShownMessage, Sight};
-pub(crate) use put::{Answered, OnConflict, PutHeard, Spec};
+pub(crate) use put::{StoredAnswer, OnConflict, PutHeard, Spec};
 pub(crate) use settle::{Action, SettleHeard};
 pub(crate) use sweep::Sweep;
 pub(crate) use take::{Attempt, Delivered, TakenById, Terms};
@@ -37,7 +37,7 @@ pub(crate) struct GroupState {
     /// Its messages, except those that are gone for good, in the order of their puts.
     pub(crate) messages: Vec<TrackedMessage>,
     /// The answers under the tokens of puts that may be retried, by the number of the put.
-    pub(crate) answered: BTreeMap<u64, Answered>,
+    pub(crate) answered: BTreeMap<u64, StoredAnswer>,
 }
 
 /// A message as commands name it.

@@ -55,7 +55,7 @@ pub(crate) enum PutHeard {
 
 /// What is stored under a token. A refused put leaves its token unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Answered {
+pub(crate) enum StoredAnswer {
     /// The answer is known.
     Heard(PutHeard),
     /// The answer is unknown, but the put took effect: a new message, due then.
@@ -89,11 +89,11 @@ pub(super) fn mismatched(state: &GroupState, no: u64, heard: PutHeard) -> Vec<Gr
     if fits { vec![state.clone()] } else { Vec::new() }
 }
 
-impl Answered {
+impl StoredAnswer {
     /// The id in the answer, as far as it is known.
     fn id(self) -> Option<u128> {
         match self {
-            Answered::Heard(
+            StoredAnswer::Heard(
                 PutHeard::Created { id, .. } | PutHeard::Replaced { id, .. } | PutHeard::Kept { id, .. },
             ) => Some(id),
             _ => None,
@@ -102,12 +102,12 @@ impl Answered {
 }
 
 /// A retry of a put that took effect: it gets the answer that the first attempt got, or would have got.
-fn repeated(mut state: GroupState, no: u64, answered: Answered, heard: PutHeard) -> Option<GroupState> {
+fn repeated(mut state: GroupState, no: u64, answered: StoredAnswer, heard: PutHeard) -> Option<GroupState> {
     let (id, due, span) = match (answered, heard) {
-        (Answered::Heard(first), heard) => return (first == heard).then_some(state),
-        (Answered::Created(span), PutHeard::Created { id, due })
-        | (Answered::Kept(span), PutHeard::Kept { id, due }) => (id, due, span),
-        (Answered::Replaced(old, span), PutHeard::Replaced { id, due, old: heard })
+        (StoredAnswer::Heard(first), heard) => return (first == heard).then_some(state),
+        (StoredAnswer::Created(span), PutHeard::Created { id, due })
+        | (StoredAnswer::Kept(span), PutHeard::Kept { id, due }) => (id, due, span),
+        (StoredAnswer::Replaced(old, span), PutHeard::Replaced { id, due, old: heard })
             if old.is_none_or(|old| old == heard) =>
         {
             (id, due, span)
@@ -117,7 +117,7 @@ fn repeated(mut state: GroupState, no: u64, answered: Answered, heard: PutHeard)
     if !span.holds(due) {
         return None;
     }
-    if let (Some(place), false) = (state.place(no), matches!(answered, Answered::Kept(_))) {
+    if let (Some(place), false) = (state.place(no), matches!(answered, StoredAnswer::Kept(_))) {
         let message = &mut state.messages[place];
         if !message.is_id(id) {
             return None;
@@ -126,7 +126,7 @@ fn repeated(mut state: GroupState, no: u64, answered: Answered, heard: PutHeard)
             message.is_due(due);
         }
     }
-    state.answered.insert(no, Answered::Heard(heard));
+    state.answered.insert(no, StoredAnswer::Heard(heard));
     Some(state)
 }
 
@@ -136,7 +136,7 @@ fn put(mut state: GroupState, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) 
     let Some(owner) = owner else {
         let state = created(state, spec, None, at);
         return match heard {
-            None => Some(remembering(state, spec, Answered::Created(spec.due.span(&at.window)))),
+            None => Some(remembering(state, spec, StoredAnswer::Created(spec.due.span(&at.window)))),
             Some(PutHeard::Created { id, due }) => answered(state, spec, heard, id, due),
             Some(_) => None,
         };
@@ -150,7 +150,7 @@ fn put(mut state: GroupState, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) 
         },
         OnConflict::Replace => match heard {
             None => {
-                let answer = Answered::Replaced(state.messages[owner].id, spec.due.span(&at.window));
+                let answer = StoredAnswer::Replaced(state.messages[owner].id, spec.due.span(&at.window));
                 Some(remembering(created(state, spec, Some(owner), at), spec, answer))
             }
             Some(PutHeard::Replaced { id, due, old }) if state.messages[owner].is_id(old) => {
@@ -176,9 +176,9 @@ fn keep(mut state: GroupState, owner: usize, spec: &Spec, heard: Option<PutHeard
         message.change(|standing| standing.due = kept);
     }
     match heard {
-        None => Some(remembering(state, spec, Answered::Kept(kept))),
+        None => Some(remembering(state, spec, StoredAnswer::Kept(kept))),
         Some(PutHeard::Kept { id, due }) if message.is_id(id) && message.is_due(due) => {
-            Some(remembering(state, spec, Answered::Heard(PutHeard::Kept { id, due })))
+            Some(remembering(state, spec, StoredAnswer::Heard(PutHeard::Kept { id, due })))
         }
         Some(_) => None,
     }
@@ -217,11 +217,11 @@ fn created(mut state: GroupState, spec: &Spec, replaced: Option<usize>, at: At<'
 fn answered(mut state: GroupState, spec: &Spec, heard: Option<PutHeard>, id: u128, due: i64) -> Option<GroupState> {
     let message = state.messages.last_mut().expect("it was just put");
     let possible = message.is_id(id) && message.is_due(due);
-    heard.filter(|_| possible).map(|heard| remembering(state, spec, Answered::Heard(heard)))
+    heard.filter(|_| possible).map(|heard| remembering(state, spec, StoredAnswer::Heard(heard)))
 }
 
 /// The state in which the token of the put stands for this answer.
-fn remembering(mut state: GroupState, spec: &Spec, answer: Answered) -> GroupState {
+fn remembering(mut state: GroupState, spec: &Spec, answer: StoredAnswer) -> GroupState {
     if spec.token {
         state.answered.insert(spec.no, answer);
     }

@@ -502,7 +502,7 @@ fn any_move(evicts: bool) -> impl Strategy<Value = Move> {
 }
 
 /// A sweep in progress, and what was observed of the dead meanwhile.
-struct Seen {
+struct BulkObservation {
     bulk: Box<BulkOperation>,
     queue: QueueName,
     all: bool,
@@ -524,13 +524,13 @@ fn dead(rig: &Rig, queue: &QueueName) -> BTreeSet<MessageId> {
 /// known.
 fn step(
     rig: &mut Rig,
-    seen: Option<Seen>,
+    seen: Option<BulkObservation>,
     (queue, all): (&QueueName, bool),
     make: impl FnOnce(&mut Core<Bytes>, &mut Recorder, Option<Box<BulkOperation>>) -> Result<BulkProgress>,
-) -> Option<Seen> {
+) -> Option<BulkObservation> {
     let before = dead(rig, queue);
     let (mut bulk, mut seen) = match seen {
-        Some(Seen { bulk, queue, all, meant, always, done }) => {
+        Some(BulkObservation { bulk, queue, all, meant, always, done }) => {
             (Some(bulk), Some((queue, all, meant, always, done)))
         }
         None => (None, None),
@@ -544,7 +544,7 @@ fn step(
     done += gone.len() as u64;
     always.retain(|id| after.contains(id));
     match answer {
-        Ok(BulkProgress::Unfinished(bulk)) => Some(Seen { bulk, queue, all, meant, always, done }),
+        Ok(BulkProgress::Unfinished(bulk)) => Some(BulkObservation { bulk, queue, all, meant, always, done }),
         Ok(BulkProgress::Done(swept)) => {
             assert_eq!(swept.done, done, "what was swept is counted");
             let refused: BTreeSet<MessageId> = swept.refused.iter().map(|(id, _)| *id).collect();
@@ -560,7 +560,7 @@ fn walk(moves: &[Move]) {
     let mut walk = Walk::random();
     walk.rig.core.config.bulk_per_call = 2;
     let mut checkpoint: Checkpoint = snapshot(&mut walk.rig);
-    let (mut bulk_in_progress, mut seen): (_, Option<Seen>) = (None, None);
+    let (mut bulk_in_progress, mut seen): (_, Option<BulkObservation>) = (None, None);
     for one in moves {
         let now = walk.now;
         match one {

@@ -543,18 +543,18 @@ pub(super) fn recovered(rig: &Rig, checkpoint: &Checkpoint) -> Rig {
     let mut toy = checkpoint.toy.clone();
     for told in &rig.log.0[..checkpoint.told] {
         match told.clone() {
-            Told::Put(record, _) => {
+            LoggedFact::Put(record, _) => {
                 if let Some(token) = record.token.clone() {
                     let (answer, queue) = (record.answer(), record.queue);
                     again.core.replay(Record::Answered { queue, token, answer }).unwrap();
                 }
             }
-            Told::Record(
+            LoggedFact::Record(
                 record @ (Record::Configured { .. } | Record::Deleted { .. } | Record::Answered { .. }),
                 _,
             ) => again.core.replay(record).unwrap(),
-            Told::Record(..) => {}
-            Told::Time(wall) => again.core.replay_time(wall),
+            LoggedFact::Record(..) => {}
+            LoggedFact::Time(wall) => again.core.replay_time(wall),
         }
     }
     checkpoint
@@ -573,14 +573,14 @@ pub(super) fn recovered(rig: &Rig, checkpoint: &Checkpoint) -> Rig {
     }
     for (at, told) in rig.log.0.iter().enumerate().skip(checkpoint.told) {
         let ends = rig.log.0[at..].iter().find_map(|told| match told {
-            Told::Time(wall) => Some(*wall),
-            Told::Put(..) | Told::Record(..) => None,
+            LoggedFact::Time(wall) => Some(*wall),
+            LoggedFact::Put(..) | LoggedFact::Record(..) => None,
         });
         ends.into_iter().for_each(|wall| again.core.replay_begins(wall));
         match told.clone() {
-            Told::Put(record, body) => again.core.replay_put(record, body).unwrap(),
-            Told::Record(record, _) => again.core.replay_with(record, Some(&mut toy)).unwrap(),
-            Told::Time(wall) => again.core.replay_time(wall),
+            LoggedFact::Put(record, body) => again.core.replay_put(record, body).unwrap(),
+            LoggedFact::Record(record, _) => again.core.replay_with(record, Some(&mut toy)).unwrap(),
+            LoggedFact::Time(wall) => again.core.replay_time(wall),
         }
     }
     again.log.0 = rig.log.0.clone();
@@ -636,7 +636,7 @@ fn an_id_of_another_queue_lets_nothing_expire_there() {
     let before = rig.log.0.len();
     let got = rig.call(|core, log| core.get(&queue("a"), vec![crate::Target::Id(id)], false, now(60), log));
     assert_eq!(got, [Err(Error::MessageNotFound { queue: queue("a") })]);
-    let stands = |told: &&Told| matches!(told, Told::Record(Record::Stands { .. }, _));
+    let stands = |told: &&LoggedFact| matches!(told, LoggedFact::Record(Record::Stands { .. }, _));
     assert_eq!(rig.log.0[before..].iter().filter(stands).count(), 0);
     assert!(rig.core.has_lapsed(&queue("b"), now(60)), "they expire in slices when somebody asks for them");
 }

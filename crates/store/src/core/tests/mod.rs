@@ -38,7 +38,7 @@ fn put_to(name: &str) -> Put {
 
 /// A fact that a core reported to its log.
 #[derive(Clone, Debug, PartialEq)]
-enum Told {
+enum LoggedFact {
     Put(PutRecord, Bytes),
     Record(Record, Durability),
     /// The end of a batch.
@@ -46,16 +46,16 @@ enum Told {
 }
 
 #[derive(Debug, Default)]
-struct Recorder(Vec<Told>, Option<cold::Toy>);
+struct Recorder(Vec<LoggedFact>, Option<cold::Toy>);
 
 impl Log<Bytes> for Recorder {
     fn put(&mut self, record: &PutRecord, body: &Bytes) -> Bytes {
-        self.0.push(Told::Put(record.clone(), body.clone()));
+        self.0.push(LoggedFact::Put(record.clone(), body.clone()));
         body.clone()
     }
 
     fn record(&mut self, record: &Record, durability: Durability) {
-        self.0.push(Told::Record(record.clone(), durability));
+        self.0.push(LoggedFact::Record(record.clone(), durability));
     }
 
     fn cold(&mut self) -> Option<&mut dyn Cold<Bytes>> {
@@ -99,7 +99,7 @@ impl Rig {
         let answer = call(&mut self.core, &mut self.log);
         self.said.push(format!("{answer:?}"));
         self.core.check();
-        self.log.0.push(Told::Time(self.core.seen()));
+        self.log.0.push(LoggedFact::Time(self.core.seen()));
         answer
     }
 
@@ -108,7 +108,7 @@ impl Rig {
         while !self.core.catch_up(now, &mut self.log) {
             self.core.check();
         }
-        self.log.0.push(Told::Time(self.core.seen()));
+        self.log.0.push(LoggedFact::Time(self.core.seen()));
     }
 
     fn put(&mut self, put: Put, now: Now) -> Result<PutAnswer> {
@@ -162,9 +162,9 @@ impl Rig {
         let mut again = Rig::configured(CoreConfig { incarnation, ..self.config.clone() });
         for told in &self.log.0 {
             match told.clone() {
-                Told::Put(record, body) => again.core.replay_put(record, body).unwrap(),
-                Told::Record(record, _) => again.core.replay(record).unwrap(),
-                Told::Time(wall) => again.core.replay_time(wall),
+                LoggedFact::Put(record, body) => again.core.replay_put(record, body).unwrap(),
+                LoggedFact::Record(record, _) => again.core.replay(record).unwrap(),
+                LoggedFact::Time(wall) => again.core.replay_time(wall),
             }
         }
         again.core.check();

@@ -230,7 +230,7 @@ fn token(number: u8) -> IdempotencyKey {
 
 /// Everything that can be observed of a core, except waiting takes: those do not outlive their process.
 #[derive(Debug, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct ObservedState {
     queues: Vec<QueueStats>,
     /// In the order of the list.
     messages: Vec<Message>,
@@ -315,7 +315,7 @@ impl Walk {
         let now = self.now;
         self.latest = self.latest.max(now.wall);
         self.rig.core.catch_up(now, &mut self.rig.log);
-        self.rig.log.0.push(Told::Time(self.rig.core.seen()));
+        self.rig.log.0.push(LoggedFact::Time(self.rig.core.seen()));
         if self.drops {
             self.rig.catch_up(now);
         }
@@ -464,7 +464,7 @@ impl Walk {
     }
 
     /// Reads everything; all changes by time so far are recorded then.
-    pub(super) fn see(&mut self) -> Seen {
+    pub(super) fn see(&mut self) -> ObservedState {
         let now = self.now;
         self.rig.catch_up(now);
         for queue in 0..QUEUES {
@@ -496,7 +496,7 @@ impl Walk {
         let recall =
             |(queue, number): (u8, u8)| self.rig.core.tokens.recall(&name(queue), &token(number), latest);
         let tokens = (0..QUEUES).flat_map(|queue| (0..4).map(move |number| (queue, number)));
-        Seen { queues, messages, dead, located, tokens: tokens.map(recall).collect(), next_number }
+        ObservedState { queues, messages, dead, located, tokens: tokens.map(recall).collect(), next_number }
     }
 }
 

@@ -46,7 +46,7 @@ fn is_gone(rig: &mut Rig, id: MessageId, at_ms: u64) -> bool {
 }
 
 fn gone_records(rig: &Rig) -> usize {
-    let is_gone = |told: &&Told| matches!(told, Told::Record(Record::Gone { .. }, Durability::Written));
+    let is_gone = |told: &&LoggedFact| matches!(told, LoggedFact::Record(Record::Gone { .. }, Durability::Written));
     rig.log.0.iter().filter(is_gone).count()
 }
 

@@ -4,7 +4,7 @@ use dwell_model::{
     Command, MessageId, QueueName, Refusal, SettingChange, SettingName, State, StateKind, Timestamp,
 };
 
-use super::{Kept, Reference};
+use super::{ModelMessage, Reference};
 use crate::{Cancelled, Error, QueueStats, Rescheduled, Result, Selection, BulkOutcome, Target, When};
 
 impl Reference {
@@ -129,7 +129,7 @@ impl Reference {
     }
 
     fn oldest_dead(&self, queue: &QueueName) -> Vec<MessageId> {
-        let death = |kept: &Kept| match kept.message.standing.state {
+        let death = |kept: &ModelMessage| match kept.message.standing.state {
             State::Dead(death) if kept.message.queue == *queue => Some((death.at, kept.message.id)),
             _ => None,
         };
@@ -146,7 +146,7 @@ impl Reference {
     }
 
     pub(in super::super) fn purge(&mut self, queue: &QueueName) -> u64 {
-        self.remove_where(queue, Kept::is_pending)
+        self.remove_where(queue, ModelMessage::is_pending)
     }
 
     pub(in super::super) fn delete_queue(&mut self, queue: &QueueName) -> u64 {
@@ -160,7 +160,7 @@ impl Reference {
         removed
     }
 
-    fn remove_where(&mut self, queue: &QueueName, goes: impl Fn(&Kept) -> bool) -> u64 {
+    fn remove_where(&mut self, queue: &QueueName, goes: impl Fn(&ModelMessage) -> bool) -> u64 {
         let before = self.kept.len();
         self.kept.retain(|kept| kept.message.queue != *queue || !goes(kept));
         (before - self.kept.len()) as u64

@@ -26,7 +26,7 @@ use dwell_model::{
 use crate::{Error, PutAnswer, QueueDeaths, Result, Target, When};
 
 /// A message, and the instant since which it could have been handed out.
-pub(super) struct Kept {
+pub(super) struct ModelMessage {
     pub(super) message: Message,
     /// When it was last made ready by anything but its instant; before that, its put.
     made_ready: Timestamp,
@@ -35,7 +35,7 @@ pub(super) struct Kept {
     exact: bool,
 }
 
-impl Kept {
+impl ModelMessage {
     pub(super) fn kind(&self) -> StateKind {
         self.message.standing.state.kind()
     }
@@ -68,7 +68,7 @@ pub(super) struct Reference {
     now: Now,
     /// The number of partitions in which the store keeps a queue of spread 1, and one of spread 2.
     partitions: [u16; 2],
-    pub(super) kept: Vec<Kept>,
+    pub(super) kept: Vec<ModelMessage>,
     own: BTreeMap<QueueName, OwnSettings>,
     tokens: Vec<Remembered>,
     /// Queues that takes wait on.

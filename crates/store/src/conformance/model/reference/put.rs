@@ -2,7 +2,7 @@
 
 use dwell_model::{Command, Invalid, Message, MessageId, Number, IdempotencyKey, QueueName, Standing, StateKind};
 
-use super::{Kept, Reference, check_lease};
+use super::{ModelMessage, Reference, check_lease};
 use crate::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result};
 
 impl Reference {
@@ -78,7 +78,7 @@ impl Reference {
             max_attempts: put.max_attempts,
             standing: Standing::put(answer.due, put.priority, put.expires, self.now),
         };
-        self.kept.push(Kept { message, made_ready: self.now.wall, exact: true });
+        self.kept.push(ModelMessage { message, made_ready: self.now.wall, exact: true });
         self.let_time_act(self.kept.len() - 1);
     }
 
@@ -120,7 +120,7 @@ impl Reference {
     }
 
     fn pending(&self, queue: &QueueName) -> u64 {
-        let here = |kept: &&Kept| kept.message.queue == *queue && kept.is_pending();
+        let here = |kept: &&ModelMessage| kept.message.queue == *queue && kept.is_pending();
         self.kept.iter().filter(here).count() as u64
     }
 }
