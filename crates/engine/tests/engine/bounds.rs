@@ -11,7 +11,7 @@ use dwell_model::{Pause, Setting, SettingChange, StateKind};
 use dwell_store::{Action, Error, Put, Settle, Store, Take, Target, When};
 use dwell_time::ManualClock;
 
-use crate::doors::{Door, DoorDisk};
+use crate::blocked_creation::{Door, DoorDisk};
 use crate::support::{Driven, options, queue, start};
 
 const HOUR_MS: u64 = 3_600_000;

@@ -13,7 +13,7 @@ use dwell_model::{MessageId, StateKind};
 use dwell_store::{Action, Put, Result, Selection, Settle, StateCounts, Store, BulkOutcome, Take, Target, When};
 use dwell_time::ManualClock;
 
-use crate::doors::{Door, DoorDisk};
+use crate::blocked_creation::{Door, DoorDisk};
 use crate::support::{Driven, dir, options, queue, start};
 
 /// About a hundred messages.

@@ -12,7 +12,7 @@ use dwell_store::Store;
 use dwell_store::conformance::Harness;
 use dwell_time::{Clock, ManualClock};
 
-use crate::mortal::MortalDisk;
+use crate::dying_disk::MortalDisk;
 use crate::support::start;
 
 /// The place of an engine, and the way its process dies.

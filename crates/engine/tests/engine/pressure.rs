@@ -10,7 +10,7 @@ use dwell_engine::{Counters, Engine, Options};
 use dwell_store::{Action, Cancelled, Put, Settle, Store, Take, Target};
 use dwell_time::ManualClock;
 
-use crate::doors::{Door, DoorDisk};
+use crate::blocked_creation::{Door, DoorDisk};
 use crate::support::{Driven, dir, options, queue, start};
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -40,7 +40,7 @@ pub use self::hints::Ear;
 use self::hints::Hints;
 use self::nodes::{Group, Nodes};
 use crate::address::Node;
-use crate::said::Said;
+use crate::server_error::Said;
 use crate::{Address, AddressKind, OpenError};
 
 /// Connections to one Redis; clones share them.

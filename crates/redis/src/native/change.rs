@@ -88,7 +88,7 @@ impl Inner {
         let whole = spreading!(self, queue, |spread| {
             let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
             for (index, (target, _)) in items.iter().enumerate() {
-                if super::wire::locked(&done)[index].is_none() {
+                if super::script_call::locked(&done)[index].is_none() {
                     let part = Some(place(target, spread)).filter(|part| *part < spread).unwrap_or(0);
                     groups.entry(part).or_default().push(index);
                 }
@@ -107,7 +107,7 @@ impl Inner {
                     let replies = answered.reply.get("items");
                     for (place, index) in chunk.iter().enumerate() {
                         let reply = replies.at(place).clone();
-                        super::wire::locked(&done)[*index] = Some(Ok((reply, answered.now)));
+                        super::script_call::locked(&done)[*index] = Some(Ok((reply, answered.now)));
                     }
                 }
             }

@@ -15,7 +15,7 @@ use super::partition::{PartitionAnswer, NoAnswer, spreading, unreadable};
 use super::scripts::Script;
 use super::settings::{read, stored, unknown};
 use super::repartition::Repartition;
-use super::wire::unknown_after;
+use super::script_call::unknown_after;
 
 impl Inner {
     /// See [`Store::configure`](dwell_store::Store::configure).

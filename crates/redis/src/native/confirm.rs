@@ -11,7 +11,7 @@ use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::wire::locked;
+use super::script_call::locked;
 use crate::Link;
 
 /// The maximum number of concurrent confirmed calls per connection that the address allows; others wait for their

@@ -10,7 +10,7 @@ use super::message::{id, instant};
 use super::pack::{Fields, PackReply};
 use super::partition::{NoAnswer, foreign_item, refused_instant, spreading, unreadable, when};
 use super::scripts::Script;
-use super::wire::unknown_after;
+use super::script_call::unknown_after;
 
 /// The maximum number of messages that one script revives or discards.
 const CHUNK: usize = 48;

@@ -12,7 +12,7 @@ use super::layout::{BLOCK, Partition, block_of, field_of};
 use super::pack::{Fields, Pack, PackReply};
 use super::partition::{NoAnswer, spreading};
 use super::scripts::Script;
-use super::wire::locked;
+use super::script_call::locked;
 
 /// Numbers that are reserved for this process.
 #[derive(Debug, Default)]

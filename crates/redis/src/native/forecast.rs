@@ -12,7 +12,7 @@ use super::layout::Partition;
 use super::pack::{Fields, PackReply};
 use super::partition::{NoAnswer, spreading, unreadable};
 use super::scripts::Script;
-use super::wire::locked;
+use super::script_call::locked;
 
 /// The maximum number of concurrent queues, or of scripts where all queues are asked. A script with the maximum
 /// number of instants blocks its node for up to about a millisecond.

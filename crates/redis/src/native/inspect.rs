@@ -17,7 +17,7 @@ use super::message::{id, instant, place_of_record, shown};
 use super::pack::{Fields, PackReply};
 use super::partition::{BODIES, NoAnswer, foreign_item, spreading, unreadable};
 use super::scripts::Script;
-use super::wire::locked;
+use super::script_call::locked;
 use crate::AddressKind;
 
 /// The maximum number of messages that one call reads.

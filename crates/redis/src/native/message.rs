@@ -11,7 +11,7 @@ use dwell_store::Error;
 
 use super::layout::{HELD, id_of, number_of};
 use super::pack::PackReply;
-use super::wire::foreign;
+use super::script_call::foreign;
 
 /// A message as a script returns it.
 pub(super) struct ScriptMessage {

@@ -5,17 +5,17 @@
 //! about.
 //!
 //! # Layout
-//! - `lua/`: the scripts; `scripts` assembles them, `wire` calls them, `pack` encodes their arguments and replies;
+//! - `lua/`: the scripts; `scripts` assembles them, `script_call` calls them, `pack` encodes their arguments and replies;
 //!   `confirm`: connections for calls that replicas confirm; `said`: the meaning of the server's errors; `recent`: a
 //!   bounded map
 //! - `layout`, `message`, `settings`: where data is stored, and how it is read
 //! - `partition`: calls on partitions, and queues that are spread over several; `repartition`: changing the spread
-//! - `directory`: what the queues share: names, numbers; `lost`: restoring what it has lost; `session_leases`: the processes,
+//! - `directory`: what the queues share: names, numbers; `lost_queues`: restoring what it has lost; `session_leases`: the processes,
 //!   and leases bound to them
 //! - `put`, `take`, `settle`, `expire`, `change`, `inspect`, `forecast`, `configure`, `dead`, `purge`: one call each,
 //!   with its relatives; `walk`: lists of leased messages; `retention`, `deaths`: how long messages stay dead, and
 //!   the counts of deaths
-//! - `waiting`, `timer`, `returns`: takes that wait, the tasks that ask for them and wake them, and messages whose
+//! - `waiting`, `timer`, `give_backs`: takes that wait, the tasks that ask for them and wake them, and messages whose
 //!   callers have gone
 //! - `open`: the requirements on a Redis, and the background tasks
 
@@ -30,7 +30,7 @@ mod expire;
 mod forecast;
 mod inspect;
 mod layout;
-mod lost;
+mod lost_queues;
 mod message;
 mod open;
 mod pack;
@@ -39,7 +39,7 @@ mod purge;
 mod put;
 mod recent;
 mod retention;
-mod returns;
+mod give_backs;
 mod scripts;
 mod settings;
 mod settle;
@@ -48,7 +48,7 @@ mod take;
 mod timer;
 mod waiting;
 mod walk;
-mod wire;
+mod script_call;
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -72,16 +72,16 @@ use session_leases::SessionLeases;
 use deaths::Deaths;
 use directory::{KnownBlocks, ReservedNumbers, BlockPace};
 use layout::Partition;
-use lost::UsedQueues;
+use lost_queues::UsedQueues;
 use open::{LEAVING, Stranger};
 use pack::Pack;
 use recent::Recent;
-use returns::GiveBacks;
+use give_backs::GiveBacks;
 use take::{CappedQueues, LeaseCount};
 use timer::Timer;
 use waiting::WaitingTakes;
 use walk::LeasedWalks;
-use wire::Wire;
+use script_call::Wire;
 
 use crate::OpenError;
 
@@ -366,7 +366,7 @@ impl Store for RedisStore {
         if let Some(refusal) = self.inner.refuses(false) {
             return Err(refusal);
         }
-        Ok(wire::locked(&self.inner.deaths).all())
+        Ok(script_call::locked(&self.inner.deaths).all())
     }
 
     async fn ready(&self) -> Result<()> {

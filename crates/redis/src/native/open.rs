@@ -19,7 +19,7 @@ use super::layout::{DIRECTORY, LAYOUT, LAYOUTS, directory};
 use super::partition::SPREADS;
 use super::recent::Recent;
 use super::timer::Timer;
-use super::wire::{Wire, locked, random};
+use super::script_call::{Wire, locked, random};
 use super::{Inner, OwnRuntime, RedisStore, settings};
 use crate::{Address, AddressKind, Link, OpenError};
 

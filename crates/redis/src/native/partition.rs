@@ -12,7 +12,7 @@ use super::layout::Partition;
 use super::message::instant;
 use super::pack::{Fields, Pack, PackReply};
 use super::scripts::Script;
-use super::wire::{NumberedCaller, foreign, locked};
+use super::script_call::{NumberedCaller, foreign, locked};
 
 /// The maximum bytes of bodies that one script reads or writes, except that one body is always allowed: more would
 /// block Redis for more than about a millisecond.

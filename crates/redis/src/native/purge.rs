@@ -13,7 +13,7 @@ use super::layout::Partition;
 use super::pack::Fields;
 use super::partition::{NoAnswer, spreading};
 use super::scripts::Script;
-use super::wire::{locked, unknown_after};
+use super::script_call::{locked, unknown_after};
 
 /// The maximum number of messages that one script frees.
 const CHUNK: u32 = 128;

@@ -13,7 +13,7 @@ use super::inspect::Retries;
 use super::layout::Partition;
 use super::pack::Fields;
 use super::scripts::Script;
-use super::wire::locked;
+use super::script_call::locked;
 
 /// The maximum number of partitions that are processed at a time.
 const SIDE_BY_SIDE: usize = 4;

@@ -25,7 +25,7 @@ use super::inspect::Retries;
 use super::layout::Partition;
 use super::pack::{Fields, Pack, PackReply};
 use super::scripts::Script;
-use super::wire::locked;
+use super::script_call::locked;
 
 /// A process that was silent for this long, in ms, is considered dead.
 const SILENT_MS: u32 = 15_000;

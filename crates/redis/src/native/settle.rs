@@ -12,7 +12,7 @@ use super::message::{instant, reason};
 use super::pack::{Fields, Pack, PackReply};
 use super::partition::{foreign_item, out_of_range, spreading, unreadable};
 use super::scripts::Script;
-use super::wire::random;
+use super::script_call::random;
 
 /// The maximum number of leases that one script ends; acks alone may be more.
 const CHUNK: usize = 40;

@@ -19,7 +19,7 @@ use super::message::{ScriptMessage, held, id, instant, shown};
 use super::pack::{Fields, PackReply};
 use super::partition::{PartitionAnswer, NoAnswer, share, spreading, unreadable};
 use super::scripts::Script;
-use super::wire::locked;
+use super::script_call::locked;
 
 /// The maximum number of messages that one script hands out.
 const CHUNK: usize = 128;

@@ -44,10 +44,10 @@ use super::inspect::{ScriptLimit, Retries};
 use super::layout::Partition;
 use super::pack::Fields;
 use super::partition::{NoAnswer, share};
-use super::returns::GiveBacks;
+use super::give_backs::GiveBacks;
 use super::scripts::Script;
 use super::timer::Sleep;
-use super::wire::locked;
+use super::script_call::locked;
 use abandoned::{ServeGuard, give_up};
 use askers::QueuePollers;
 

@@ -22,7 +22,7 @@ use super::message::{id, instant};
 use super::pack::Fields;
 use super::partition::{NoAnswer, unreadable};
 use super::scripts::Script;
-use super::wire::locked;
+use super::script_call::locked;
 
 /// The maximum number of leases that one call reads; fewer where their records have to be read.
 const LEASES: usize = 256;

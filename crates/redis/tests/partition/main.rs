@@ -1,10 +1,10 @@
 //! A Redis that is cut off, slow or half reachable, by means of a proxy; and what callers see of it. `docs/redis.md`
 //! has the table.
 //!
-//! - `one`: one fault at a time, each with its outcome
+//! - `single_faults`: one fault at a time, each with its outcome
 //! - `chaos`: random faults, and what must hold whatever happens
 //! - `cluster`: slots that move and nodes that die
-//! - `held_up`: a node that does not answer, and callers that would wait for it one after the other
+//! - `node_away`: a node that does not answer, and callers that would wait for it one after the other
 //! - `lost`: a directory that has lost its entries
 //! - `queues`: changes of a queue that are interrupted, and processes that unregister a queue while others start to
 //!   use it
@@ -14,9 +14,9 @@
 
 mod chaos;
 mod cluster;
-mod held_up;
+mod node_away;
 mod lost;
-mod one;
+mod single_faults;
 mod queues;
 mod server;
 

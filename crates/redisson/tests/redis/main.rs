@@ -13,7 +13,7 @@ mod mover;
 mod offer;
 mod queue;
 mod repeats;
-mod spoilt;
+mod foreign_values;
 mod waiting;
 mod watch;
 mod weight;

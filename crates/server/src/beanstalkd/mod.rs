@@ -6,7 +6,7 @@
 //! - `command/`: a file for each command; `command/mod.rs` is the index of verbs
 //! - `connection/`: the loop over a socket: reads, runs of commands that share a call to the store, waits, writes
 //! - `session`: a connection's state; `reserved_jobs`: the jobs it holds; `tubes`: which tubes are used and watched
-//! - `census`: the walk over all queues; `counters`, `host`: the figures of `stats`; `logged`: the log of commands
+//! - `census`: the walk over all queues; `counters`, `host`: the figures of `stats`; `command_log`: the log of commands
 //!
 //! The protocol, and how it differs from beanstalkd, is documented in `docs/beanstalkd.md`.
 
@@ -18,7 +18,7 @@ mod counters;
 mod frame;
 mod reserved_jobs;
 mod host;
-mod logged;
+mod command_log;
 mod reply;
 mod session;
 mod tubes;

@@ -27,7 +27,7 @@ use tokio::time::Sleep;
 use tower_service::Service as _;
 
 use super::body::Lingering;
-use super::logged::Logged;
+use super::request_log::Logged;
 use super::problem::IsRefusal;
 use super::reply::{AnswerRoom, SharedBody};
 use super::{App, Problem, HttpRefusal, access};

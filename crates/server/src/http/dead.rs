@@ -8,7 +8,7 @@ use axum::http::{Response, StatusCode};
 use dwell_store::{Selection, BulkOutcome};
 
 use super::call::HttpCall;
-use super::managed::Managed;
+use super::audit_log::Managed;
 use super::reply;
 use super::{App, Problem};
 use crate::json::{self, NoFieldsIn};

@@ -10,7 +10,7 @@ use dwell_store::Error;
 use dwell_wire::{QueueStats, Removed};
 
 use super::call::HttpCall;
-use super::managed::Managed;
+use super::audit_log::Managed;
 use super::reply::json;
 use super::{App, Problem, listing};
 use crate::json::{NoFieldsIn, PauseIn, SettingsIn, queue_page, server_info};

@@ -15,7 +15,7 @@ use dwell_wire::{
 
 use super::call::HttpCall;
 use super::reply::{holding, json};
-use super::{App, Problem, HttpRefusal, access, managed};
+use super::{App, Problem, HttpRefusal, access, audit_log};
 use crate::delivery::Undefined;
 use crate::json::{self, ItemAnswer as _, NoFieldsIn};
 use crate::security::Caller;
@@ -231,7 +231,7 @@ async fn finish<T: Send + 'static>(
     let doing = tokio::spawn(async move {
         let done = work.await;
         let code = done.as_ref().err().map(dwell_delivery::Error::code);
-        managed::say_of(&said_by, what, &said_of, code);
+        audit_log::say_of(&said_by, what, &said_of, code);
         done
     });
     match doing.await {

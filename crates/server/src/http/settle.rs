@@ -12,7 +12,7 @@ use dwell_wire::{Settled, Verb};
 
 use super::batch::{self, BatchOperation};
 use super::call::HttpCall;
-use super::managed::Managed;
+use super::audit_log::Managed;
 use super::{App, Problem, HttpRefusal, access, pages, reply};
 use crate::json::{self, SettleFieldsIn, object};
 use crate::security::Caller;

@@ -9,7 +9,7 @@ use dwell_delivery::sinks::webhook::Tried;
 use dwell_wire::{SinkTested, Sinks};
 
 use super::call::HttpCall;
-use super::managed;
+use super::audit_log;
 use super::reply::json;
 use super::{App, Problem, HttpRefusal};
 use crate::delivery::Sink;
@@ -73,6 +73,6 @@ async fn changed(
     call.fields::<NoFieldsIn>(app).await?;
     let sink = named(app, &name)?;
     change(&sink);
-    managed::say_of(&caller, what, sink.name(), None);
+    audit_log::say_of(&caller, what, sink.name(), None);
     Ok(json(StatusCode::OK, &sink.shown()))
 }

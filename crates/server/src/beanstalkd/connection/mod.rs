@@ -34,7 +34,7 @@ use super::BeanstalkdShared;
 use super::command::{Command, delete_all, put_all, settle_all};
 use super::counters::CountedCommand;
 use super::frame::{Frame, Parser};
-use super::logged::Logged;
+use super::command_log::Logged;
 use super::reply::{Replies, Word};
 use super::session::Session;
 use crate::admission::Growing;

@@ -20,7 +20,7 @@ use super::pack::{Beside, Fields, Pack, PackReply};
 use super::recent::Recent;
 use super::scripts::{Script, Scripts};
 use crate::address::Confirm;
-use crate::said::Said;
+use crate::server_error::Said;
 use crate::{AddressKind, Link};
 
 /// How long the server keeps the answer to a call at least, in ms: `KEPT_MS` of `begin.lua`.

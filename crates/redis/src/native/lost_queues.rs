@@ -32,7 +32,7 @@ use super::layout::{Partition, block_of};
 use super::pack::{Fields, Pack, PackReply};
 use super::partition::{NoAnswer, spreading};
 use super::scripts::Script;
-use super::wire::locked;
+use super::script_call::locked;
 
 /// How many beats after its last use a queue is checked: a minute, which is longer than replicas lag behind.
 const BEATS: u64 = 12;

@@ -14,7 +14,7 @@ use super::inspect::Retries;
 use super::layout::Partition;
 use super::pack::Fields;
 use super::scripts::Script;
-use super::wire::locked;
+use super::script_call::locked;
 
 /// The longest time that a call waits for messages to be given back.
 const AWHILE: Duration = Duration::from_secs(1);

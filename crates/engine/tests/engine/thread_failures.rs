@@ -14,7 +14,7 @@ use dwell_model::Key;
 use dwell_store::{Put, Store as _, Take};
 use dwell_time::{Clock as _, ManualClock, SystemClock};
 
-use crate::doors::{Door, DoorDisk};
+use crate::blocked_creation::{Door, DoorDisk};
 use crate::support::{Driven, dir, options, queue, start};
 
 const PATIENCE: Duration = Duration::from_secs(60);
