@@ -173,7 +173,7 @@ impl DeadWindow {
         next.filter(|(died, _)| reaches(self.to, *died))
     }
 
-    /// Removes the [next](DeadWindow::next) message, which was handled. A message that has been written anew since is present
+    /// Removes the [next](DeadWindow::next) message, which was handled. A message that has been rewritten since is present
     /// twice, and the other place is the right one.
     fn pop(&mut self, dead_entry: DeadEntry) {
         if self.window.peek().is_some_and(|Reverse(next)| *next == dead_entry) {

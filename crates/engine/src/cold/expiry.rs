@@ -7,7 +7,7 @@
 //! few KiB; they are processed in slices, and other commands are served in between. After a restart all of a file's
 //! expiries are processed again, whether they had been or not: that is cheaper than to remember the position.
 //!
-//! An entry is dead if it expires by the latest time that was seen, or by the time at which its file was ripened: so a
+//! An entry is dead if it expires by the latest time that was seen, or by the time at which its file was promoted: so a
 //! clock that steps back revives nothing.
 //!
 //! Expiries that cannot be read are set aside by the file, a chunk at a time. So one unreadable place keeps no other
@@ -164,7 +164,7 @@ impl ColdTable {
         self.ready_until.max(now.wall)
     }
 
-    /// When to process an entry that expires at `at`. What had expired when the file was ripened is dead at any time.
+    /// When to process an entry that expires at `at`. What had expired when the file was promoted is dead at any time.
     fn come_to(&self, at: Option<Timestamp>) -> Option<Timestamp> {
         at.map(|at| if at <= self.ready_until { Timestamp::MIN } else { at })
     }
@@ -213,7 +213,7 @@ impl ColdTable {
         fates
     }
 
-    /// What happens to an entry that expires. Entries that had expired when the file was ripened died by that.
+    /// What happens to an entry that expires. Entries that had expired when the file was promoted died by that.
     fn fate(&self, (at, ordinal): (Timestamp, u32), rules: &[Expiring]) -> Expiring {
         if at <= self.ready_until { Expiring::Die } else { rules[self.file.section_of(ordinal)] }
     }

@@ -133,9 +133,9 @@ pub(crate) struct ColdSet {
     window: usize,
     /// The number of messages handed over in this turn.
     handed: usize,
-    /// The latest wall time that messages were ripened with since the last [`ColdSet::take_promoted`].
+    /// The latest wall time that messages were promoted with since the last [`ColdSet::take_promoted`].
     promoted: Timestamp,
-    /// The latest of all wall times that messages were ripened with.
+    /// The latest of all wall times that messages were promoted with.
     promoted_to: Timestamp,
     /// No cold message expires before this, apart from those set aside.
     next_expiry: Option<Timestamp>,
@@ -441,7 +441,7 @@ impl ColdSet {
         self.files.iter().map(|(number, file)| (*number, (file.settled(), file.ready_until))).collect()
     }
 
-    /// The latest wall time that messages were ripened with since the last call.
+    /// The latest wall time that messages were promoted with since the last call.
     pub(crate) fn take_promoted(&mut self) -> Timestamp {
         std::mem::replace(&mut self.promoted, Timestamp::MIN)
     }

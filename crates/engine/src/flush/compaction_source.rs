@@ -81,7 +81,7 @@ impl CompactionSource {
         let ready_since = found.entry.ready_since;
         let mut message = crate::cold::message(found, &self.segment);
         let is_pending = matches!(message.standing.state, State::Scheduled | State::Ready);
-        // What had expired when the file was ripened died by that.
+        // What had expired when the file was promoted died by that.
         let over_by = if drops.contains(&message.queue) { self.ready_until } else { self.over_by };
         let dies = is_pending && message.standing.expires.is_some_and(|expires| expires <= over_by);
         if dies {
@@ -139,7 +139,7 @@ impl CompactionChoice {
 }
 
 /// Copies of leased messages in files of which less than half is in use, while all files have more than twice what is
-/// in use: at most `most`. The file of such a copy cannot be removed, so the message is written anew.
+/// in use: at most `most`. The file of such a copy cannot be removed, so the message is rewritten.
 pub(super) fn left_by_held(
     states: &BTreeMap<u32, (DeletionBitmap, Timestamp)>,
     captured: &[SnapshotEntry<BodyRef>],
@@ -418,7 +418,7 @@ mod tests {
     }
 
     /// An expired message is dead in its new file. If its queue drops it, it has to be gone, and waits for that in the
-    /// new file too, unless it died when its file was ripened.
+    /// new file too, unless it died when its file was promoted.
     #[test]
     fn what_a_queue_drops_is_not_dead_for_being_moved() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/d"));

@@ -125,7 +125,7 @@ impl<V: Mergeable> RunCompaction<V> {
                 if lost.is_empty() {
                     return Ok(Some(self.end(merged)));
                 }
-                assert!(self.heals, "nothing is passed over unless it is made anew");
+                assert!(self.heals, "nothing is passed over unless it is rebuilt");
                 let files = self.gone.keys().rev().copied().collect();
                 let (open, found, written) = (None, Vec::new(), Vec::new());
                 self.rebuild = Some(Rebuild { lost, files, open, found, written, merged });

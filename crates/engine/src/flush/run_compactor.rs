@@ -97,12 +97,12 @@ impl<V: Mergeable> RunCompactor<V> {
                 None => self.failed(error.to_string(), context, now),
                 Some(damage) if heals => {
                     self.rebuild_backoff.failed(self.begun_ms, now.mono_ms);
-                    let reason = format!("{damage}; it cannot be made anew: {error}; {REPAIR}");
+                    let reason = format!("{damage}; it cannot be rebuilt: {error}; {REPAIR}");
                     context.background_failures.note(self.work, reason, now.wall);
                 }
                 Some(damage) => {
                     // The rebuild is tried at once.
-                    let reason = format!("{damage}; it is made anew from tables");
+                    let reason = format!("{damage}; it is rebuilt from tables");
                     context.background_failures.note(self.work, reason, now.wall);
                 }
             },

@@ -77,7 +77,7 @@ fn a_run_with_a_bad_block_is_made_anew_from_tables_and_puts_go_on() {
         let written = after.disk.written_bytes as f64 / whole.engine.counters().disk.written_bytes as f64;
         assert!(written < 1.1, "{kind}: {written} times what one writes whose disk is sound");
         assert!(after.runs < 30, "{kind}: {after:?}");
-        assert!(store.disk.read_file(&path).is_none(), "{kind}: it was made anew");
+        assert!(store.disk.read_file(&path).is_none(), "{kind}: it was rebuilt");
         assert_eq!((after.runs_damaged, after.runs_rebuilt), (0, 1), "{kind}");
         assert_eq!(store.engine.background_failures(), []);
         assert_all_there(&mut store, 3_000);
@@ -115,7 +115,7 @@ fn a_run_that_cannot_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on(
         let background_failures = store.engine.background_failures();
         let work = if kind == "keys-" { BackgroundWork::MergeKeys } else { BackgroundWork::MergeNumbers };
         let told = background_failures.iter().find(|trouble| trouble.work == work).unwrap();
-        for part in [&*file, "byte 32", "due-000-", "cannot be made anew", "dwell engine repair"] {
+        for part in [&*file, "byte 32", "due-000-", "cannot be rebuilt", "dwell engine repair"] {
             assert!(told.reason.contains(part), "{kind}: {part} is not in {told:?}");
         }
         assert!((2..12).contains(&told.times), "it rests longer and longer: {told:?}");

@@ -715,7 +715,7 @@ fn who_asks_after_reads_that_failed_lets_few_expire_in_a_turn() {
 }
 
 /// Crash story: 1. Thousands have expired in a queue that drops expired messages. 2. Before they are processed, another
-/// queue changes its setting for expired messages, and all files are ripened. 3. What has expired by a file's ripeness
+/// queue changes its setting for expired messages, and all files are promoted. 3. What has expired by a file's ripeness
 /// dies: the thousands are dead, for good.
 #[test]
 fn what_a_queue_drops_is_gone_though_another_changes_what_becomes_of_its_own() {

@@ -296,7 +296,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Contract
     /// - List pages in due and id order and shows each message once
-    /// - A list goes on from a cursor whose message is gone
+    /// - A list continues from a cursor whose message is gone
     /// - Get, list and stats of an unknown queue say so
     ///
     /// # Errors

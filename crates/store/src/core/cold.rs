@@ -51,7 +51,7 @@ pub struct ColdMessage<B> {
     pub ready_since: Timestamp,
     /// The location of this copy.
     pub copy: CopyAt,
-    /// If it expired while it was cold: the last time that it was [ripened](Cold::promote) to.
+    /// If it expired while it was cold: the last time that it was [promoted](Cold::promote) to.
     pub over_by: Option<Timestamp>,
 }
 
@@ -86,7 +86,7 @@ pub struct ColdCounts {
 /// The store of cold messages. A message that it hands over is resident from then on.
 ///
 /// A cold message is scheduled until its instant lies at or before `ready_until`, or before any wall time that it was
-/// [ripened](Cold::promote) with; then it is ready.
+/// [promoted](Cold::promote) with; then it is ready.
 ///
 /// # Errors
 /// Each call that reads fails with [`Error::Unavailable`](crate::Error::Unavailable) if it cannot; it has
@@ -131,7 +131,7 @@ pub trait Cold<B> {
     ) -> Result<bool>;
 
     /// Processes the messages of all queues that expire by now, as `expiring` says for their queues. Those
-    /// that had expired when they were [ripened](Cold::promote) die; a message that dies has its expiry as the
+    /// that had expired when they were [promoted](Cold::promote) die; a message that dies has its expiry as the
     /// instant of its death. Looks at about `most` expiries and returns whether there are no more; the next
     /// call continues from there. It costs next to nothing where there are none. Messages that cannot be read
     /// are set aside and retried from time to time, and do not block the others. The result is added to
@@ -213,7 +213,7 @@ pub trait Cold<B> {
     /// dead: it may have expired since.
     fn put_back(&mut self, copy: CopyAt, died: Option<Died>);
 
-    /// The latest wall time to which any messages here may have been [ripened](Cold::promote).
+    /// The latest wall time to which any messages here may have been [promoted](Cold::promote).
     fn promoted_to(&self) -> Timestamp;
 }
 

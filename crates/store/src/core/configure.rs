@@ -68,8 +68,8 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Applies the present setting to all messages of a queue that have expired by now. That messages died
-    /// while they were cold is stored only as the time to which they were ripened, also for those made
-    /// resident since. All files are ripened here, and to a replay everything that has expired by then
+    /// while they were cold is stored only as the time to which they were promoted, also for those made
+    /// resident since. All files are promoted here, and to a replay everything that has expired by then
     /// is dead. So the expired messages of other queues are processed first, in memory too: some of these
     /// queues may drop them.
     fn notice_expired(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {

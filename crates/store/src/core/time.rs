@@ -68,7 +68,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Expires messages whose expiry has passed, in all queues: at once, since they could not be told from
-    /// others later. A message that cannot be read now dies when it can: it had expired when it was ripened.
+    /// others later. A message that cannot be read now dies when it can: it had expired when it was promoted.
     pub(super) fn expire_all(&mut self, now: Now, log: &mut impl Log<B>) {
         self.expire_cold(now, log);
         let queues: Vec<u32> = self.queues.all().collect();

@@ -52,12 +52,12 @@ pub(super) fn of(engine: &Engine) -> Vec<Sample> {
         ),
         gauge(
             "dwell_engine_index_runs_damaged",
-            "Runs that cannot be read at some place, and could not be made anew yet",
+            "Runs that cannot be read at some place, and could not be rebuilt yet",
             counters.runs_damaged,
         ),
         counter(
             "dwell_engine_index_runs_rebuilt",
-            "Runs that could not be read, and were made anew from tables",
+            "Runs that could not be read, and were rebuilt from tables",
             counters.runs_rebuilt,
         ),
         gauge(

@@ -49,7 +49,7 @@ impl Copy {
         }
     }
 
-    /// How it is handled when it expires. One that had expired when it was ripened has died by that.
+    /// How it is handled when it expires. One that had expired when it was promoted has died by that.
     fn expiring(&self, expiring: &dyn Fn(&QueueName) -> Expiring) -> Expiring {
         let Message { queue, standing, .. } = &self.cold.message;
         if standing.expires.is_some_and(|at| at <= self.ready_until) { Expiring::Die } else { expiring(queue) }
@@ -146,7 +146,7 @@ impl Toy {
     }
 
     /// Rewrites expired messages as dead ones, while the core keeps running: returns the number of each, its
-    /// expiry, and the time to which its file was ripened. This includes the copies of messages in memory.
+    /// expiry, and the time to which its file was promoted. This includes the copies of messages in memory.
     pub(super) fn move_expired(&mut self, by: Timestamp) -> Vec<(QueueName, Number, Timestamp, Timestamp)> {
         let mut moved = Vec::new();
         for copy in self.copies.values_mut() {

@@ -259,7 +259,7 @@ fn a_message_that_goes_for_what_dies_when_its_key_is_asked_for_is_not_found() {
 }
 
 /// Crash story: 1. A message expires in a queue that drops it; a copy is in a file. 2. Before a call touches
-/// the queue, the `on_expiry` of another one is changed, and all files are ripened. 3. Everything that has
+/// the queue, the `on_expiry` of another one is changed, and all files are promoted. 3. Everything that has
 /// expired by that is dead: at once where it is cold, and for a replay where it was in memory.
 #[test]
 fn what_other_queues_drop_is_gone_before_a_change_ripens_all_files() {
