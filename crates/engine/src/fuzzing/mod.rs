@@ -49,7 +49,7 @@ pub const ENTRIES: [Entry; 9] = [
     ("recovery", recovery),
     ("damage", damage),
     ("sealed", sealed),
-    ("due", table),
-    ("run", index_run),
-    ("settled", deletion_bitmap),
+    ("table", table),
+    ("index_run", index_run),
+    ("deletion_bitmap", deletion_bitmap),
 ];

@@ -83,7 +83,7 @@ fn make_right(piece: &mut [u8], what: u8, salt: Salt) {
 pub(super) fn seeds() -> Vec<Seed> {
     let mut seeds = Vec::new();
     for (seed, len) in [(1, 60), (2, 400), (3, 1_500), (4, 2_500)] {
-        for entry in ["due", "run", "settled"] {
+        for entry in ["table", "index_run", "deletion_bitmap"] {
             seeds.push((entry, format!("made-{seed}"), made(seed, len)));
         }
         let mut entries = super::table::entries(&mut Input::new(&[&[17], &made(seed, 2_000)[..]].concat()));
