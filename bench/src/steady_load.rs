@@ -170,7 +170,13 @@ fn ack_all(caller: &dyn Caller, to_ack: &Receiver<Vec<Receipt>>) -> LoadResult<(
 }
 
 /// Puts at a steady rate. Returns the number of puts per second.
-fn put_on(caller: &dyn Caller, queue: &QueueName, puts: u64, due_ms: i64, over: &AtomicBool) -> LoadResult<f64> {
+fn put_on(
+    caller: &dyn Caller,
+    queue: &QueueName,
+    puts: u64,
+    due_ms: i64,
+    over: &AtomicBool,
+) -> LoadResult<f64> {
     let due = Timestamp::from_ms(due_ms).map_err(|error| error.to_string())?;
     let (watch, mut rounds) = (Stopwatch::start(), 0_u32);
     while !over.load(Ordering::Relaxed) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::measured::{ResultRow, Measured};
+use super::measured::{Measured, ResultRow};
 use super::page::escaped;
 use crate::Result;
 

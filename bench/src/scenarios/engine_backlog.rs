@@ -11,7 +11,7 @@ use crate::mix::Mix;
 use crate::ours::{MEMORY_LIMIT, Ours, start};
 use crate::own_process::{PEAK_RSS, number};
 use crate::page_cache::drop_caches;
-use crate::parts::{DISK_BYTES, BuildPlace, drain, fill, reopen};
+use crate::parts::{BuildPlace, DISK_BYTES, drain, fill, reopen};
 use crate::resources::need_disk;
 use crate::run::Run;
 use crate::workload::DAY_MS;

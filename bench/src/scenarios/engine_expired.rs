@@ -9,7 +9,7 @@ use crate::mix::Mix;
 use crate::ours::MEMORY_LIMIT;
 use crate::own_process::{PEAK_RSS, count, number};
 use crate::page_cache::drop_caches;
-use crate::parts::{DISK_BYTES, BuildPlace, expired, fill};
+use crate::parts::{BuildPlace, DISK_BYTES, expired, fill};
 use crate::resources::need_disk;
 use crate::run::Run;
 use crate::workload::DAY_MS;

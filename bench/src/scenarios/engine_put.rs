@@ -11,7 +11,7 @@ use crate::Result;
 use crate::mix::Mix;
 use crate::ours::{MEMORY_LIMIT, Ours, start};
 use crate::own_process::{PEAK_RSS, count as whole, number};
-use crate::parts::{DISK_BYTES, BuildPlace, fill};
+use crate::parts::{BuildPlace, DISK_BYTES, fill};
 use crate::peers::bare::Appender;
 use crate::peers::{CACHE_BYTES, STORES};
 use crate::report::Better;

@@ -12,7 +12,7 @@ use crate::mix::Mix;
 use crate::ours::MEMORY_LIMIT;
 use crate::own_process::{PEAK_RSS, Running, number};
 use crate::page_cache::drop_caches;
-use crate::parts::{DISK_BYTES, BuildPlace, drain, fill, reopen};
+use crate::parts::{BuildPlace, DISK_BYTES, drain, fill, reopen};
 use crate::report::Better;
 use crate::resources::need_disk;
 use crate::run::Run;

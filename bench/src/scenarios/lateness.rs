@@ -16,7 +16,7 @@ use crate::Result;
 use crate::beanstalk::Wire;
 use crate::run::Run;
 use crate::server::Server;
-use crate::steady_load::{Caller, SteadyLoad, TAKERS, TakenCount, LoadResult};
+use crate::steady_load::{Caller, LoadResult, SteadyLoad, TAKERS, TakenCount};
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "lateness",
@@ -119,9 +119,10 @@ impl Caller for Http {
 
     fn take(&self, take: Take) -> LoadResult<Vec<TakenCount>> {
         let taken = self.0.take(take).map_err(|error| error.to_string())?;
-        let seen = taken
-            .into_iter()
-            .map(|delivery| TakenCount { due: delivery.message.standing.due, receipt: Some(delivery.receipt) });
+        let seen = taken.into_iter().map(|delivery| TakenCount {
+            due: delivery.message.standing.due,
+            receipt: Some(delivery.receipt),
+        });
         Ok(seen.collect())
     }
 

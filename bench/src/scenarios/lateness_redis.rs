@@ -13,7 +13,7 @@ use super::Scenario;
 use crate::Result;
 use crate::ours_redis::{Native, acks};
 use crate::run::Run;
-use crate::steady_load::{Caller, SteadyLoad, TAKERS, TakenCount, LoadResult};
+use crate::steady_load::{Caller, LoadResult, SteadyLoad, TAKERS, TakenCount};
 use crate::stopwatch::Stopwatch;
 
 pub(crate) const SCENARIO: Scenario = Scenario {

@@ -54,7 +54,12 @@ fn run(run: &mut Run) -> Result<()> {
         storm(run, work, count, |run| {
             let server = Server::start(&run.empty_folder("dwell")?)?;
             let beanstalkd = wired.then(|| server.beanstalkd().to_owned());
-            Ok(StormStage { url: Some(server.url().to_owned()), beanstalkd, engine: None, server: Some(server) })
+            Ok(StormStage {
+                url: Some(server.url().to_owned()),
+                beanstalkd,
+                engine: None,
+                server: Some(server),
+            })
         })?;
     }
     Ok(())
@@ -264,7 +269,13 @@ fn is_over(seen: &StormCounters, count: u64, due_ms: i64) -> bool {
     seen.acked.load(Ordering::Relaxed) >= count || wall_us() / 1_000 > due_ms + PATIENCE_MS
 }
 
-fn take_all(caller: &Caller, queue: &QueueName, count: u64, due_ms: i64, seen: &StormCounters) -> StormResult<()> {
+fn take_all(
+    caller: &Caller,
+    queue: &QueueName,
+    count: u64,
+    due_ms: i64,
+    seen: &StormCounters,
+) -> StormResult<()> {
     while !is_over(seen, count, due_ms) {
         let take = Take::from(queue.clone()).max(BATCH).wait_ms(1_000);
         let mut early = false;

@@ -101,7 +101,12 @@ fn run_on<P: Peer>(context: &Context, wish: &BenchOptions, peer: &P) -> Outcome 
     BenchReport::new(wish, peer, &tally, removed, left).show(context)
 }
 
-fn work<P: Peer>(context: &Context, wish: &BenchOptions, peer: &P, tally: &BenchCounters) -> Result<(), Failure> {
+fn work<P: Peer>(
+    context: &Context,
+    wish: &BenchOptions,
+    peer: &P,
+    tally: &BenchCounters,
+) -> Result<(), Failure> {
     let connections = if wish.put_only { wish.connections } else { 2 * wish.connections };
     let mut wires = (0..connections).map(|_| peer.connect()).collect::<Result<Vec<_>, _>>()?;
     let takers = wires.split_off(wish.connections);

@@ -38,7 +38,7 @@ mod work;
 
 use clap::Subcommand;
 use dwell_model::{MessageId, Receipt, StateKind};
-use dwell_store::{Action, QueueStats, Settle, Settled, BulkOutcome};
+use dwell_store::{Action, BulkOutcome, QueueStats, Settle, Settled};
 use dwell_wire::Removed;
 use serde::Serialize;
 

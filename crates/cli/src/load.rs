@@ -15,10 +15,10 @@
 
 mod answers;
 mod item;
-mod put_connections;
 mod ledger;
 mod lines;
 mod progress;
+mod put_connections;
 mod waits;
 
 use std::fs::File;
@@ -30,10 +30,10 @@ use dwell_model::QueueName;
 
 use self::answers::{Answers, Resume};
 use self::item::LoadItem;
-use self::put_connections::PutConnections;
 use self::ledger::{LineLedger, LineOutcome, Summary};
 use self::lines::Lines;
 use self::progress::LoadProgress;
+use self::put_connections::PutConnections;
 use self::waits::RetryWaits;
 use crate::command::{self, Context};
 use crate::exit::{Exit, Failure, Own};

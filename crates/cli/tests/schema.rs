@@ -31,7 +31,8 @@ struct SchemaCheck {
 
 impl SchemaCheck {
     fn start() -> SchemaCheck {
-        let mut held = SchemaCheck { server: serve_in_memory(&[]), document: Value::Null, seen: BTreeSet::new() };
+        let mut held =
+            SchemaCheck { server: serve_in_memory(&[]), document: Value::Null, seen: BTreeSet::new() };
         held.document = held.ask("GET", "/openapi.json", "", b"").1;
         held
     }

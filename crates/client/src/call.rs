@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::client::Inner;
 use crate::retry::{Attempts, Repeat};
-use crate::transport::{StatusAndBody, Caller, Failure, Polls};
+use crate::transport::{Caller, Failure, Polls, StatusAndBody};
 
 /// The most items in one request.
 pub(crate) const CHUNK_ITEMS: usize = 1_000;

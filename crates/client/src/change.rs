@@ -2,7 +2,7 @@
 
 use dwell_model::{MessageId, QueueName};
 use dwell_store::{
-    Cancelled, Error, LeaseRef, Rescheduled, Result, Selection, Settle, Settled, BulkOutcome, Target, When,
+    BulkOutcome, Cancelled, Error, LeaseRef, Rescheduled, Result, Selection, Settle, Settled, Target, When,
 };
 use dwell_wire::{
     LeaseItem, Moved, Operation, Path, RescheduleItem, ReviveFields, SelectFields, SettleItem, TargetFields,

@@ -8,8 +8,8 @@ use dwell_model::{
     Cursor, Limits, Message, MessageId, Number, QueueName, Setting, SettingChange, StateKind, Timestamp,
 };
 use dwell_store::{
-    Blocking, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When,
+    Blocking, BulkOutcome, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer,
+    QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
 };
 use dwell_wire::Operation;
 use tokio::sync::oneshot;

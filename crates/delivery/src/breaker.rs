@@ -93,7 +93,14 @@ impl Breaker {
     /// A closed breaker. `has_probe` says whether the destination can be probed without a message; `seed` varies the
     /// jitter of probes between breakers.
     pub fn new(has_probe: bool, seed: u64) -> Breaker {
-        Breaker { state: BreakerState::Closed, has_probe, timeouts: 0, openings: 0, suspicions: Vec::new(), seed }
+        Breaker {
+            state: BreakerState::Closed,
+            has_probe,
+            timeouts: 0,
+            openings: 0,
+            suspicions: Vec::new(),
+            seed,
+        }
     }
 
     /// What may be sent now.
@@ -101,7 +108,9 @@ impl Breaker {
         match self.state {
             BreakerState::Closed => Admission::Any,
             BreakerState::HalfOpen { out: None } => Admission::One,
-            BreakerState::HalfOpen { out: Some(_) } | BreakerState::Open { .. } | BreakerState::Probing => Admission::None,
+            BreakerState::HalfOpen { out: Some(_) } | BreakerState::Open { .. } | BreakerState::Probing => {
+                Admission::None
+            }
         }
     }
 

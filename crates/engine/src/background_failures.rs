@@ -55,7 +55,8 @@ impl BackgroundFailures {
     pub(crate) fn note(&self, work: BackgroundWork, reason: String, now: Timestamp) {
         let mut all = self.all();
         let trouble = all.entry(work);
-        let trouble = trouble.or_insert(BackgroundFailure { work, reason: String::new(), since: now, times: 0 });
+        let trouble =
+            trouble.or_insert(BackgroundFailure { work, reason: String::new(), since: now, times: 0 });
         (trouble.reason, trouble.times) = (reason, trouble.times + 1);
     }
 

@@ -19,11 +19,11 @@ use std::num::NonZeroU32;
 use dwell_model::{Number, Standing, Timestamp};
 use dwell_store::core::{CopyAt, Record};
 
-use crate::table::DeletionBitmap;
+use crate::journal::encoding::{ByteCursor, Read, Unreadable, put_varint};
 use crate::journal::format::Salt;
 use crate::journal::record::{BatchContext, Decoder, Encoder, Fact};
-use crate::journal::encoding::{ByteCursor, Read, Unreadable, put_varint};
-use crate::sealed::{FileKind, FileId};
+use crate::sealed::{FileId, FileKind};
+use crate::table::DeletionBitmap;
 
 /// What the checkpoint stores about a table beyond the file's own index.
 #[derive(Clone, Debug, PartialEq, Eq)]

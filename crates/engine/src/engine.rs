@@ -12,10 +12,11 @@ use dwell_model::{
 };
 use dwell_store::core::WaiterId;
 use dwell_store::{
-    Blocking, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When,
+    Blocking, BulkOutcome, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer,
+    QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
 };
 
+use crate::background_failures::{BackgroundFailure, BackgroundFailures};
 use crate::disk::{CountedDisk, PooledDisk, Sizes, failure};
 use crate::executor::Executor;
 use crate::journal::segment::BodyRef;
@@ -25,10 +26,9 @@ use crate::shard::ShardCounters;
 use crate::shard::body_prefetch::next_body;
 use crate::shard::command::{Command, HandedOut, Reply};
 use crate::shard::command_queue::CommandQueue;
-use crate::shard::event_loop::{InlineCall, EventLoop};
 use crate::shard::driver::Driver;
+use crate::shard::event_loop::{EventLoop, InlineCall};
 use crate::sync::{self, JoinHandle, Mutex, MutexGuard, oneshot};
-use crate::background_failures::{BackgroundFailure, BackgroundFailures};
 use crate::{BackupError, BackupReport, FileBytes, OpenError, Options};
 
 /// The maximum number of queues per call for which due messages are counted in one turn.
@@ -106,7 +106,8 @@ impl Engine {
         };
         let OpenedDirectory { shard, lock, report } = open(dir, &options, &disk, &counters, &executor)?;
         let background_failures = Arc::clone(shard.background_failures());
-        let (driver, command_queue) = Driver::new(shard, options.clock, sleeper, Arc::clone(&counters), executor, lock);
+        let (driver, command_queue) =
+            Driver::new(shard, options.clock, sleeper, Arc::clone(&counters), executor, lock);
         let inner = Inner {
             command_queue,
             event_loop: OnceLock::new(),
@@ -475,7 +476,8 @@ impl Store for Engine {
         let found = self.ask_each(items, |reply| Command::Get { queue, targets, dead, reply }).await;
         let places = found.iter().flatten().map(place).collect::<Vec<_>>();
         let mut bodies = BodyRef::read_all(&places).into_iter();
-        let mut with_body = |message: Message<BodyRef>| match bodies.next().expect("each message has a body") {
+        let mut with_body = |message: Message<BodyRef>| match bodies.next().expect("each message has a body")
+        {
             Ok(body) => Ok(message.with_body(body)),
             Err(error) => Err(unreadable(&error)),
         };

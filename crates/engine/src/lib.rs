@@ -29,23 +29,22 @@
 //! - `backup`: a copy that can be opened, taken while the directory is in use
 //! - [`disk`]: all file access
 
+mod background_failures;
 mod backup;
 mod check;
 mod checkpoint;
 mod cold;
 pub mod disk;
-#[cfg_attr(
-    not(feature = "fuzzing"),
-    allow(dead_code, reason = "fuzzers and tests read files in more ways than calls do")
-)]
-mod table;
 mod engine;
 mod error;
 mod executor;
+mod file_bytes;
 mod file_deleter;
+mod flush;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod index_run;
 mod journal;
 mod manifest;
 pub mod offline;
@@ -54,23 +53,24 @@ mod options;
 mod recovery;
 mod replay;
 mod report;
-mod flush;
-mod index_run;
 mod sealed;
 mod shard;
 mod sync;
-mod background_failures;
+#[cfg_attr(
+    not(feature = "fuzzing"),
+    allow(dead_code, reason = "fuzzers and tests read files in more ways than calls do")
+)]
+mod table;
 mod unsynced_tail;
-mod file_bytes;
 
+pub use background_failures::{BackgroundFailure, BackgroundWork};
 pub use backup::{BackupError, BackupReport};
 pub use engine::Engine;
 pub use error::OpenError;
 #[doc(hidden)]
 pub use executor::{Class, Spawner, SystemThreads};
+pub use file_bytes::FileBytes;
 pub use journal::FORMAT_VERSION;
 pub use options::{Durability, Options};
 pub use report::{Counters, Cut, MemoryUse, OpenReport};
 pub use shard::driver::Driver;
-pub use background_failures::{BackgroundFailure, BackgroundWork};
-pub use file_bytes::FileBytes;

@@ -12,9 +12,9 @@ use crate::OpenError;
 use crate::checkpoint::{Checkpoint, file_name};
 use crate::disk::Disk;
 use crate::journal::FORMAT_VERSION;
-use crate::journal::format::{u16_at, u32_at, u64_at};
 use crate::journal::encoding::Unreadable;
-use crate::sealed::{FileKind, FileId};
+use crate::journal::format::{u16_at, u32_at, u64_at};
+use crate::sealed::{FileId, FileKind};
 
 /// The manifest's file name.
 pub(crate) const FILE: &str = "MANIFEST";

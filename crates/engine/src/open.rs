@@ -28,23 +28,23 @@ use dwell_store::core::{Core, CoreConfig};
 
 use crate::backup;
 use crate::checkpoint::{Checkpoint, LeasedMessage};
-use crate::cold::{ColdTable, ColdSet};
+use crate::cold::{ColdSet, ColdTable};
 use crate::disk::{CountedDisk, Disk, DiskLock, failure};
-use crate::table::Table;
 use crate::executor::Executor;
+use crate::flush::{Flush, FlushContext, MemoryBudget};
+use crate::index_run::{self, IndexRun};
 use crate::journal::batch::Batch;
 use crate::journal::format::SegmentName;
 use crate::journal::segment::Segment;
-use crate::journal::writer::{JournalSettings, JournalStart, WriteError, JournalWriter};
+use crate::journal::writer::{JournalSettings, JournalStart, JournalWriter, WriteError};
 use crate::manifest::{self, Manifest};
 use crate::recovery::{Recovered, recover};
 use crate::replay::Replayer;
 use crate::report::OpenReport;
-use crate::flush::{MemoryBudget, FlushContext, Flush};
-use crate::index_run::{self, IndexRun};
-use crate::sealed::{self, FileKind, FileId};
+use crate::sealed::{self, FileId, FileKind};
 use crate::shard::step::Step;
 use crate::shard::{FREED_PER_CALL_DRIVEN, Shard, ShardCounters};
+use crate::table::Table;
 use crate::unsynced_tail::UnsyncedTail;
 use crate::{Durability, OpenError, Options};
 
@@ -132,15 +132,8 @@ pub(crate) fn open(
     report.messages = step.core().len() as u64 + step.core().cold_len();
     counters.segments.store(writer.segments() as u64, Ordering::Relaxed);
     step.read_ahead(executor);
-    let shard = Shard::new(
-        step,
-        batch,
-        writer,
-        flush,
-        options.durability,
-        options.low_water(),
-        Arc::clone(counters),
-    );
+    let shard =
+        Shard::new(step, batch, writer, flush, options.durability, options.low_water(), Arc::clone(counters));
     Ok(OpenedDirectory { shard, lock, report })
 }
 
@@ -246,7 +239,13 @@ pub(crate) fn take_in(
             return Err(damaged("a table has another number of entries than the manifest says"));
         }
         let segment = Arc::new(Segment::of_table(&file));
-        cold.add(ColdTable::new(Arc::new(file), segment, state.settled.clone(), state.ready_until, checkpoint.seen));
+        cold.add(ColdTable::new(
+            Arc::new(file),
+            segment,
+            state.settled.clone(),
+            state.ready_until,
+            checkpoint.seen,
+        ));
     }
     cold.set_runs(numbers, keys);
     for (incarnation, start) in &checkpoint.numbering {

@@ -111,7 +111,9 @@ impl Options {
             let reason = format!("messages have 4 KiB of memory at least, not {} bytes", self.memory_limit);
             return Err(OpenError::InvalidOption { option: "memory_limit", reason });
         }
-        if !(Options::MIN_RUN_BYTES..=index_run::RunWriter::<index_run::TableRef>::MOST).contains(&self.run_bytes) {
+        if !(Options::MIN_RUN_BYTES..=index_run::RunWriter::<index_run::TableRef>::MOST)
+            .contains(&self.run_bytes)
+        {
             let reason = format!("a run has 256 bytes to 3 GiB, not {} bytes", self.run_bytes);
             return Err(OpenError::InvalidOption { option: "run_bytes", reason });
         }

@@ -30,12 +30,12 @@ use dwell_store::core::{PutRecord, Record};
 use crate::OpenError;
 use crate::disk::{Disk, DiskFile, failure};
 use crate::journal::batch::SegmentPreamble;
+use crate::journal::encoding::Unreadable;
 use crate::journal::format::SEGMENT_VERSION;
 use crate::journal::format::{BadHeader, BatchHeader, SegmentHeader, SegmentName};
-use crate::journal::reader::{ReadBatch, SegmentTail, SegmentReader};
+use crate::journal::reader::{ReadBatch, SegmentReader, SegmentTail};
 use crate::journal::record::{BatchContext, Decoder, Fact};
 use crate::journal::segment::{BodyRef, Segment};
-use crate::journal::encoding::Unreadable;
 use crate::journal::writer::ClosedSegment;
 use crate::manifest::{self, Manifest};
 use crate::report::{Cut, OpenReport};
@@ -204,7 +204,11 @@ pub(crate) fn recover(
     Ok(Recovered { kept, preamble, sequence, newest, end, unproven, stale, report })
 }
 
-fn open_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<BTreeMap<u64, OpenedSegment>, OpenError> {
+fn open_all(
+    disk: &dyn Disk,
+    dir: &Path,
+    manifest: &Manifest,
+) -> Result<BTreeMap<u64, OpenedSegment>, OpenError> {
     let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
     let mut segments = BTreeMap::new();
     for file_name in names {
@@ -403,7 +407,9 @@ impl<R: Replay> JournalScan<'_, R> {
             };
             let (what, end, reason) = match found {
                 ReadBatch::Batch(batch, records) => {
-                    if judge(sequence, BatchEvidence::WholeBatch, next_first, self.mark) == Verdict::NextSegment {
+                    if judge(sequence, BatchEvidence::WholeBatch, next_first, self.mark)
+                        == Verdict::NextSegment
+                    {
                         return Ok(at);
                     }
                     at += self.batch(segment, at, &batch, records)?;
@@ -973,7 +979,11 @@ mod tests {
                 _ => (recovered.end - batches[count - 1].1, count as u64),
             };
             let incarnation = manifest.incarnation;
-            assert_eq!(recovered.unproven, Some(UnsyncedTail { from, sequence, incarnation }), "{count} batches");
+            assert_eq!(
+                recovered.unproven,
+                Some(UnsyncedTail { from, sequence, incarnation }),
+                "{count} batches"
+            );
             run(&mut driver, engine.put(vec![Put::new("q".parse().unwrap(), "body")]))
                 .pop()
                 .unwrap()
@@ -1020,7 +1030,10 @@ mod tests {
                 made: Timestamp::MIN,
                 synced_answers: true,
             };
-            (segment, OpenedSegment { file: disk.create(&path).unwrap(), path, name, header: Ok(header), len: 0 })
+            (
+                segment,
+                OpenedSegment { file: disk.create(&path).unwrap(), path, name, header: Ok(header), len: 0 },
+            )
         };
         let checkpoint = Checkpoint { start: 6, ..Checkpoint::default() };
         let made = Timestamp::MIN;

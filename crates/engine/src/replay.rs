@@ -13,9 +13,9 @@ use dwell_model::{Number, Standing, Timestamp};
 use dwell_store::core::{Core, PutRecord, Record, ReplayError};
 
 use crate::cold::{ColdSet, GoneByQueue};
-use crate::journal::segment::BodyRef;
-use crate::recovery::{ReplayRefusal, Replay};
 use crate::index_run::NumberSet;
+use crate::journal::segment::BodyRef;
+use crate::recovery::{Replay, ReplayRefusal};
 use crate::sealed::ReadError;
 use crate::shard::step::Step;
 

@@ -214,13 +214,14 @@ fn polled_once<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> 
 fn every_call_is_answered_whoever_takes_its_turn() {
     check(|| {
         let engine = Home::new().open();
-        let callers = [engine.with_inline_calls(), engine.with_inline_calls(), engine.clone()].map(|caller| {
-            with(&caller, |caller| {
-                for _ in 0..4 {
-                    put(&caller, Put::new(queue("q"), "body")).unwrap();
-                }
-            })
-        });
+        let callers =
+            [engine.with_inline_calls(), engine.with_inline_calls(), engine.clone()].map(|caller| {
+                with(&caller, |caller| {
+                    for _ in 0..4 {
+                        put(&caller, Put::new(queue("q"), "body")).unwrap();
+                    }
+                })
+            });
         callers.into_iter().for_each(|caller| caller.join().unwrap());
         assert_eq!(stats(&engine).unwrap().counts.ready, 12);
     });
@@ -246,8 +247,8 @@ fn the_thread_hears_of_an_instant_that_an_inline_call_brings() {
 fn takes_are_answered_by_puts_inline_and_not() {
     check(|| {
         let engine = Home::new().open();
-        let takers =
-            [engine.with_inline_calls(), engine.clone()].map(|taker| with(&taker, |taker| take(&taker, HOUR_MS)));
+        let takers = [engine.with_inline_calls(), engine.clone()]
+            .map(|taker| with(&taker, |taker| take(&taker, HOUR_MS)));
         let putters = [engine.with_inline_calls(), engine.clone()].map(|putter| {
             with(&putter, |putter| {
                 warm(&putter);
@@ -293,8 +294,8 @@ fn a_close_answers_whoever_waits_and_loses_nothing() {
     check(|| {
         let home = Home::new();
         let engine = home.open();
-        let takers =
-            [engine.with_inline_calls(), engine.clone()].map(|taker| with(&taker, |taker| take(&taker, HOUR_MS)));
+        let takers = [engine.with_inline_calls(), engine.clone()]
+            .map(|taker| with(&taker, |taker| take(&taker, HOUR_MS)));
         let putters = [engine.with_inline_calls(), engine.clone()].map(|putter| {
             with(&putter, |putter| {
                 let puts = (0..4).map(|_| put(&putter, Put::new(queue("q"), "body")));

@@ -4,7 +4,7 @@ use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
 use crate::{
-    Cursor, Headers, Holder, Invalid, Key, LeaseToken, MessageId, Number, IdempotencyKey, QueueName, Receipt,
+    Cursor, Headers, Holder, IdempotencyKey, Invalid, Key, LeaseToken, MessageId, Number, QueueName, Receipt,
     Timestamp, format_duration_ms, parse_duration_ms,
 };
 

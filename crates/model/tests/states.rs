@@ -431,7 +431,8 @@ fn a_lapse_waits_for_the_backoff_of_its_queue_from_the_attempt_on_that_it_says()
         }
     }
     let settings = backing_off();
-    let freed = apply(&leased(true), &Command::EndSession, now(), rules(ATTEMPTS_LEFT, &settings)).unwrap().next;
+    let freed =
+        apply(&leased(true), &Command::EndSession, now(), rules(ATTEMPTS_LEFT, &settings)).unwrap().next;
     let delay_ms = settings.backoff.lapse_delay_ms(rules(ATTEMPTS_LEFT, &settings).id, 3);
     assert_eq!(freed.map(|freed| freed.due), now().wall.after(delay_ms).ok(), "from the moment it is freed");
 }

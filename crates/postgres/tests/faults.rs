@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::{Key, Limits, IdempotencyKey, QueueName};
+use dwell_model::{IdempotencyKey, Key, Limits, QueueName};
 use dwell_postgres::{Address, OpenError, PostgresStore};
 use dwell_store::{Action, Error, Put, Settle, Settled, Store as _, Take};
 use dwell_testkit::{free_port, until_async, within};

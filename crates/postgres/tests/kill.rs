@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dwell_model::{Limits, IdempotencyKey, QueueName};
+use dwell_model::{IdempotencyKey, Limits, QueueName};
 use dwell_postgres::{Address, PostgresStore};
 use dwell_store::{Action, Error, Put, Settle, Settled, Store as _, Take};
 use dwell_testkit::postgres::Server;

@@ -364,7 +364,10 @@ mod tests {
     fn every_part_of_a_url_is_read() {
         let address: Address =
             "rediss://me:p%40ss@[::1]:7000/3?connections=4&client=a&wait=1&wait_ms=50".parse().unwrap();
-        assert_eq!((address.kind, address.tls, address.db, address.connections), (AddressKind::Single, true, 3, 4));
+        assert_eq!(
+            (address.kind, address.tls, address.db, address.connections),
+            (AddressKind::Single, true, 3, 4)
+        );
         assert_eq!(address.nodes, [Node::Tcp("::1".to_owned(), 7000)]);
         assert_eq!((address.user.as_deref(), address.password.as_deref()), (Some("me"), Some("p@ss")));
         assert_eq!(address.confirm, Some(Confirm { replicas: 1, aof: false, within_ms: 50 }));

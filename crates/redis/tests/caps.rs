@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dwell_model::{Backoff, Limits, IdempotencyKey, QueueName, Setting, SettingChange, Timestamp};
+use dwell_model::{Backoff, IdempotencyKey, Limits, QueueName, Setting, SettingChange, Timestamp};
 use dwell_redis::RedisStore;
 use dwell_store::{Action, Error, LeaseTerms, Put, Settle, Store, Take};
 use dwell_testkit::redis::Server;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dwell_model::{Limits, MessageId, IdempotencyKey, QueueName, Timestamp};
+use dwell_model::{IdempotencyKey, Limits, MessageId, QueueName, Timestamp};
 use dwell_redis::{Address, OpenError, RedisStore};
 use dwell_store::{Action, Error, LeaseTerms, Put, PutAnswer, Settle, Settled, Store, Take};
 use dwell_testkit::redis::{Cluster, Server, text};

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell_model::{
-    AttemptLimit, Headers, Holder, Key, Limits, MessageId, Number, IdempotencyKey, QueueName, Receipt, Setting,
-    SettingChange, StateKind, Timestamp,
+    AttemptLimit, Headers, Holder, IdempotencyKey, Key, Limits, MessageId, Number, QueueName, Receipt,
+    Setting, SettingChange, StateKind, Timestamp,
 };
 use dwell_redis::{OpenError, RedisStore};
 use dwell_store::{

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dwell_model::{
-    Backoff, Headers, Holder, Key, LapseBackoff, Limits, Message, OnExpiry, IdempotencyKey, QueueName, Setting,
-    SettingChange, State, StateKind, Timestamp,
+    Backoff, Headers, Holder, IdempotencyKey, Key, LapseBackoff, Limits, Message, OnExpiry, QueueName,
+    Setting, SettingChange, State, StateKind, Timestamp,
 };
 use dwell_redis::{OpenError, RedisStore};
 use dwell_store::{Action, Error, Put, Selection, Settle, Settled, Store, Take, Target, When};

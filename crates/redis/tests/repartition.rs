@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::{Key, Limits, IdempotencyKey, QueueName, Setting, SettingChange, Timestamp};
+use dwell_model::{IdempotencyKey, Key, Limits, QueueName, Setting, SettingChange, Timestamp};
 use dwell_redis::{OpenError, RedisStore};
 use dwell_store::{
     Action, Cancelled, Delivery, Error, LeaseTerms, Put, Selection, Settle, Settled, Store, Take, Target,

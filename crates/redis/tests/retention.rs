@@ -9,7 +9,7 @@ use dwell_model::{
 };
 use dwell_redis::RedisStore;
 use dwell_store::{
-    Action, DiscardCounts, Error, Put, QueueDeaths, Selection, Settle, Store, BulkOutcome, Take, Target, When,
+    Action, BulkOutcome, DiscardCounts, Error, Put, QueueDeaths, Selection, Settle, Store, Take, Target, When,
 };
 use dwell_testkit::redis::Server;
 use dwell_time::{Clock, ManualClock};

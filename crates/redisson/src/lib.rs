@@ -34,7 +34,7 @@ mod script;
 pub mod testing;
 
 pub use consumer::{Claimed, Consumer, DEFAULT_MAX_ATTEMPTS, DeadLetter, INBOX_MS, Settled};
-pub use doctor::{Doctor, DoctorOptions, Finding, Fix, FindingKind as FindingKind, Report};
+pub use doctor::{Doctor, DoctorOptions, Finding, FindingKind, Fix, Report};
 pub use element::{Element, Layout, Undecodable, decode as decode_element, encode as encode_element};
 pub use error::Error;
 pub use keys::Keys;

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 
 pub(crate) use self::bring::NoRoom;
 use self::names::Beyond;
-pub(crate) use self::names::{FREE_NAMES, ConnectionNames};
+pub(crate) use self::names::{ConnectionNames, FREE_NAMES};
 use crate::arrival_rate::ArrivalRate;
 use crate::present::Present;
 

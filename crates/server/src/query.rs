@@ -7,7 +7,7 @@ use std::str::FromStr;
 use dwell_model::{AttemptLimit, Invalid, parse_duration_ms};
 use percent_encoding::percent_decode_str;
 
-use crate::http::{Problem, HttpRefusal};
+use crate::http::{HttpRefusal, Problem};
 
 /// A query's parameters. Handlers take out those that they know, then call [`Query::finish`].
 #[derive(Debug)]
@@ -139,10 +139,9 @@ impl Query {
 
 fn decode(text: &str) -> Result<String, Problem> {
     let spaced = text.replace('+', " ");
-    percent_decode_str(&spaced)
-        .decode_utf8()
-        .map(|text| text.into_owned())
-        .map_err(|_| Problem::new(HttpRefusal::MalformedRequest, "the query is not UTF-8 once percent-decoded"))
+    percent_decode_str(&spaced).decode_utf8().map(|text| text.into_owned()).map_err(|_| {
+        Problem::new(HttpRefusal::MalformedRequest, "the query is not UTF-8 once percent-decoded")
+    })
 }
 
 fn invalid(name: &str, reason: impl Display) -> Problem {

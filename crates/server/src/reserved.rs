@@ -8,8 +8,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dwell_model::{MessageId, QueueName, SettingChange};
 use dwell_store::{
-    Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Put, PutAnswer, QueueStats, Rescheduled, Result,
-    Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When, delegate_store,
+    BulkOutcome, Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Put, PutAnswer, QueueStats, Rescheduled,
+    Result, Selection, Settle, Settled, Store, Take, Target, When, delegate_store,
 };
 
 /// A store with this check.

@@ -19,7 +19,7 @@ use crate::admission::Memory;
 use crate::beanstalkd;
 use crate::config::{ApplyError, Configured, QueueConfig, ServerConfig};
 use crate::delivery::Delivery;
-use crate::http::{self, LastFailure, App, Hosts, Walks};
+use crate::http::{self, App, Hosts, LastFailure, Walks};
 use crate::listener::{Admitted, BindError, Bound, Listeners, check_exposure};
 use crate::metrics::{Metered, Metrics, Samples};
 use crate::reserved::Guarded;
@@ -181,8 +181,15 @@ impl Server {
             let (store, returns) = (Arc::clone(&store), returns.clone());
             let (clock, metrics) = (Arc::clone(&clock), Arc::clone(&metrics));
             let memory = Arc::clone(&memory);
-            let shared =
-                beanstalkd::BeanstalkdShared::new(store, config, clock, returns, draining.clone(), metrics, memory);
+            let shared = beanstalkd::BeanstalkdShared::new(
+                store,
+                config,
+                clock,
+                returns,
+                draining.clone(),
+                metrics,
+                memory,
+            );
             Beanstalkd { bound, shared: Arc::new(shared) }
         });
         let bound = listeners.http;

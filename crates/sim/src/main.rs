@@ -181,7 +181,9 @@ fn perform(command: Command) -> io::Result<bool> {
         Command::Run { seeds, first, .. } => Ok(run::many(first, seeds)),
         Command::Squeeze { seed: Some(seed), write: Some(write), .. } => Ok(run::squeeze_one(seed, write)),
         Command::Squeeze { seeds, first, .. } => Ok(run::squeeze_all(first, seeds)),
-        Command::Stress { seconds, rounds, seed } => stress::run(stress::StressOptions { seconds, rounds, seed }),
+        Command::Stress { seconds, rounds, seed } => {
+            stress::run(stress::StressOptions { seconds, rounds, seed })
+        }
         Command::Mutants { seeds } => Ok(mutants::hunt(seeds)),
     }
 }

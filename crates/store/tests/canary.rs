@@ -15,12 +15,12 @@ use dwell_model::{
     SettingChange, Standing, State, StateKind, Timestamp,
 };
 use dwell_store::conformance::scenario::{
-    cap, change, expire, inspect, key, lease, restart, retention, settle, store, idempotency, wait,
+    cap, change, expire, idempotency, inspect, key, lease, restart, retention, settle, store, wait,
 };
 use dwell_store::conformance::{Factory, Harness, model, run};
 use dwell_store::{
-    Action, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, OnConflict, Page, Put, PutAnswer,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When,
+    Action, BulkOutcome, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, OnConflict, Page, Put,
+    PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
     delegate_store,
 };
 use dwell_time::{Clock, ManualClock};
@@ -326,8 +326,12 @@ struct BrokenHarness {
 impl BrokenHarness {
     fn open(fault: Fault, limits: Limits) -> BrokenHarness {
         let sound = MemoryHarness::open(limits.clone());
-        let broken =
-            Arc::new(FaultyStore { sound: sound.store(), clock: sound.clock(), fault, tokens: Mutex::default() });
+        let broken = Arc::new(FaultyStore {
+            sound: sound.store(),
+            clock: sound.clock(),
+            fault,
+            tokens: Mutex::default(),
+        });
         BrokenHarness { sound, broken, limits }
     }
 }

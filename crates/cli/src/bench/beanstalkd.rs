@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dwell_model::QueueName;
 
-use super::peer::{ItemAnswer, Peer, TakeAnswer, TakenMessage, PeerConnection, sent_us};
+use super::peer::{ItemAnswer, Peer, PeerConnection, TakeAnswer, TakenMessage, sent_us};
 use crate::exit::{Exit, Failure};
 
 /// The timeout of a reply, in addition to the wait of a reserve.

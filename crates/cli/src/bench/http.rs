@@ -3,7 +3,7 @@
 use dwell_model::{QueueName, Receipt, Setting, SettingChange};
 use dwell_store::{Action, Error, Put, Settle, Take};
 
-use super::peer::{ItemAnswer, Peer, TakeAnswer, TakenMessage, PeerConnection, sent_us};
+use super::peer::{ItemAnswer, Peer, PeerConnection, TakeAnswer, TakenMessage, sent_us};
 use crate::access::Server;
 use crate::command::Context;
 use crate::exit::Failure;

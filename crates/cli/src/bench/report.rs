@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::BenchOptions;
 use super::peer::Peer;
-use super::tally::{Done, BenchCounters};
+use super::tally::{BenchCounters, Done};
 use crate::command::{Context, Outcome};
 use crate::exit::Exit;
 use crate::human::{BAD, FAINT, PLAIN, STRONG};
@@ -81,7 +81,13 @@ pub(super) fn percentile(took: &Histogram<u64>, percent: f64) -> Option<u64> {
 }
 
 impl BenchReport {
-    pub(super) fn new(wish: &BenchOptions, peer: &impl Peer, tally: &BenchCounters, removed: u64, left: u64) -> BenchReport {
+    pub(super) fn new(
+        wish: &BenchOptions,
+        peer: &impl Peer,
+        tally: &BenchCounters,
+        removed: u64,
+        left: u64,
+    ) -> BenchReport {
         let counts = tally.counts();
         let taking = |row: WorkRow| (!wish.put_only).then_some(row);
         BenchReport {

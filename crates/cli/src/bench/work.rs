@@ -35,7 +35,12 @@ impl PutRate {
 }
 
 /// Puts until the limit of messages or time is reached, as the thread with index `at`.
-pub(super) fn produce(mut wire: impl PeerConnection, wish: &BenchOptions, at: usize, tally: &BenchCounters) -> Result<(), Failure> {
+pub(super) fn produce(
+    mut wire: impl PeerConnection,
+    wish: &BenchOptions,
+    at: usize,
+    tally: &BenchCounters,
+) -> Result<(), Failure> {
     let _over = Over(tally);
     let mut pace = PutRate::new(wish, at);
     loop {
@@ -81,7 +86,11 @@ impl Drop for Over<'_> {
 }
 
 /// Takes and acks until all messages that were put have arrived.
-pub(super) fn consume(mut wire: impl PeerConnection, wish: &BenchOptions, tally: &BenchCounters) -> Result<(), Failure> {
+pub(super) fn consume(
+    mut wire: impl PeerConnection,
+    wish: &BenchOptions,
+    tally: &BenchCounters,
+) -> Result<(), Failure> {
     let delay_us = wish.delay_ms.saturating_mul(1_000);
     loop {
         if tally.is_stopped() || (tally.is_all_put() && all_came(tally, delay_us)) {

@@ -1,7 +1,7 @@
 //! `dwell config`: checks or shows a server's configuration without starting one.
 
 use clap::{Args, Subcommand};
-use dwell_server::{Loaded, LayeredValue};
+use dwell_server::{LayeredValue, Loaded};
 use serde::Serialize;
 
 use super::serve::ServerOptions;

@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use dwell_model::{AttemptLimit, Headers, Key, IdempotencyKey, QueueName, Timestamp};
+use dwell_model::{AttemptLimit, Headers, IdempotencyKey, Key, QueueName, Timestamp};
 use dwell_store::OnConflict;
 use dwell_wire::{PutAnswer, PutOutcome};
 

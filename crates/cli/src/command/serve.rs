@@ -8,6 +8,7 @@
 //! - `signals`: the signals that end or reload the server; `reload`: the reload
 //! - `notify`: notifies systemd; `descriptors`: the limit on open files
 
+mod background_failures;
 pub(crate) mod control;
 mod descriptors;
 mod engine;
@@ -19,7 +20,6 @@ mod reload;
 mod samples;
 pub(super) mod signals;
 mod store;
-mod background_failures;
 
 use std::sync::Arc;
 use std::time::Duration;

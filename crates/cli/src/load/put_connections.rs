@@ -13,7 +13,7 @@ use dwell_store::{Error, PutAnswer};
 use pollster::block_on;
 
 use super::item::LoadItem;
-use super::ledger::{LineLedger, LineOutcome, LineNumber, Reason};
+use super::ledger::{LineLedger, LineNumber, LineOutcome, Reason};
 use super::waits::RetryWaits;
 use crate::exit::Failure;
 

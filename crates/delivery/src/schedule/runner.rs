@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dwell_model::{Headers, Key, IdempotencyKey, Timestamp};
+use dwell_model::{Headers, IdempotencyKey, Key, Timestamp};
 use dwell_store::{Action, Delivery, Error as StoreError, OnConflict, Put, PutAnswer, Settle, Store, Take};
 use dwell_time::Clock;
 

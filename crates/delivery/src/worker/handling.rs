@@ -12,7 +12,7 @@ use dwell_model::format_duration_ms;
 use tokio::sync::mpsc;
 
 use super::lane::Event;
-use super::shared::{TakenMessage, Phase, WorkerShared};
+use super::shared::{Phase, TakenMessage, WorkerShared};
 use super::spec::{Handler, Spec};
 use super::stats::{count, uncount};
 use crate::Outcome;
@@ -123,7 +123,8 @@ impl Handling<'_> {
 
     async fn batch(&self, messages: Vec<TakenMessage>) {
         let Handler::Batch(handler) = &self.spec.handler else { return };
-        let (lost, messages): (Vec<TakenMessage>, Vec<TakenMessage>) = messages.into_iter().partition(TakenMessage::is_lost);
+        let (lost, messages): (Vec<TakenMessage>, Vec<TakenMessage>) =
+            messages.into_iter().partition(TakenMessage::is_lost);
         lost.into_iter().for_each(|held| self.tell(held, Outcome::Release { after: None }, false));
         if messages.is_empty() {
             return;

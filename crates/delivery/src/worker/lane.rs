@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::handling;
 use super::settler::Request;
-use super::shared::{TakenMessage, Phase, WorkerShared};
+use super::shared::{Phase, TakenMessage, WorkerShared};
 use super::spec::{Handler, Spec};
 use super::stats::{count, uncount};
 use crate::breaker::{Admission, Blame, Breaker, Report};
@@ -323,7 +323,8 @@ impl LaneTask {
         }
         let count_of_others = others.len();
         let may_run = self.shared.solo(false, |solo| solo.admit(count_of_others));
-        let others: Vec<TakenMessage> = others.into_iter().map(|one| self.hold(one, asked_ms, false)).collect();
+        let others: Vec<TakenMessage> =
+            others.into_iter().map(|one| self.hold(one, asked_ms, false)).collect();
         if may_run {
             self.begin(others);
         } else {

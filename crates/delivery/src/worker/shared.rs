@@ -123,7 +123,13 @@ impl WorkerShared {
     }
 
     /// Keeps the lease of a message from now on.
-    pub(super) fn hold(&self, delivery: Delivery, lease_ms: u64, asked_ms: u64, is_suspect: bool) -> TakenMessage {
+    pub(super) fn hold(
+        &self,
+        delivery: Delivery,
+        lease_ms: u64,
+        asked_ms: u64,
+        is_suspect: bool,
+    ) -> TakenMessage {
         let (fuse, token) = Token::new();
         let receipt = delivery.receipt.clone();
         let (lease, is_earlier) = self.leases().granted(receipt, lease_ms, asked_ms, fuse.clone());

@@ -31,9 +31,9 @@ use dwell_model::Number;
 
 use self::portion::Portions;
 use crate::disk::Disk;
-use crate::table::{Table, DeletionBitmap};
-use crate::index_run::{TableRef, IndexRun, IndexValue, key_hash_of};
-use crate::sealed::{FileKind, FileId, ReadError};
+use crate::index_run::{IndexRun, IndexValue, TableRef, key_hash_of};
+use crate::sealed::{FileId, FileKind, ReadError};
+use crate::table::{DeletionBitmap, Table};
 
 pub(crate) use stats::{TableQueueStats, stats};
 
@@ -152,7 +152,12 @@ impl FileReport {
 
 /// Checks all sealed files that `named` names in `dir`. `progress` receives the number of bytes read since its last
 /// call; the sum is the length of all named files, plus each run once more for each portion of live entries.
-pub(crate) fn check(disk: &dyn Disk, dir: &Path, named: &NamedFiles<'_>, progress: &mut dyn FnMut(u64)) -> FileReport {
+pub(crate) fn check(
+    disk: &dyn Disk,
+    dir: &Path,
+    named: &NamedFiles<'_>,
+    progress: &mut dyn FnMut(u64),
+) -> FileReport {
     check_in_portions(disk, dir, named, portion::MOST, progress)
 }
 
@@ -175,7 +180,11 @@ fn check_in_portions(
         let Some(file) = report.flaws.read(Table::open(disk, dir, name)) else { continue };
         report.entries += u64::from(file.len());
         if settled.len() != file.len() {
-            report.flaws.note(FileFlaw::Miscounted { file: name, settled: settled.len(), entries: file.len() });
+            report.flaws.note(FileFlaw::Miscounted {
+                file: name,
+                settled: settled.len(),
+                entries: file.len(),
+            });
             report.flaws.read(file.verify(progress));
             continue;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dwell_model::Number;
 
 use super::{FileFlaw, Flaws};
-use crate::index_run::{TableRef, RunMerge, MergedPair, IndexRun, IndexValue, merge};
+use crate::index_run::{IndexRun, IndexValue, MergedPair, RunMerge, TableRef, merge};
 use crate::sealed::FileId;
 
 /// The maximum number of entries in a portion: 160 MiB.

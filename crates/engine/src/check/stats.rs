@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dwell_model::{QueueName, Timestamp};
 
-use crate::table::{Table, SectionState, DeletionBitmap};
+use crate::table::{DeletionBitmap, SectionState, Table};
 
 /// The entries of a queue in tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

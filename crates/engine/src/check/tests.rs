@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::*;
 use crate::disk::MemoryDisk;
+use crate::index_run;
 use crate::table::tests::{dir, many, of_all_kinds};
 use crate::table::{Entry, TableWriter};
-use crate::index_run;
 
 const DIRECTORY: u64 = 77;
 
@@ -125,7 +125,9 @@ fn a_message_that_is_not_found_is_named_unless_it_is_settled() {
     let mut shard = Shard::new();
     let (_, number) = shard.keys.remove(3);
     let report = shard.check(700);
-    assert!(matches!(report.flaws.named[..], [FileFlaw::NotFoundByKey { number: lost, .. }] if lost == number));
+    assert!(
+        matches!(report.flaws.named[..], [FileFlaw::NotFoundByKey { number: lost, .. }] if lost == number)
+    );
 }
 
 #[test]

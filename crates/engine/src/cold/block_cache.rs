@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use dwell_model::Timestamp;
 
 use super::ColdTable;
-use crate::table::{TableEntry, Section, BlockReader};
 use crate::journal::segment::Segment;
 use crate::sealed;
+use crate::table::{BlockReader, Section, TableEntry};
 
 /// The minimum number of blocks. Fewer are of no use: messages of a queue are merged out of several files.
 const MIN_BLOCKS: usize = 12;

@@ -28,12 +28,12 @@ use std::collections::{BTreeMap, BinaryHeap, HashSet};
 use std::ops::Range;
 
 use dwell_model::{QueueName, State, Timestamp};
-use dwell_store::core::{ColdMessage, CopyAt, Died, DeadProgress, DeadReader};
+use dwell_store::core::{ColdMessage, CopyAt, DeadProgress, DeadReader, Died};
 
-use super::{ColdTable, ColdSet, SectionRef, EntryRef};
-use crate::table::{Entry, TableEntry, SectionState};
+use super::{ColdSet, ColdTable, EntryRef, SectionRef};
 use crate::journal::segment::BodyRef;
 use crate::sealed::{self, ReadError};
+use crate::table::{Entry, SectionState, TableEntry};
 
 /// The approximate number of pieces of 256 KiB that a call reads to fill a window.
 const PIECES: usize = 2;
@@ -217,8 +217,9 @@ fn within(one: DeadProgress, other: DeadProgress) -> DeadProgress {
 fn dead_sections(file: &ColdTable, queue: &QueueName) -> Vec<SectionRef> {
     let sections = (0..).zip(file.file.sections().iter().zip(&file.sections));
     let of_queue = sections.filter(|(_, (section, _))| section.queue == *queue);
-    let dead = of_queue
-        .filter(|(_, (section, state))| section.state == SectionState::Dead && state.live > 0 || state.over > 0);
+    let dead = of_queue.filter(|(_, (section, state))| {
+        section.state == SectionState::Dead && state.live > 0 || state.over > 0
+    });
     dead.map(|(section, _)| SectionRef { file: file.file.name().number, section }).collect()
 }
 
@@ -364,7 +365,9 @@ impl ColdSet {
             |reader| alike().find(|at| self.walks[*at].reader == reader && *at + 1 < self.walks.len());
         let order = match reader {
             DeadReader::Retention => [DeadReader::Retention, DeadReader::Younger],
-            DeadReader::Sweep | DeadReader::Younger | DeadReader::Peek => [DeadReader::Younger, DeadReader::Retention],
+            DeadReader::Sweep | DeadReader::Younger | DeadReader::Peek => {
+                [DeadReader::Younger, DeadReader::Retention]
+            }
         };
         let goes = order.into_iter().find_map(other_of).or_else(|| alike().next());
         goes.into_iter().for_each(|at| drop(self.walks.remove(at)));
@@ -498,7 +501,8 @@ impl ColdSet {
     }
 
     fn has_dead_in(&self, at: SectionRef) -> bool {
-        self.section(at).state == SectionState::Dead || self.files[&at.file].sections[at.section as usize].over > 0
+        self.section(at).state == SectionState::Dead
+            || self.files[&at.file].sections[at.section as usize].over > 0
     }
 
     /// Cold messages of a section have expired. Windows of its queue that were begun before lack them: a sweep in progress
@@ -519,7 +523,8 @@ impl ColdSet {
         let found = &self.files[&file].file;
         let section = found.section_of(ordinal);
         let queue = &found.sections()[section].queue;
-        let at = SectionRef { file, section: u32::try_from(section).expect("sections are counted in 32 bits") };
+        let at =
+            SectionRef { file, section: u32::try_from(section).expect("sections are counted in 32 bits") };
         let readable = self.readable.get_mut(&at).map(|known| known.get_or_insert((died.0, died.0)));
         for (first, last) in self.deaths.get_mut(&at).into_iter().chain(readable) {
             (*first, *last) = (died.0.min(*first), died.0.max(*last));

@@ -37,10 +37,10 @@ use dwell_store::core::{Expired, Expiring};
 use dwell_store::{Error, Result};
 
 use super::table::ColdTable;
-use super::{ColdSet, SectionRef, EntryRef};
-use crate::table::SectionState;
+use super::{ColdSet, EntryRef, SectionRef};
 use crate::journal::segment::BodyRef;
 use crate::sealed::ReadError;
+use crate::table::SectionState;
 
 /// The delay before chunks set aside are first retried, and the maximum delay, in ms.
 const FIRST_WAIT_MS: u64 = 1_000;
@@ -198,7 +198,8 @@ impl ColdTable {
         let Some(aside) = &self.aside else { return false };
         let over_by = self.over_by(now);
         let sections = self.file.sections().iter().zip(&self.sections);
-        let is_live = |section: &crate::table::Section| section.queue == *queue && section.state != SectionState::Dead;
+        let is_live =
+            |section: &crate::table::Section| section.queue == *queue && section.state != SectionState::Dead;
         aside.chunks.values().any(|earliest| *earliest <= over_by)
             && sections.into_iter().any(|(section, state)| is_live(section) && state.live > 0)
     }

@@ -12,8 +12,8 @@ use dwell_model::{QueueName, Timestamp};
 use dwell_store::Forecast;
 
 use super::{ColdSet, SectionRef};
-use crate::table::{Between, SectionState};
 use crate::sealed;
+use crate::table::{Between, SectionState};
 
 /// Bounds and an estimate of the number of entries that are due by an instant.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +39,9 @@ impl ColdSet {
         let mut scheduled = 0;
         for at in self.sections_of(queue) {
             let section = self.section(at);
-            if section.state != SectionState::Scheduled || self.files[&at.file].sections[at.section as usize].live == 0 {
+            if section.state != SectionState::Scheduled
+                || self.files[&at.file].sections[at.section as usize].live == 0
+            {
                 continue;
             }
             let (min_due, max_due) = (section.min_due, section.max_due);
@@ -87,7 +89,13 @@ impl ColdSet {
     }
 
     /// Counts the entries of a section that are due by each of these instants, which rise and lie within it.
-    fn add_within(&self, at: SectionRef, not_ready: &Unripe, edges: &[Timestamp], estimates: &mut [Estimate]) {
+    fn add_within(
+        &self,
+        at: SectionRef,
+        not_ready: &Unripe,
+        edges: &[Timestamp],
+        estimates: &mut [Estimate],
+    ) {
         let (file, section) = (&self.files[&at.file], self.section(at));
         let (mut counted_to, mut counted) = (not_ready.first, 0);
         for (edge, estimate) in edges.iter().zip(estimates) {

@@ -7,9 +7,9 @@
 
 use dwell_model::{MessageId, Number, QueueName};
 
-use super::{ColdTable, ColdSet, EntryRef};
-use crate::table::{Table, SectionState};
+use super::{ColdSet, ColdTable, EntryRef};
 use crate::sealed;
+use crate::table::{SectionState, Table};
 
 /// Only files are considered whose range of numbers is at most this multiple of their entries: those of one flush,
 /// which makes at most 8.
@@ -75,10 +75,9 @@ impl ColdSet {
         let files: Vec<u32> = self.id_lookup.of(number).collect();
         for file in files {
             let cold: &ColdTable = &self.files[&file];
-            let mut sections =
-                cold.file.sections_of(queue).iter().filter(|section| {
-                    section.state != SectionState::Dead && section.min_due <= due && due <= section.max_due
-                });
+            let mut sections = cold.file.sections_of(queue).iter().filter(|section| {
+                section.state != SectionState::Dead && section.min_due <= due && due <= section.max_due
+            });
             let (Some(section), None) = (sections.next(), sections.next()) else { continue };
             let key = (due, id.as_bits());
             let found = self.blocks.find(cold, cold.file.holding(section, key), key)?;

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use dwell_model::{DEFAULT_PRIORITY, MessageId, QueueName, StateKind, Timestamp};
 use dwell_store::core::{ColdCounts, ColdHead};
 
-use super::table::{ReadyEdge, SectionHead, SectionCursor as FileSection};
+use super::ready_stream::{ReadyKey, SectionReader};
 use super::section_order::NextPriority;
-use super::ready_stream::{SectionReader, ReadyKey};
-use super::{ColdSet, SectionRef, EntryRef};
-use crate::table::{TableEntry, Section, SectionState};
+use super::table::{ReadyEdge, SectionCursor as FileSection, SectionHead};
+use super::{ColdSet, EntryRef, SectionRef};
 use crate::sealed;
+use crate::table::{Section, SectionState, TableEntry};
 
 /// The maximum number of priorities that are read ahead at a time.
 const MAX_PRIORITIES: usize = 64;
@@ -154,7 +154,12 @@ impl ColdSet {
     }
 
     /// The part of a section whose entries are in a state.
-    fn part(&mut self, at: SectionRef, state: StateKind, ready_until: Timestamp) -> sealed::Result<Range<u32>> {
+    fn part(
+        &mut self,
+        at: SectionRef,
+        state: StateKind,
+        ready_until: Timestamp,
+    ) -> sealed::Result<Range<u32>> {
         let section = self.section(at);
         let (all, none) = (section.range(), section.first..section.first);
         Ok(match (self.section(at).state, state) {
@@ -225,7 +230,11 @@ impl ColdSet {
     }
 
     /// The next message, and the earliest due of those that would come before it.
-    pub(super) fn next_ready(&mut self, queue: &QueueName, ready_until: Timestamp) -> sealed::Result<ColdHead> {
+    pub(super) fn next_ready(
+        &mut self,
+        queue: &QueueName,
+        ready_until: Timestamp,
+    ) -> sealed::Result<ColdHead> {
         let id = |bits: u128| MessageId::from_bits(bits).ok();
         let read = self.read_next(queue, ready_until);
         if let Some(((rank, due, bits), true)) = read
@@ -285,7 +294,8 @@ impl ColdSet {
         }
         // Messages that become due later come after the first of their own priority: except for one that has stayed
         // ready after the clock stepped back, which may be due later still.
-        let matters = |lead: &MergeHead| first.is_none_or(|(rank, due, id)| lead.key < (rank, due, id.as_bits()));
+        let matters =
+            |lead: &MergeHead| first.is_none_or(|(rank, due, id)| lead.key < (rank, due, id.as_bits()));
         let by_due = |lead: MergeHead| Reverse((lead.key.1, lead));
         let mut later: BinaryHeap<_> = later.into_iter().filter(matters).map(by_due).collect();
         let mut next = None;

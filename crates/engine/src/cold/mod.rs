@@ -18,19 +18,19 @@
 //! - this file: lookups, and handing over
 
 mod block_cache;
-mod prefetched_bodies;
 mod dead;
 mod expiry;
-mod table;
-mod prefetch;
 mod forecast;
-mod settlements;
 mod id_lookup;
-mod section_order;
+mod merge;
+mod prefetch;
+mod prefetched_bodies;
 mod ready_stream;
+mod section_order;
+mod settlements;
+mod table;
 #[cfg(test)]
 mod tests;
-mod merge;
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
@@ -43,27 +43,27 @@ use dwell_model::{
     as_of,
 };
 use dwell_store::core::{
-    Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring, DeadProgress, DeadReader,
-    QueuePart,
+    Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadProgress, DeadReader, DeadSearch, Died, Expired,
+    Expiring, QueuePart,
 };
 use dwell_store::{Error, Forecast, Result};
 
-use crate::table::{TableEntry, SectionState, DeletionBitmap};
 use crate::executor::Executor;
+use crate::index_run::{IndexRun, NumberSet, TableRef, key_hash};
 use crate::journal::segment::{BodyRef, Segment};
-use crate::index_run::{TableRef, NumberSet, IndexRun, key_hash};
 use crate::sealed::{self, ReadError};
 use crate::shard::overloaded;
+use crate::table::{DeletionBitmap, SectionState, TableEntry};
 use block_cache::BlockCache;
-use prefetched_bodies::PrefetchedBodies;
-use prefetch::Prefetch;
 use id_lookup::IdLookup;
-use section_order::SectionOrder;
+use prefetch::Prefetch;
+use prefetched_bodies::PrefetchedBodies;
 use ready_stream::{ReadyStream, open_at_once};
+use section_order::SectionOrder;
 
 pub(crate) use prefetched_bodies::MAX_GAP;
-pub(crate) use table::{ColdTable, MAX_BODY_WRITES};
 pub(crate) use settlements::GoneByQueue;
+pub(crate) use table::{ColdTable, MAX_BODY_WRITES};
 
 /// A section of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -300,7 +300,12 @@ impl ColdSet {
         let number = file.file.name().number;
         for (section, at) in file.file.sections().iter().zip(0..) {
             let queued = self.by_queue.entry(section.queue.clone());
-            let new = || QueueSections { sections: Vec::new(), order: SectionOrder::default(), window: 1, version: 0 };
+            let new = || QueueSections {
+                sections: Vec::new(),
+                order: SectionOrder::default(),
+                window: 1,
+                version: 0,
+            };
             let queued = queued.or_insert_with(new);
             queued.sections.push(SectionRef { file: number, section: at });
         }
@@ -357,7 +362,11 @@ impl ColdSet {
     /// The entries of a file that were dead when it was written.
     pub(crate) fn dead_of(&self, file: u32) -> Vec<Range<u32>> {
         let sections = self.files.get(&file).map_or(&[][..], |file| file.file.sections());
-        sections.iter().filter(|section| section.state == SectionState::Dead).map(|section| section.range()).collect()
+        sections
+            .iter()
+            .filter(|section| section.state == SectionState::Dead)
+            .map(|section| section.range())
+            .collect()
     }
 
     /// Records that entries due by these instants have been moved out of these files.
@@ -386,17 +395,29 @@ impl ColdSet {
     }
 
     /// Replaces runs of the number index with the index run that they were merged into; false if not all of them are there.
-    pub(crate) fn replace_numbers(&mut self, old: &[Arc<IndexRun<TableRef>>], new: &[Arc<IndexRun<TableRef>>]) -> bool {
+    pub(crate) fn replace_numbers(
+        &mut self,
+        old: &[Arc<IndexRun<TableRef>>],
+        new: &[Arc<IndexRun<TableRef>>],
+    ) -> bool {
         replace(&mut self.numbers, old, new)
     }
 
     /// The same for runs of the key index.
-    pub(crate) fn replace_keys(&mut self, old: &[Arc<IndexRun<Number>>], new: &[Arc<IndexRun<Number>>]) -> bool {
+    pub(crate) fn replace_keys(
+        &mut self,
+        old: &[Arc<IndexRun<Number>>],
+        new: &[Arc<IndexRun<Number>>],
+    ) -> bool {
         replace(&mut self.keys, old, new)
     }
 
     /// Sets the index runs in which messages are found, newest first.
-    pub(crate) fn set_runs(&mut self, numbers: Vec<Arc<IndexRun<TableRef>>>, keys: Vec<Arc<IndexRun<Number>>>) {
+    pub(crate) fn set_runs(
+        &mut self,
+        numbers: Vec<Arc<IndexRun<TableRef>>>,
+        keys: Vec<Arc<IndexRun<Number>>>,
+    ) {
         (self.numbers, self.keys) = (numbers, keys);
     }
 
@@ -536,7 +557,8 @@ impl ColdSet {
             return None;
         }
         let has_one_rank = self.has_one_rank(queue);
-        let prefetch = Prefetch::new(queue.clone(), ready_until, has_one_rank, ReadyStream::new(cursors), count, most);
+        let prefetch =
+            Prefetch::new(queue.clone(), ready_until, has_one_rank, ReadyStream::new(cursors), count, most);
         if self.prefetches.len() >= MAX_PREFETCHES {
             self.prefetches.remove(0);
         }
@@ -653,7 +675,8 @@ impl ColdSet {
                 continue;
             }
             // The known times of death of the section may be enough to skip it.
-            let section = u32::try_from(file.file.section_of(spot.ordinal)).expect("sections are counted in 32 bits");
+            let section =
+                u32::try_from(file.file.section_of(spot.ordinal)).expect("sections are counted in 32 bits");
             let least = search.youngest.map(|(died, _)| died).max(after);
             let deaths = self.deaths.get(&SectionRef { file: spot.file, section });
             if deaths.zip(least).is_some_and(|((_, last), (least, _))| *last < least) {
@@ -778,7 +801,12 @@ impl Cold<BodyRef> for ColdSet {
         self.tell(found)
     }
 
-    fn due(&mut self, queue: &QueueName, ready_until: Timestamp, into: &mut Vec<ColdMessage<BodyRef>>) -> Result<()> {
+    fn due(
+        &mut self,
+        queue: &QueueName,
+        ready_until: Timestamp,
+        into: &mut Vec<ColdMessage<BodyRef>>,
+    ) -> Result<()> {
         if self.is_full && self.by_queue.contains_key(queue) {
             return Err(self.refuse_for_room());
         }
@@ -910,7 +938,12 @@ impl Cold<BodyRef> for ColdSet {
         self.tell(found)
     }
 
-    fn forecast(&mut self, queue: &QueueName, ready_until: Timestamp, edges: &[Timestamp]) -> Result<Forecast> {
+    fn forecast(
+        &mut self,
+        queue: &QueueName,
+        ready_until: Timestamp,
+        edges: &[Timestamp],
+    ) -> Result<Forecast> {
         let found = self.due_by(queue, ready_until, edges);
         self.tell(found)
     }

@@ -77,7 +77,15 @@ impl Prefetch {
         let (stream, ready, gone) = (Some(stream), VecDeque::new(), Vec::new());
         let state = PrefetchState { stream, ready, bytes: 0, gone, is_under_way: false, is_over: false };
         let shared = SharedPrefetch { most, state: Mutex::new(state), read: Condvar::new() };
-        Prefetch { queue, ready_until, has_one_rank, cursors, most, got: VecDeque::new(), shared: Arc::new(shared) }
+        Prefetch {
+            queue,
+            ready_until,
+            has_one_rank,
+            cursors,
+            most,
+            got: VecDeque::new(),
+            shared: Arc::new(shared),
+        }
     }
 
     /// Whether it holds the next messages, now that what is due by `ready_until` is ready.
@@ -250,7 +258,8 @@ mod tests {
     #[test]
     fn nothing_is_read_ahead_for_a_flow_that_has_ended() {
         for has_ended in [true, false] {
-            let prefetch = Prefetch::new("q".parse().unwrap(), Timestamp::MIN, true, ReadyStream::new(Vec::new()), 0, 8);
+            let prefetch =
+                Prefetch::new("q".parse().unwrap(), Timestamp::MIN, true, ReadyStream::new(Vec::new()), 0, 8);
             let shared = Arc::clone(&prefetch.shared);
             let lent = LentStream { shared: &shared, stream: prefetch.lend(), some: Vec::new() };
             let prefetch = Some(prefetch).filter(|_| !has_ended);

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dwell_model::{Number, Timestamp};
 
-use super::{SectionRef, EntryRef};
-use crate::table::{self, TableEntry, BlockReader};
+use super::{EntryRef, SectionRef};
 use crate::sealed;
+use crate::table::{self, BlockReader, TableEntry};
 
 /// Rank, due, and the bits of the id.
 pub(super) type ReadyKey = (u32, Timestamp, u128);
@@ -213,7 +213,12 @@ impl ReadyStream {
 }
 
 /// Copies the body of an entry out of its block, if it is small and its checksum is right.
-fn body(block: &BlockReader, file: &table::Table, found: &TableEntry, bodies: &mut Vec<u8>) -> Option<Range<usize>> {
+fn body(
+    block: &BlockReader,
+    file: &table::Table,
+    found: &TableEntry,
+    bodies: &mut Vec<u8>,
+) -> Option<Range<usize>> {
     if found.body.len > SMALL_BODY {
         return None;
     }

@@ -15,7 +15,7 @@ use std::ops::Bound;
 
 use dwell_model::{QueueName, Timestamp};
 
-use super::{ColdSet, SectionRef, QueueSections};
+use super::{ColdSet, QueueSections, SectionRef};
 use crate::table::SectionState;
 
 /// The sections of a queue, by their priorities and bounds.
@@ -139,7 +139,12 @@ impl ColdSet {
     }
 
     /// The sections of a queue and a priority that may have something ready, and perhaps some more.
-    pub(super) fn sections_by(&self, queue: &QueueName, rank: u32, ready_until: Timestamp) -> Vec<SectionRef> {
+    pub(super) fn sections_by(
+        &self,
+        queue: &QueueName,
+        rank: u32,
+        ready_until: Timestamp,
+    ) -> Vec<SectionRef> {
         let horizon = self.horizon(ready_until);
         self.by_queue.get(queue).map_or_else(Vec::new, |queued| queued.order.by(rank, horizon).collect())
     }

@@ -10,9 +10,9 @@ use std::ops::Range;
 use dwell_model::{Number, QueueName, Timestamp};
 
 use super::ColdSet;
-use crate::table::{TableEntry, SectionState};
-use crate::index_run::{TableRef, NumberSet};
+use crate::index_run::{NumberSet, TableRef};
 use crate::sealed;
+use crate::table::{SectionState, TableEntry};
 
 /// The maximum number of entries in memory at a time.
 const AT_A_TIME: u32 = 2048;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use dwell_model::{MessageId, Timestamp};
 
-use super::expiry::{SetAside, ExpiryProgress};
+use super::expiry::{ExpiryProgress, SetAside};
 use super::section_order::SECTION_BYTES;
-use crate::table::{self, Table, DeletionBitmap};
 use crate::journal::segment::Segment;
+use crate::table::{self, DeletionBitmap, Table};
 
 /// A file is coarse if it has scheduled messages that are due further apart than this, in ms.
 pub(crate) const FINE_MS: u64 = 3 * 24 * 3_600 * 1_000;
@@ -21,7 +21,8 @@ fn coarse(file: &Table, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
     if file.writes() >= MAX_BODY_WRITES {
         return None;
     }
-    let scheduled = || file.sections().iter().filter(|section| section.state == table::SectionState::Scheduled);
+    let scheduled =
+        || file.sections().iter().filter(|section| section.state == table::SectionState::Scheduled);
     let first = scheduled().map(|section| section.min_due).min()?;
     let last = scheduled().map(|section| section.max_due).max()?;
     (last > now && last.ms_since(first.max(now)) > FINE_MS).then_some((first, last))
@@ -116,7 +117,8 @@ impl ColdTable {
                 waits: false,
             }
         });
-        let (sections, over, coarse) = (sections.collect(), DeletionBitmap::none(file.len()), coarse(&file, now));
+        let (sections, over, coarse) =
+            (sections.collect(), DeletionBitmap::none(file.len()), coarse(&file, now));
         let mut file = ColdTable {
             file,
             segment,
@@ -202,8 +204,10 @@ impl ColdTable {
     /// Its memory in bytes.
     pub(super) fn memory(&self) -> usize {
         // Each section is also in the list of its queue, and in its order.
-        let sections = self.sections.capacity() * (size_of::<SectionCursor>() + 2 * size_of::<u64>() + SECTION_BYTES);
-        let edges = self.sections.iter().filter(|section| section.edge.is_some()).count() * size_of::<ReadyEdge>();
+        let sections =
+            self.sections.capacity() * (size_of::<SectionCursor>() + 2 * size_of::<u64>() + SECTION_BYTES);
+        let edges =
+            self.sections.iter().filter(|section| section.edge.is_some()).count() * size_of::<ReadyEdge>();
         let aside = self.aside.as_ref().map_or(0, |aside| aside.memory());
         let bits = self.out.memory() + self.over.memory();
         size_of::<ColdTable>() + sections + edges + bits + self.file.memory() + aside

@@ -9,15 +9,15 @@ use dwell_model::{
     Counts, Death, DeathReason, Headers, MessageId, Number, QueueName, Standing, State, Timestamp,
 };
 use dwell_store::core::{
-    Cold, ColdHead, CopyAt, DeadSearch, Died, Expired, Expiring, DeadProgress, DeadReader, QueuePart,
+    Cold, ColdHead, CopyAt, DeadProgress, DeadReader, DeadSearch, Died, Expired, Expiring, QueuePart,
 };
 use proptest::prelude::*;
 
 use super::*;
 use crate::disk::{Calls, Disk, Fault, MemoryDisk};
-use crate::table::{self, Entry, TableWriter};
 use crate::executor;
-use crate::sealed::{FileKind, FileId};
+use crate::sealed::{FileId, FileKind};
+use crate::table::{self, Entry, TableWriter};
 
 const DIRECTORY: u64 = 7;
 
@@ -218,7 +218,9 @@ impl Beside {
     fn is_ready(&self, known: &ModelMessage) -> bool {
         match known.entry.standing.state {
             State::Ready => true,
-            State::Scheduled => known.entry.standing.due <= self.now.max(self.ready_until[&known.copy.file.get()]),
+            State::Scheduled => {
+                known.entry.standing.due <= self.now.max(self.ready_until[&known.copy.file.get()])
+            }
             _ => false,
         }
     }
@@ -393,12 +395,15 @@ impl Beside {
             Step::Later(ms) => self.now = self.now.saturating_after(ms as u64),
             Step::Back(ms) => {
                 self.cold.promote(self.now);
-                self.ready_until.values_mut().for_each(|ready_until| *ready_until = self.now.max(*ready_until));
+                self.ready_until
+                    .values_mut()
+                    .for_each(|ready_until| *ready_until = self.now.max(*ready_until));
                 self.now = Timestamp::from_ms(self.now.as_ms() - ms).unwrap();
             }
             Step::Forget => {
                 self.cold.forget(&queue(), QueuePart::Pending);
-                let is_pending = |known: &&mut ModelMessage| !matches!(known.entry.standing.state, State::Dead(_));
+                let is_pending =
+                    |known: &&mut ModelMessage| !matches!(known.entry.standing.state, State::Dead(_));
                 self.known.iter_mut().filter(is_pending).for_each(|known| known.is_cold = false);
             }
         }
@@ -701,7 +706,9 @@ fn sections_that_meet_at_one_instant_are_read_at_a_time() {
     for (apart, open) in [(29, 2), (30, 1)] {
         let mut beside = Beside::new(16, 64, 16);
         let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
-        (0..5).for_each(|section| beside.add(&(0..30).map(|at| drawn(section * apart + at)).collect::<Vec<_>>()));
+        (0..5).for_each(|section| {
+            beside.add(&(0..30).map(|at| drawn(section * apart + at)).collect::<Vec<_>>())
+        });
         let cursors = beside.cold.cursors(&queue(), at(1_000));
         assert_eq!((cursors.len(), open_at_once(&cursors)), (5, open), "{apart} apart");
     }
@@ -973,7 +980,11 @@ fn to_forget_the_dead_of_a_section_looks_at_no_more_of_a_file_than_the_lane() {
 }
 
 /// A run of these pairs.
-fn run<V: crate::index_run::IndexValue>(beside: &Beside, number: u32, pairs: &[(u64, V)]) -> Arc<IndexRun<V>> {
+fn run<V: crate::index_run::IndexValue>(
+    beside: &Beside,
+    number: u32,
+    pairs: &[(u64, V)],
+) -> Arc<IndexRun<V>> {
     let name = FileId { directory: DIRECTORY, shard: 0, kind: V::KIND, number };
     let mut writer = crate::index_run::RunWriter::create(&beside.disk, Path::new("/d"), name, 100).unwrap();
     pairs.iter().for_each(|(key, value)| writer.push(*key, *value).unwrap());
@@ -1058,7 +1069,9 @@ fn of_blocks_the_one_goes_that_was_used_longest_ago() {
     let third = file.block_end(second);
     assert!(third < file.len());
     let mut blocks = block_cache::BlockCache::keeping(2, usize::MAX);
-    let read = |blocks: &mut block_cache::BlockCache, ordinal| blocks.entry(&beside.cold.files()[&1], ordinal).is_ok();
+    let read = |blocks: &mut block_cache::BlockCache, ordinal| {
+        blocks.entry(&beside.cold.files()[&1], ordinal).is_ok()
+    };
     for ordinal in [0, second, 1, third] {
         assert!(read(&mut blocks, ordinal));
     }

@@ -288,7 +288,8 @@ mod tests {
     fn prefetch_and_a_flush_go_on_beside_compactions_that_do_not_end() {
         let (executor, told) = pool(Arc::new(SystemThreads));
         let ((let_on, held), (let_other, other)) = (channel(), channel());
-        let mut compactions = [held, other].map(|held| spawn(&executor, Class::Compaction, BlockedTask(held)).0);
+        let mut compactions =
+            [held, other].map(|held| spawn(&executor, Class::Compaction, BlockedTask(held)).0);
         let (mut flush, _) = spawn(&executor, Class::Flush, Countdown::from(3));
         let (prefetch, read) = channel();
         spawn_detached(&executor, Class::Prefetch, Says(prefetch)).unwrap();

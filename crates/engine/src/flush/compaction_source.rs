@@ -21,14 +21,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use dwell_model::{QueueName, State, Timestamp};
-use dwell_store::core::{SnapshotEntry, CopyAt, QueueNames};
+use dwell_store::core::{CopyAt, QueueNames, SnapshotEntry};
 
 use super::job::FlushContext;
 use crate::checkpoint::TableState;
 use crate::cold::{ColdSet, MAX_BODY_WRITES};
-use crate::table::{Table, TableEntry, SectionState, DeletionBitmap};
 use crate::journal::segment::{BodyRef, Segment};
 use crate::sealed;
+use crate::table::{DeletionBitmap, SectionState, Table, TableEntry};
 
 /// The maximum number of small files that stay.
 const MAX_SMALL_TABLES: usize = 32;
@@ -55,7 +55,8 @@ impl CompactionSource {
     /// The ordinals of the entries to move, apart from settled ones.
     pub(super) fn ranges(&self) -> sealed::Result<Vec<Range<u32>>> {
         let Some(until) = self.until else { return Ok(std::iter::once(0..self.file.len()).collect()) };
-        let scheduled = self.file.sections().iter().filter(|section| section.state == SectionState::Scheduled);
+        let scheduled =
+            self.file.sections().iter().filter(|section| section.state == SectionState::Scheduled);
         let near = scheduled.map(|section| {
             let end = self.file.lower_bound(section, (until.saturating_after(1), 0))?;
             Ok(section.first..end)
@@ -65,7 +66,11 @@ impl CompactionSource {
 
     /// The state of the file if nothing is moved.
     pub(super) fn state(&self) -> TableState {
-        TableState { number: self.file.name().number, ready_until: self.ready_until, settled: self.settled.clone() }
+        TableState {
+            number: self.file.name().number,
+            ready_until: self.ready_until,
+            settled: self.settled.clone(),
+        }
     }
 
     /// An entry as a message to be copied, and whether it dies by expiry. An expired message of a queue that `drops` it
@@ -301,10 +306,10 @@ mod tests {
     use super::*;
     use crate::cold::ColdTable;
     use crate::disk::{Disk, MemoryDisk};
-    use crate::table::{Entry, TableWriter};
     use crate::executor::Executor;
     use crate::flush::MemoryBudget;
-    use crate::sealed::{FileKind, FileId};
+    use crate::sealed::{FileId, FileKind};
+    use crate::table::{Entry, TableWriter};
 
     fn used(number: u32, live: u32) -> TableUse {
         TableUse { number, live, len: 100, size: 1_000, is_spent: false }

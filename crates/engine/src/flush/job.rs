@@ -11,26 +11,26 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dwell_model::{Death, DeathReason, Message, Number, QueueName, State, Timestamp};
-use dwell_store::core::{SnapshotEntry, CopyAt, QueueNames};
+use dwell_store::core::{CopyAt, QueueNames, SnapshotEntry};
 
-use super::memory_budget::{MemoryBudget, FilterBudget};
-use super::unnamed_files::UnnamedFiles;
-use super::run_merge::{numbers_room, room};
+use super::compaction_source::{self, CompactionSource};
+use super::memory_budget::{FilterBudget, MemoryBudget};
 use super::partition::partition;
 use super::progress::FlushProgress;
-use super::compaction_source::{self, CompactionSource};
+use super::run_merge::{numbers_room, room};
+use super::unnamed_files::UnnamedFiles;
 use crate::Options;
-use crate::checkpoint::{Checkpoint, TableState, LeasedMessage, file_name};
+use crate::background_failures::BackgroundFailures;
+use crate::checkpoint::{Checkpoint, LeasedMessage, TableState, file_name};
 use crate::cold::ColdSet;
 use crate::disk::{Disk, failure};
-use crate::table::{BodyPlace, Entry, Table, SectionState, DeletionBitmap, TableWriter};
 use crate::executor::{Executor, Task};
 use crate::file_deleter::FileDeleter;
+use crate::index_run::{IndexRun, IndexValue, SplitWriter, TableRef, key_hash_of};
 use crate::journal::segment::{BodyRef, Segment, WantedBody};
 use crate::manifest::Manifest;
-use crate::index_run::{TableRef, SplitWriter, IndexRun, IndexValue, key_hash_of};
-use crate::sealed::{self, FileKind, FileId};
-use crate::background_failures::BackgroundFailures;
+use crate::sealed::{self, FileId, FileKind};
+use crate::table::{BodyPlace, DeletionBitmap, Entry, SectionState, Table, TableWriter};
 
 /// The length from which a table takes no more entries, in bytes.
 const TARGET_TABLE_BYTES: u64 = 256 * 1024 * 1024;
@@ -277,7 +277,8 @@ impl FlushJob {
     ) -> FlushJob {
         let CheckpointMoment { manifest, start, seen, numbering, files, drops } = moment;
         let (mut held, mut to_be_held) = (Vec::new(), BTreeMap::new());
-        let mut left_by_held = compaction_source::left_by_held(&files, &to_copy, &context.unreadable(), context.moved);
+        let mut left_by_held =
+            compaction_source::left_by_held(&files, &to_copy, &context.unreadable(), context.moved);
         to_copy.retain_mut(|one| {
             if let (State::Leased(_), Some(copy)) = (one.state(), one.copy)
                 && left_by_held.remove(&copy)
@@ -303,7 +304,8 @@ impl FlushJob {
         let is_gone = |number: &u32, settled: &DeletionBitmap| settled.is_full() && !needed.contains(number);
         let gone_files = files.iter().filter(|(number, (settled, _))| is_gone(number, settled));
         let mut gone_files: Vec<u32> = gone_files.map(|(number, _)| *number).collect();
-        let sources = if moves { compaction_source::choose(cold, &files, &needed, seen, &context) } else { Vec::new() };
+        let sources =
+            if moves { compaction_source::choose(cold, &files, &needed, seen, &context) } else { Vec::new() };
         let given_up = sources.iter().filter(|source| source.until.is_none());
         gone_files.extend(given_up.map(|source| source.file.name().number));
         let old_files = files
@@ -568,7 +570,11 @@ impl FlushJob {
         for (ordinal, message) in held {
             settled.set(ordinal);
             let standing = self.to_be_held.remove(&message).expect("it was looked up a moment ago");
-            self.held.push(LeasedMessage { copy: CopyAt { file: number, ordinal }, number: message, standing });
+            self.held.push(LeasedMessage {
+                copy: CopyAt { file: number, ordinal },
+                number: message,
+                standing,
+            });
         }
         let segment = Arc::new(Segment::of_table(&file));
         self.files.push(NewFile { number, file, segment });
@@ -604,7 +610,12 @@ impl FlushJob {
     fn parts<V: IndexValue>(&self, filter_for: u64) -> SplitWriter<V> {
         // A pair takes three bytes at least, and what is longer than an index run is divided.
         let filter_for = filter_for.min(self.context.run_bytes / 3);
-        SplitWriter::new(Arc::clone(&self.context.disk), self.context.dir.clone(), self.context.run_bytes, filter_for)
+        SplitWriter::new(
+            Arc::clone(&self.context.disk),
+            self.context.dir.clone(),
+            self.context.run_bytes,
+            filter_for,
+        )
     }
 
     fn write_manifest(&mut self) -> Result<(), FlushError> {
@@ -616,8 +627,11 @@ impl FlushJob {
         self.gone_files.extend(gone.iter().map(|file| file.number));
         self.old_files = left;
         let new = self.files.iter().zip(std::mem::take(&mut self.new_settled));
-        let new =
-            new.map(|(file, settled)| TableState { number: file.number.get(), ready_until: Timestamp::MIN, settled });
+        let new = new.map(|(file, settled)| TableState {
+            number: file.number.get(),
+            ready_until: Timestamp::MIN,
+            settled,
+        });
         let checkpoint = &mut self.manifest.checkpoint;
         checkpoint.files = std::mem::take(&mut self.old_files).into_iter().chain(new).collect();
         checkpoint.numbers = self.numbers.iter().map(|run| run.name().number).collect();
@@ -734,7 +748,8 @@ mod tests {
 
     #[test]
     fn the_number_of_an_order_rises_as_the_order_does() {
-        let (states, due) = ([SectionState::Ready, SectionState::Scheduled, SectionState::Dead], Timestamp::from_ms);
+        let (states, due) =
+            ([SectionState::Ready, SectionState::Scheduled, SectionState::Dead], Timestamp::from_ms);
         let dues = [Timestamp::MIN, due(1).unwrap(), due(1 << 40).unwrap(), Timestamp::MAX];
         let mut orders = Vec::new();
         for rank in [0, 1, u32::MAX] {

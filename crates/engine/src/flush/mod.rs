@@ -30,16 +30,16 @@
 //! - `unnamed_files`: files that nothing names yet
 //! - `progress`: the progress of a job, for puts that wait for it
 
-pub(crate) mod memory_budget;
-mod run_compactor;
-mod run_compaction;
+mod compaction_source;
 mod job;
-mod unnamed_files;
-mod run_merge;
+pub(crate) mod memory_budget;
 mod partition;
 mod progress;
 mod retry_backoff;
-mod compaction_source;
+mod run_compaction;
+mod run_compactor;
+mod run_merge;
+mod unnamed_files;
 
 use std::cell::Cell;
 use std::io;
@@ -48,27 +48,27 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dwell_model::{Now, Number, Timestamp};
-use dwell_store::core::{Snapshot, CopyAt, CopyOutcome};
+use dwell_store::core::{CopyAt, CopyOutcome, Snapshot};
 
+use crate::background_failures::{BackgroundFailures, BackgroundWork};
 use crate::checkpoint::TableState;
-use crate::cold::{ColdTable, ColdSet};
+use crate::cold::{ColdSet, ColdTable};
 use crate::disk::DiskFile;
-use crate::table::{Table, SectionState, DeletionBitmap};
 use crate::executor::{Class, Dropped, Handle, spawn};
+use crate::index_run::TableRef;
 use crate::journal::segment::BodyRef;
 use crate::journal::writer::{Unflushed, WriteError};
 use crate::manifest::Manifest;
-use crate::index_run::TableRef;
 use crate::sealed::FileId;
 use crate::shard::step::Step;
-use crate::background_failures::{BackgroundFailures, BackgroundWork};
+use crate::table::{DeletionBitmap, SectionState, Table};
 
-use self::run_compactor::{RunCompactor, ReplacedRuns};
-use self::run_merge::{GoneOf, MergeContext};
 use self::progress::{FlushProgress, WHOLE};
+use self::run_compactor::{ReplacedRuns, RunCompactor};
+use self::run_merge::{GoneOf, MergeContext};
 
+pub(crate) use job::{CheckpointMoment, FlushContext, FlushError, FlushJob, FlushTask, FlushedState};
 pub(crate) use memory_budget::MemoryBudget;
-pub(crate) use job::{FlushContext, FlushTask, FlushJob, FlushError, CheckpointMoment, FlushedState};
 
 /// The delay before a failed flush is retried, in ms.
 const RETRY_MS: u64 = 1_000;
@@ -387,7 +387,14 @@ impl Flush {
         };
         let (seen, numbering, files) = (core.seen(), core.numbering().collect(), cold.states());
         let drops = cold.queues().filter(|queue| core.drops_expired(queue)).cloned().collect();
-        self.phase = FlushPhase::Snapshotting(Box::new(CheckpointMoment { manifest, start, seen, numbering, files, drops }));
+        self.phase = FlushPhase::Snapshotting(Box::new(CheckpointMoment {
+            manifest,
+            start,
+            seen,
+            numbering,
+            files,
+            drops,
+        }));
     }
 
     /// Captures some more; when all is captured, the job begins.
@@ -420,7 +427,11 @@ impl Flush {
     /// When to retry starting a thread, if that has failed.
     fn started(&self, started: io::Result<()>, now: Now) -> Option<u64> {
         let error = started.err()?;
-        self.context.background_failures.note(BackgroundWork::Flush, format!("no thread can be started: {error}"), now.wall);
+        self.context.background_failures.note(
+            BackgroundWork::Flush,
+            format!("no thread can be started: {error}"),
+            now.wall,
+        );
         Some(now.mono_ms.saturating_add(RETRY_MS))
     }
 
@@ -520,7 +531,8 @@ impl Flush {
             let file = &written.files[copy.file];
             // A file that is not given up still has other messages.
             if !cold.files()[&old.file.get()].is_cold(old.ordinal) {
-                let body = BodyRef { segment: Arc::clone(&file.segment), at: copy.body.at, len: copy.body.len };
+                let body =
+                    BodyRef { segment: Arc::clone(&file.segment), at: copy.body.at, len: copy.body.len };
                 core.placed(copy.number, body, CopyAt { file: file.number, ordinal: copy.ordinal });
                 continue;
             }
@@ -530,7 +542,8 @@ impl Flush {
             if is_dead && !cold.was_dead(old) {
                 let at = written.expired.binary_search_by_key(&copy.number, |(number, _)| *number);
                 let ready_until = cold.files()[&old.file.get()].ready_until;
-                expired.extend(at.map(|at| (&section.queue, copy.number, written.expired[at].1, ready_until)));
+                expired
+                    .extend(at.map(|at| (&section.queue, copy.number, written.expired[at].1, ready_until)));
             }
             match (was_over, is_dead) {
                 // It has expired since it was written.
@@ -675,7 +688,7 @@ mod tests {
     use super::*;
     use crate::disk::{Calls, Disk, Fault, MemoryDisk};
     use crate::executor::{Executor, Task};
-    use crate::index_run::{NumberSet, IndexRun, IndexValue, RunWriter};
+    use crate::index_run::{IndexRun, IndexValue, NumberSet, RunWriter};
 
     fn run<V: IndexValue>(context: &FlushContext, pairs: impl Iterator<Item = (u64, V)>) -> Arc<IndexRun<V>> {
         let name = context.new_name(V::KIND).unwrap();
@@ -697,7 +710,8 @@ mod tests {
             checkpoint: Default::default(),
         };
         let executor = Executor::without_threads();
-        let context = FlushContext::new(Arc::new(disk.clone()), "/d".into(), 7, &budget, 1, Arc::clone(&executor));
+        let context =
+            FlushContext::new(Arc::new(disk.clone()), "/d".into(), 7, &budget, 1, Arc::clone(&executor));
         (disk, executor, Flush::new(budget, context, manifest))
     }
 
@@ -738,11 +752,7 @@ mod tests {
             files: Default::default(),
             drops: Default::default(),
         }));
-        assert_eq!(
-            shares(&flush),
-            [WHOLE, AT_ONCE],
-            "half leaves what all may have when the writing begins"
-        );
+        assert_eq!(shares(&flush), [WHOLE, AT_ONCE], "half leaves what all may have when the writing begins");
         let progress = Arc::new(FlushProgress::new(None));
         let (handle, _) = spawn(&executor, Class::Flush, Endless);
         flush.phase =
@@ -762,7 +772,8 @@ mod tests {
     impl Runs {
         /// Four runs of either kind of about one size, and a long one of numbers.
         fn new(context: &FlushContext) -> Runs {
-            let homes = |from: u64| (0..1_000).map(move |at| (from + at * 50, TableRef { file: 1, ordinal: 1 }));
+            let homes =
+                |from: u64| (0..1_000).map(move |at| (from + at * 50, TableRef { file: 1, ordinal: 1 }));
             let mut numbers: Vec<_> = (1..=4).map(|from| run(context, homes(from))).collect();
             numbers.push(run(context, (0..9_000).map(|at| (at + 100_000, TableRef { file: 1, ordinal: 1 }))));
             let of_key = |from: u64| (0..500).map(move |at| (from + at * 7, Number::new(at + 1).unwrap()));
@@ -815,14 +826,13 @@ mod tests {
         // The next read is one of an index run of numbers.
         disk.fail(Fault { calls: Calls::Reads, after: 0, times: 1, error: io::ErrorKind::OutOfMemory });
         runs.go_on(&executor, &mut flush, 0);
-        assert!(
-            !disk.has_faults(Calls::Reads)
-                && !flush.numbers.is_under_way()
-                && flush.keys.is_under_way()
-        );
+        assert!(!disk.has_faults(Calls::Reads) && !flush.numbers.is_under_way() && flush.keys.is_under_way());
         assert_eq!(flush.not_before_ms, 0, "nothing else is put off");
         let background_failures = flush.background_failures().now();
-        assert_eq!(background_failures.iter().map(|trouble| trouble.work).collect::<Vec<_>>(), [BackgroundWork::MergeNumbers]);
+        assert_eq!(
+            background_failures.iter().map(|trouble| trouble.work).collect::<Vec<_>>(),
+            [BackgroundWork::MergeNumbers]
+        );
         for _ in 0..1_000 {
             runs.go_on(&executor, &mut flush, 999);
         }

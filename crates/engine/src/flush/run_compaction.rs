@@ -17,13 +17,13 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::job::FlushContext;
+use super::run_merge::{DeletionBitmaps, Living, Mergeable};
 use super::unnamed_files::UnnamedFiles;
-use super::run_merge::{DeletionBitmaps, Mergeable, Living};
 use crate::checkpoint::file_name;
-use crate::table::{Table, TableEntry};
 use crate::executor::Task;
-use crate::index_run::{self, TableRef, UnreadableKeys, RunMerge, SplitWriter, IndexRun};
+use crate::index_run::{self, IndexRun, RunMerge, SplitWriter, TableRef, UnreadableKeys};
 use crate::sealed::{FileKind, ReadError};
+use crate::table::{Table, TableEntry};
 
 /// The minimum number of hidden messages that are collected before they are written.
 const GATHERED: usize = 4 * 1024;
@@ -73,7 +73,8 @@ impl<V: Mergeable> RunCompaction<V> {
     pub(super) fn new(context: &FlushContext, order: CompactionOrder<V>) -> RunCompaction<V> {
         let CompactionOrder { inputs, filter_for, unread, gone, heals } = order;
         let iter = |run: &Arc<IndexRun<V>>| if heals { run.iter_readable() } else { run.iter() };
-        let unread = (!unread.is_empty()).then(|| index_run::merge(unread.iter().map(IndexRun::iter).collect()));
+        let unread =
+            (!unread.is_empty()).then(|| index_run::merge(unread.iter().map(IndexRun::iter).collect()));
         let (disk, dir) = (Arc::clone(&context.disk), context.dir.clone());
         RunCompaction {
             made: UnnamedFiles::new(context.clone()),
@@ -183,7 +184,8 @@ impl<V: Mergeable> Rebuild<V> {
     /// Opens the next file that may have any of the hidden pairs.
     fn open_next(&mut self, context: &FlushContext) -> io::Result<()> {
         let Some(number) = self.files.pop() else { return Ok(()) };
-        match Table::open(&*context.disk, &context.dir, file_name(context.directory, FileKind::Table, number)) {
+        match Table::open(&*context.disk, &context.dir, file_name(context.directory, FileKind::Table, number))
+        {
             Ok(file) => {
                 let keys = V::keys_of(&file);
                 self.open = keys.is_none_or(|keys| self.lost.has_any(keys)).then_some((file, 0));
@@ -223,10 +225,10 @@ mod tests {
 
     use super::*;
     use crate::disk::{Disk as _, MemoryDisk};
-    use crate::table::DeletionBitmap;
     use crate::executor::Executor;
     use crate::flush::memory_budget::MemoryBudget;
     use crate::flush::run_merge::GoneOf;
+    use crate::table::DeletionBitmap;
 
     /// The pairs of the index runs that are written for what was found.
     fn written<V: Mergeable>(found: Vec<(u64, V)>) -> Vec<(u64, V)> {
@@ -255,7 +257,8 @@ mod tests {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/d"));
         disk.create_dir(dir).unwrap();
         let (budget, executor) = (MemoryBudget::of(32 << 20, 8 << 20), Executor::without_threads());
-        let context = FlushContext::new(Arc::new(disk.clone()), dir.into(), 7, &budget, 1, Arc::clone(&executor));
+        let context =
+            FlushContext::new(Arc::new(disk.clone()), dir.into(), 7, &budget, 1, Arc::clone(&executor));
         let name = context.new_name(FileKind::Numbers).unwrap();
         let mut writer = index_run::RunWriter::create(&disk, dir, name, 0).unwrap();
         (0..4).for_each(|key| writer.push(key, TableRef { file: 9, ordinal: 0 }).unwrap());

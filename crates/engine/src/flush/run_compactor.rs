@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use dwell_model::Now;
 
 use super::job::FlushContext;
-use super::run_merge::{DeletionBitmaps, Mergeable, MergeContext, MergeInProgress};
 use super::retry_backoff::RetryBackoff;
-use crate::index_run::{IndexRun, IndexValue};
+use super::run_merge::{DeletionBitmaps, MergeContext, MergeInProgress, Mergeable};
 use crate::background_failures::BackgroundWork;
+use crate::index_run::{IndexRun, IndexValue};
 
 /// See the module.
 pub(super) struct RunCompactor<V: Mergeable> {

@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 use dwell_model::Number;
 
-use super::memory_budget::FilterBudget;
-use super::run_compaction::{RunCompaction, CompactionOrder, numbers_of};
 use super::job::FlushContext;
-use crate::table::{Entry, Table, DeletionBitmap};
+use super::memory_budget::FilterBudget;
+use super::run_compaction::{CompactionOrder, RunCompaction, numbers_of};
 use crate::executor::{Class, Dropped, Handle, spawn};
-use crate::index_run::{TableRef, NumberSet, IndexRun, IndexValue, key_hash_of, may_be_of_dead};
+use crate::index_run::{IndexRun, IndexValue, NumberSet, TableRef, key_hash_of, may_be_of_dead};
+use crate::table::{DeletionBitmap, Entry, Table};
 
 /// The number of index runs of about one size that are merged into one.
 const MERGE_FAN_IN: usize = 4;
@@ -224,7 +224,9 @@ impl<V: Mergeable> MergeInProgress<V> {
         may_heal: bool,
         gone: impl FnOnce() -> DeletionBitmaps,
     ) -> io::Result<Option<MergeInProgress<V>>> {
-        let Some(ChosenRuns { merged, heals }) = choose(runs, context, known, may_heal) else { return Ok(None) };
+        let Some(ChosenRuns { merged, heals }) = choose(runs, context, known, may_heal) else {
+            return Ok(None);
+        };
         let inputs = runs[merged.clone()].to_vec();
         let asks_for_living = V::asks_for_living(merged.end == runs.len()) && is_sound(known.numbers);
         let unread = if asks_for_living { known.numbers.to_vec() } else { Vec::new() };
@@ -233,7 +235,8 @@ impl<V: Mergeable> MergeInProgress<V> {
         let memory = filter_for * V::FILTER_BITS / 8 + living_bytes;
         let filter_for = filter_of_each(filter_for, &inputs, context.run_bytes);
         let order = CompactionOrder { inputs: inputs.clone(), filter_for, unread, gone: gone(), heals };
-        let (handle, submitted) = spawn(&context.executor, Class::Compaction, RunCompaction::new(context, order));
+        let (handle, submitted) =
+            spawn(&context.executor, Class::Compaction, RunCompaction::new(context, order));
         // If no thread can be started it is given up, and retried after a delay.
         submitted?;
         Ok(Some(MergeInProgress { inputs, memory, heals, handle }))
@@ -282,7 +285,12 @@ fn is_sound<V: IndexValue>(runs: &[Arc<IndexRun<V>>]) -> bool {
 
 /// The unreadable runs, and those between them; otherwise all index runs if they have twice the pairs that they need, or else
 /// the newest ones, if there are several of about one size.
-fn choose<V: Mergeable>(runs: &[Arc<IndexRun<V>>], context: &FlushContext, known: &MergeContext<'_>, may_heal: bool) -> Option<ChosenRuns> {
+fn choose<V: Mergeable>(
+    runs: &[Arc<IndexRun<V>>],
+    context: &FlushContext,
+    known: &MergeContext<'_>,
+    may_heal: bool,
+) -> Option<ChosenRuns> {
     let is_bad = |run: &Arc<IndexRun<V>>| run.damage().is_some();
     let first_bad = runs.iter().position(is_bad);
     if let (Some(first), Some(last), true) = (first_bad, runs.iter().rposition(is_bad), may_heal) {
@@ -400,7 +408,8 @@ mod tests {
         disk.create_dir(Path::new("/d")).unwrap();
         let runs = [numbers(&disk, 20_001, 1, 0)];
         let budget = crate::flush::memory_budget::MemoryBudget::of(64 << 10, 8 << 10);
-        let mut context = FlushContext::new(Arc::new(disk), "/d".into(), 1, &budget, 1, Executor::without_threads());
+        let mut context =
+            FlushContext::new(Arc::new(disk), "/d".into(), 1, &budget, 1, Executor::without_threads());
         context.least = 5;
         let enough = (20_000 - 8 * context.least as u64) / 2;
         assert!(enough > 1_000);

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::job::FlushContext;
-use crate::sealed::{FileKind, FileId};
+use crate::sealed::{FileId, FileKind};
 
 /// The files that a job has begun. On drop, however the job ended, they are removed, unless they [are
 /// kept](UnnamedFiles::keep).

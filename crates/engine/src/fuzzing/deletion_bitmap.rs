@@ -1,8 +1,8 @@
 //! Sets of settlements: equal to a list of bits, in memory and as bytes.
 
 use super::input::Input;
-use crate::table::DeletionBitmap;
 use crate::journal::format::Salt;
+use crate::table::DeletionBitmap;
 
 /// The first byte says what follows: a set as bytes, whose checksum is corrected; or a length (3 bytes) and ranges (3
 /// bytes and 2 bytes each) that are settled one after the other.

@@ -8,9 +8,9 @@ use dwell_model::Number;
 
 use super::input::Input;
 use crate::disk::{Disk as _, MemoryDisk};
-use crate::table::transcript::assert_no_lies;
-use crate::index_run::{TableRef, IndexRun, IndexValue, RunWriter, merge};
+use crate::index_run::{IndexRun, IndexValue, RunWriter, TableRef, merge};
 use crate::sealed::{FileId, Result};
+use crate::table::transcript::assert_no_lies;
 
 fn dir() -> &'static Path {
     Path::new("/data")
@@ -62,7 +62,8 @@ fn check<V: IndexValue>(input: &mut Input<'_>, value: impl Fn(&mut Input<'_>) ->
         right.extend(model.iter().filter(|pair| !V::IS_UNIQUE || !known.contains(&pair.0)));
         known.extend(model.iter().map(|pair| pair.0));
     }
-    let merged = merge(runs.iter().map(IndexRun::iter).collect()).map(|merged| merged.expect("they are whole"));
+    let merged =
+        merge(runs.iter().map(IndexRun::iter).collect()).map(|merged| merged.expect("they are whole"));
     assert!(merged.map(|merged| (merged.key, merged.value)).eq(right));
 
     let name = runs[0].name();

@@ -8,11 +8,11 @@ use dwell_store::core::CopyAt;
 
 use super::input::Input;
 use super::seeds::Seed;
-use crate::checkpoint::{Checkpoint, TableState, LeasedMessage};
+use crate::checkpoint::{Checkpoint, LeasedMessage, TableState};
 use crate::disk::MemoryDisk;
-use crate::table::DeletionBitmap;
 use crate::journal::format::u32_at;
 use crate::manifest::{FILE, Manifest};
+use crate::table::DeletionBitmap;
 
 /// The first byte says whether length and checksums are corrected; then comes the file.
 pub fn manifest(data: &[u8]) {

@@ -13,30 +13,30 @@
 //! - `seeds`: real bytes to begin with
 
 mod damage;
+mod deletion_bitmap;
 mod driven;
-mod table;
 pub mod forge;
+mod index_run;
 mod input;
 mod manifest;
 mod records;
 mod recovery;
-mod index_run;
 mod script;
 mod sealed;
 mod seeds;
 mod segment;
-mod deletion_bitmap;
+mod table;
 
 pub use damage::damage;
-pub use table::table;
+pub use deletion_bitmap::deletion_bitmap;
+pub use index_run::index_run;
 pub use manifest::manifest;
 pub use records::records;
 pub use recovery::recovery;
-pub use index_run::index_run;
 pub use sealed::sealed;
 pub use seeds::{Seed, seeds};
 pub use segment::segment;
-pub use deletion_bitmap::deletion_bitmap;
+pub use table::table;
 
 /// A function above, with the name of its corpus.
 pub type Entry = (&'static str, fn(&[u8]));

@@ -40,7 +40,8 @@ pub(super) fn build(script: &[u8]) -> MemoryDisk {
         checkpoint: crate::checkpoint::Checkpoint::default(),
     };
     manifest.write(&disk, dir()).expect("this disk does not fail");
-    let mut made = BuiltSegment { name: None, incarnation: manifest.incarnation, sequence: 0, bytes: Vec::new() };
+    let mut made =
+        BuiltSegment { name: None, incarnation: manifest.incarnation, sequence: 0, bytes: Vec::new() };
     let mut last = 0;
     let mut total = 0;
     while !input.is_empty() && total < MOST {
@@ -218,7 +219,8 @@ pub(super) fn batches(disk: &MemoryDisk, name: SegmentName, header: &SegmentHead
     let mut at = SegmentHeader::LEN;
     let mut found = Vec::new();
     for sequence in header.first.. {
-        let ReadBatch::Batch(batch, records) = reader.find(at as u64, sequence).expect("this disk does not fail")
+        let ReadBatch::Batch(batch, records) =
+            reader.find(at as u64, sequence).expect("this disk does not fail")
         else {
             break;
         };

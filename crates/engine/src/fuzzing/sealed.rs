@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use dwell_model::Number;
 
-use super::input::Input;
 use super::index_run::answers;
+use super::input::Input;
 use super::seeds::{Seed, made};
 use crate::disk::{Disk as _, MemoryDisk};
+use crate::index_run::{IndexRun, IndexValue, TableRef};
+use crate::journal::format::{Salt, u32_at, u64_at};
+use crate::sealed::{Appender, FileId, FileKind, HEADER_LEN, ReadError};
 use crate::table::Table;
 use crate::table::transcript::transcript;
-use crate::journal::format::{Salt, u32_at, u64_at};
-use crate::index_run::{TableRef, IndexRun, IndexValue};
-use crate::sealed::{Appender, HEADER_LEN, FileKind, FileId, ReadError};
 
 fn dir() -> &'static Path {
     Path::new("/data")

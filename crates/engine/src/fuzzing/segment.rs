@@ -27,7 +27,8 @@ pub fn segment(data: &[u8]) {
         let mut reader = reader.with_step(step);
         let mut at = 0;
         let mut sequence = 1;
-        while let ReadBatch::Batch(header, records) = reader.find(at, sequence).expect("this disk does not fail")
+        while let ReadBatch::Batch(header, records) =
+            reader.find(at, sequence).expect("this disk does not fail")
         {
             assert_eq!(header.sequence, sequence);
             assert!(incarnation.is_none_or(|incarnation| header.incarnation == incarnation));

@@ -12,9 +12,9 @@ use dwell_model::{
 
 use super::input::Input;
 use crate::disk::{Disk as _, MemoryDisk};
+use crate::sealed::{FileId, FileKind};
 use crate::table::transcript::{assert_no_lies, transcript};
 use crate::table::{Entry, Table, TableEntry, TableWriter};
-use crate::sealed::{FileKind, FileId};
 
 const NAME: FileId = FileId { directory: 7, shard: 0, kind: FileKind::Table, number: 1 };
 

@@ -12,8 +12,8 @@
 use std::ops::ControlFlow;
 
 use super::value::IndexValue;
-use crate::journal::format::{Salt, u32_at};
 use crate::journal::encoding::{ByteCursor, Read, Unreadable, put_varint};
+use crate::journal::format::{Salt, u32_at};
 
 pub(super) const TARGET: usize = 4 * 1024;
 pub(super) const HARD: usize = 64 * 1024;

@@ -19,24 +19,24 @@
 //!   of several; `number_set`: sets of messages; `unreadable_keys`: keys that damage hides
 
 mod block;
-mod reader;
 mod filter;
-mod key_hash;
 mod index;
-mod unreadable_keys;
+mod key_hash;
 mod merge;
 mod number_set;
+mod reader;
 mod split_writer;
 #[cfg(test)]
 mod tests;
+mod unreadable_keys;
 mod value;
 mod writer;
 
-pub(crate) use reader::IndexRun;
 pub(crate) use key_hash::{key_hash, key_hash_of, may_be_of_dead};
-pub(crate) use unreadable_keys::UnreadableKeys;
-pub(crate) use merge::{RunMerge, MergedPair, merge};
+pub(crate) use merge::{MergedPair, RunMerge, merge};
 pub(crate) use number_set::NumberSet;
+pub(crate) use reader::IndexRun;
 pub(crate) use split_writer::SplitWriter;
-pub(crate) use value::{TableRef, IndexValue};
+pub(crate) use unreadable_keys::UnreadableKeys;
+pub(crate) use value::{IndexValue, TableRef};
 pub(crate) use writer::RunWriter;

@@ -11,7 +11,7 @@ use super::block;
 use super::filter::{self, Filter};
 use super::index::RunIndex;
 use super::number_set::NumberSet;
-use super::value::{TableRef, IndexValue};
+use super::value::{IndexValue, TableRef};
 use crate::disk::Disk;
 use crate::journal::encoding::ByteCursor;
 use crate::sealed::{FileId, OpenedFile, ReadError, Result};

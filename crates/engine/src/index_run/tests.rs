@@ -7,7 +7,7 @@ use dwell_model::Number;
 
 use super::*;
 use crate::disk::{Calls, CountedDisk, Disk, Fault, MemoryDisk};
-use crate::sealed::{FileKind, FileId, ReadError, Result};
+use crate::sealed::{FileId, FileKind, ReadError, Result};
 
 const NUMBERS: FileId = FileId { directory: 77, shard: 3, kind: FileKind::Numbers, number: 12 };
 const KEYS: FileId = FileId { kind: FileKind::Keys, ..NUMBERS };
@@ -22,7 +22,12 @@ fn disk() -> MemoryDisk {
     disk
 }
 
-fn write<V: IndexValue>(disk: &dyn Disk, name: FileId, filter_for: u64, pairs: &[(u64, V)]) -> Arc<IndexRun<V>> {
+fn write<V: IndexValue>(
+    disk: &dyn Disk,
+    name: FileId,
+    filter_for: u64,
+    pairs: &[(u64, V)],
+) -> Arc<IndexRun<V>> {
     let mut writer = RunWriter::create(disk, dir(), name, filter_for).unwrap();
     pairs.iter().for_each(|(key, value)| writer.push(*key, *value).unwrap());
     Arc::new(writer.finish().unwrap())
@@ -153,7 +158,8 @@ fn a_merge_keeps_the_newest_home_and_every_number_of_a_key() {
     let old = write(&disk, NUMBERS, 0, &homes(2_000));
     let moved: Vec<_> = (1..=500).map(|key| (key * 4, TableRef { file: 99, ordinal: key as u32 })).collect();
     let new = write(&disk, FileId { number: 13, ..NUMBERS }, 0, &moved);
-    let merged: Vec<MergedPair<TableRef>> = merge(vec![new.iter(), old.iter()]).collect::<Result<_>>().unwrap();
+    let merged: Vec<MergedPair<TableRef>> =
+        merge(vec![new.iter(), old.iter()]).collect::<Result<_>>().unwrap();
     let mut right: std::collections::BTreeMap<u64, (TableRef, usize)> =
         homes(2_000).into_iter().map(|(key, home)| (key, (home, 1))).collect();
     right.extend(moved.iter().map(|(key, home)| (*key, (*home, 0))));

@@ -54,6 +54,10 @@ mod tests {
         }
         assert!(lost.has_any(0..=5) && lost.has_any(52..=60) && lost.has_any(10..=30) && lost.has_any(6..=7));
         assert!(!lost.has_any(0..=4) && !lost.has_any(10..=29) && !lost.has_any(53..=u64::MAX - 1));
-        assert!(UnreadableKeys::default().is_empty() && !UnreadableKeys::default().has_any(0..=u64::MAX) && !lost.is_empty());
+        assert!(
+            UnreadableKeys::default().is_empty()
+                && !UnreadableKeys::default().has_any(0..=u64::MAX)
+                && !lost.is_empty()
+        );
     }
 }

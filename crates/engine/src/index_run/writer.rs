@@ -4,9 +4,9 @@ use std::io;
 use std::path::Path;
 
 use super::block::BlockBuilder;
-use super::reader::IndexRun;
 use super::filter::Filter;
 use super::index::RunIndex;
+use super::reader::IndexRun;
 use super::value::IndexValue;
 use crate::disk::Disk;
 use crate::sealed::{Appender, FileId};
@@ -34,7 +34,12 @@ impl<V: IndexValue> RunWriter<V> {
     ///
     /// # Errors
     /// Those of the disk, here and in all that follows. After one the file is unusable.
-    pub(crate) fn create(disk: &dyn Disk, dir: &Path, name: FileId, filter_for: u64) -> io::Result<RunWriter<V>> {
+    pub(crate) fn create(
+        disk: &dyn Disk,
+        dir: &Path,
+        name: FileId,
+        filter_for: u64,
+    ) -> io::Result<RunWriter<V>> {
         assert_eq!(name.kind, V::KIND, "the kind of a run is that of its values");
         Ok(RunWriter {
             out: Appender::create(disk, dir, name)?,

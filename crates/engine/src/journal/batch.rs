@@ -110,7 +110,12 @@ impl Batch {
     /// The capacity that is kept for the next batch.
     const KEPT: usize = 4 * Batch::FULL;
 
-    pub(crate) fn new(segment: Arc<Segment>, context: BatchContext, preamble: SegmentPreamble, reach: u32) -> Batch {
+    pub(crate) fn new(
+        segment: Arc<Segment>,
+        context: BatchContext,
+        preamble: SegmentPreamble,
+        reach: u32,
+    ) -> Batch {
         Batch {
             bytes: Vec::new(),
             encoder: Encoder::default(),

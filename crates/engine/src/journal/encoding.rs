@@ -203,8 +203,11 @@ impl<'a> ByteCursor<'a> {
             if key == 0 {
                 return Ok(None);
             }
-            let value =
-                if key & BYTES == 0 { FieldValue::Int(self.varint()?) } else { FieldValue::Bytes(self.text()?) };
+            let value = if key & BYTES == 0 {
+                FieldValue::Int(self.varint()?)
+            } else {
+                FieldValue::Bytes(self.text()?)
+            };
             let number = key >> 2;
             if number <= known {
                 return Ok(Some((number, value)));

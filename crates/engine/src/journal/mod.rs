@@ -8,12 +8,12 @@
 //! - `reader`: reading a segment batch by batch, and searching for marks behind damage
 
 pub(crate) mod batch;
+pub(crate) mod encoding;
 pub(crate) mod format;
 pub(crate) mod reader;
 pub(crate) mod record;
 pub(crate) mod segment;
 mod setting;
-pub(crate) mod encoding;
 pub(crate) mod writer;
 
 pub use format::FORMAT_VERSION;

@@ -245,7 +245,11 @@ mod tests {
                     assert_eq!(ours.next_header(0, |found| found != 9).unwrap(), None);
                     assert_eq!(reader(&bytes, None, step).rest(0).unwrap().mark, 8);
                     let mut other = reader(&bytes, Some(6), step);
-                    assert_eq!(other.rest(0).unwrap(), SegmentTail { end, mark: 0 }, "of another incarnation");
+                    assert_eq!(
+                        other.rest(0).unwrap(),
+                        SegmentTail { end, mark: 0 },
+                        "of another incarnation"
+                    );
                     assert_eq!(other.next_header(0, |_| true).unwrap(), None);
                 }
             }

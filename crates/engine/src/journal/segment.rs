@@ -329,8 +329,13 @@ impl<'a> BodyRun<'a> {
     const SHARED: usize = 16 * 1024;
 
     /// The prefix of `spots`, beginning with `first`, whose gaps are at most `gap`.
-    fn starting_with(first: BodySpan<'a>, spots: impl Iterator<Item = BodySpan<'a>>, gap: u64) -> BodyRun<'a> {
-        let mut run = BodyRun { segment: first.segment, start: u64::from(first.at), end: first.end(), count: 0 };
+    fn starting_with(
+        first: BodySpan<'a>,
+        spots: impl Iterator<Item = BodySpan<'a>>,
+        gap: u64,
+    ) -> BodyRun<'a> {
+        let mut run =
+            BodyRun { segment: first.segment, start: u64::from(first.at), end: first.end(), count: 0 };
         for spot in spots {
             let joins = std::ptr::eq(spot.segment, first.segment)
                 && u64::from(spot.at) <= run.end + gap

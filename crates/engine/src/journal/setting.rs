@@ -18,8 +18,8 @@
 
 use dwell_model::{Backoff, LapseBackoff, OnExpiry, Pause, Setting, SettingChange, SettingName, Timestamp};
 
-use super::record::{attempts_from_int, attempts_to_int, malformed, put_instant};
 use super::encoding::{ByteCursor, Read, Unreadable, put_varint};
+use super::record::{attempts_from_int, attempts_to_int, malformed, put_instant};
 
 pub(super) fn put_change(out: &mut Vec<u8>, change: &SettingChange, now: Timestamp) {
     match change {

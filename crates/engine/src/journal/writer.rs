@@ -165,7 +165,8 @@ impl JournalWriter {
         let gone = removable(&kept, checkpoint, false, now);
         let oldest = kept.get(gone).map_or(number, |kept| kept.segment.name.segment);
         let segment = create(&home, number)?;
-        let context = BatchContext { shard: home.shard, incarnation: home.incarnation, now, salt: segment.salt };
+        let context =
+            BatchContext { shard: home.shard, incarnation: home.incarnation, now, salt: segment.salt };
         let mut batch = Batch::new(Arc::clone(&segment), context, preamble, home.body_reach);
         let path = segment.path.clone();
         let active = fill(&home, segment, sequence, oldest, &mut batch, now, true).inspect_err(|_| {
@@ -252,7 +253,11 @@ impl JournalWriter {
     fn write_zeros_behind(&mut self, len: u64) -> Result<(), WriteError> {
         let ActiveSegment { segment, end, reserved, written, .. } = &mut self.active;
         let behind = *end + len;
-        if !self.home.synced_answers || len > JournalWriter::SMALL || behind <= *written || behind >= *reserved {
+        if !self.home.synced_answers
+            || len > JournalWriter::SMALL
+            || behind <= *written
+            || behind >= *reserved
+        {
             return Ok(());
         }
         let end = (*reserved).min(behind + JournalWriter::AHEAD);
@@ -389,7 +394,12 @@ impl JournalWriter {
 ///
 /// Those before the checkpoint's start are not needed for their messages, whatever their records. From there on
 /// segments stay while there are tables: a record that ends a message of one may be in any of them.
-fn removable(kept: &VecDeque<ClosedSegment>, checkpoint: JournalStart, active_revived: bool, now: Timestamp) -> usize {
+fn removable(
+    kept: &VecDeque<ClosedSegment>,
+    checkpoint: JournalStart,
+    active_revived: bool,
+    now: Timestamp,
+) -> usize {
     let is_empty = |kept: &&ClosedSegment| Arc::strong_count(&kept.segment) == 1 && kept.tokens_until < now;
     let is_before = |kept: &&ClosedSegment| kept.segment.name.segment < checkpoint.segment;
     let before = kept.iter().take_while(is_before).take_while(is_empty).count();
@@ -544,7 +554,16 @@ mod tests {
     }
 
     fn begin(home: JournalSettings, start: JournalStart) -> (JournalWriter, Batch) {
-        JournalWriter::begin(home, VecDeque::new(), 1, 0, SegmentPreamble::starting_at(1), start, Timestamp::MIN).unwrap()
+        JournalWriter::begin(
+            home,
+            VecDeque::new(),
+            1,
+            0,
+            SegmentPreamble::starting_at(1),
+            start,
+            Timestamp::MIN,
+        )
+        .unwrap()
     }
 
     /// The setting of a queue, as a record of a few dozen bytes.

@@ -7,9 +7,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::loaded::LoadedDirectory;
 use super::open_file_limit::with_few;
 use super::segments::{SegmentPiece, SegmentWalk, missing, segments};
-use super::loaded::LoadedDirectory;
 use super::{enter, size_of};
 use crate::OpenError;
 use crate::check as sealed;
@@ -17,7 +17,7 @@ use crate::checkpoint::Checkpoint;
 use crate::disk::Disk;
 use crate::manifest::{self, Manifest};
 use crate::report::Cut;
-use crate::sealed::{FileKind, FileId, ReadError};
+use crate::sealed::{FileId, FileKind, ReadError};
 
 /// A flaw that a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]

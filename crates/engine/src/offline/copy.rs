@@ -8,7 +8,7 @@ use super::enter;
 use super::open_file_limit::with_few;
 use super::segments::segments;
 use crate::OpenError;
-use crate::backup::{BackupReport, PinnedFile, BackupFiles};
+use crate::backup::{BackupFiles, BackupReport, PinnedFile};
 use crate::disk::{Disk, DiskLock};
 use crate::manifest::Manifest;
 

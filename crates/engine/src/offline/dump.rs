@@ -6,8 +6,8 @@ use dwell_model::{Message, Now, QueueName, StateKind};
 use dwell_store::Error;
 
 use super::enter;
-use super::open_file_limit::with_few;
 use super::loaded::{LoadedDirectory, UnrecordedLog};
+use super::open_file_limit::with_few;
 use crate::OpenError;
 use crate::disk::Disk;
 use crate::journal::segment::BodyRef;

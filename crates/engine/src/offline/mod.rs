@@ -16,13 +16,13 @@
 mod check;
 mod copy;
 mod dump;
-mod open_file_limit;
 #[cfg(test)]
 mod forged_tests;
+mod loaded;
+mod open_file_limit;
 mod repair;
 mod segments;
 mod stats;
-mod loaded;
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub use check::{CheckReport, Flaw, check};
 pub use copy::backup;
 pub use dump::{Filter, dump};
 pub use repair::{Lost, RepairReport, repair};
-pub use stats::{DirectoryStats, TableStats, KindStats, QueueTables, sizes, stats};
+pub use stats::{DirectoryStats, KindStats, QueueTables, TableStats, sizes, stats};
 
 /// Locks an existing directory, and lists its names.
 fn enter(disk: &dyn Disk, dir: &Path) -> Result<(Box<dyn DiskLock>, Vec<String>), OpenError> {

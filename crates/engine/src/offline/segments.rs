@@ -19,7 +19,7 @@ use crate::OpenError;
 use crate::disk::Disk;
 use crate::journal::format::SEGMENT_VERSION;
 use crate::journal::format::{BadHeader, BatchHeader, Salt, SegmentHeader, SegmentName, u32_at};
-use crate::journal::reader::{ReadBatch, SegmentTail, SegmentReader};
+use crate::journal::reader::{ReadBatch, SegmentReader, SegmentTail};
 use crate::journal::record::{BatchContext, Decoder, Fact};
 use crate::journal::segment::Segment;
 
@@ -121,7 +121,8 @@ impl SegmentWalk {
     ) -> Result<(), OpenError> {
         let found = &segments[at];
         let next = segments[at + 1..].iter().find_map(|next| Some(next.header.ok()?.first));
-        let here = CurrentSegment { found, below: next.unwrap_or(u64::MAX), is_last: at + 1 == segments.len() };
+        let here =
+            CurrentSegment { found, below: next.unwrap_or(u64::MAX), is_last: at + 1 == segments.len() };
         let unreadable = |from| SegmentPiece::Lost { from, to: found.size, reason: UNREADABLE };
         let incarnation = found.header.ok().map(|header| header.incarnation);
         let file = Arc::clone(&found.segment.file);
@@ -138,7 +139,11 @@ impl SegmentWalk {
                 self.mark = self.mark.max(mark);
                 if here.is_last && self.mark <= self.sequence && self.sequence > 0 {
                     // It was being created when the machine stopped.
-                    return if end == 0 { Ok(()) } else { each(SegmentPiece::Torn { from: 0, to: end, reason }) };
+                    return if end == 0 {
+                        Ok(())
+                    } else {
+                        each(SegmentPiece::Torn { from: 0, to: end, reason })
+                    };
                 }
                 each(SegmentPiece::Lost { from: 0, to: from.min(found.size), reason })?;
             }
@@ -154,7 +159,11 @@ impl SegmentWalk {
             match step {
                 SegmentStep::Batch(header) => {
                     if self.sequence > 0 && header.sequence != self.sequence + 1 && !self.has_gap {
-                        each(SegmentPiece::Lost { from, to: from, reason: "batches before this one are missing" })?;
+                        each(SegmentPiece::Lost {
+                            from,
+                            to: from,
+                            reason: "batches before this one are missing",
+                        })?;
                     }
                     let start = from + BatchHeader::LEN as u64;
                     let records = reader.bytes(start, header.len as usize).ok().flatten();
@@ -186,7 +195,12 @@ impl SegmentWalk {
     }
 
     /// What is at `at`.
-    fn step(&mut self, reader: &mut SegmentReader, here: &CurrentSegment<'_>, at: u64) -> io::Result<SegmentStep> {
+    fn step(
+        &mut self,
+        reader: &mut SegmentReader,
+        here: &CurrentSegment<'_>,
+        at: u64,
+    ) -> io::Result<SegmentStep> {
         let (after, below, salt) = (self.sequence, here.below, here.found.segment.salt);
         let fits = |sequence: u64| sequence > after && sequence < below;
         let reason = match batch(reader, at, salt, fits)? {

@@ -6,14 +6,14 @@ use std::path::Path;
 use dwell_model::{Now, QueueName, Timestamp};
 use dwell_store::QueueStats;
 
-use super::open_file_limit::with_few;
 use super::loaded::{LoadedDirectory, UnrecordedLog};
+use super::open_file_limit::with_few;
 use super::{enter, size_of};
 use crate::OpenError;
 use crate::check;
 use crate::disk::Disk;
 use crate::journal::format::SegmentName;
-use crate::sealed::{FileKind, FileId};
+use crate::sealed::{FileId, FileKind};
 
 /// The totals of a kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use dwell_model::{Number, Timestamp};
 
-use super::{FORMAT_VERSION, FileKind, FileId};
+use super::{FORMAT_VERSION, FileId, FileKind};
 use crate::disk::{Disk, MemoryDisk};
+use crate::index_run::{self, IndexRun, IndexValue, TableRef, key_hash};
 use crate::table::{self, DeletionBitmap};
-use crate::index_run::{self, TableRef, IndexRun, IndexValue, key_hash};
 
 const TABLE: FileId = FileId { directory: 77, shard: 3, kind: FileKind::Table, number: 12 };
 const NUMBERS: FileId = FileId { kind: FileKind::Numbers, ..TABLE };
@@ -46,7 +46,8 @@ fn write_all() -> MemoryDisk {
     writer.finish().unwrap();
 
     let mut writer = index_run::RunWriter::create(&disk, dir(), KEYS, 0).unwrap();
-    let hash = |key: &str| key_hash(TABLE.directory, &"orders".parse().unwrap(), &key.parse().unwrap(), false);
+    let hash =
+        |key: &str| key_hash(TABLE.directory, &"orders".parse().unwrap(), &key.parse().unwrap(), false);
     let mut hashes: Vec<u64> = ["заказ 7", "a", "b", "c"].into_iter().map(hash).collect();
     hashes.sort_unstable();
     for hash in hashes {

@@ -11,17 +11,17 @@
 //! 3. A read of damaged bytes returns their offset: [`ReadError`]. It returns no partial result.
 
 mod error;
+mod file_id;
 #[cfg(test)]
 mod fixtures;
 mod header_footer;
-mod file_id;
 mod open;
 mod open_all;
 mod writer;
 
 pub(crate) use error::{ReadError, Result};
+pub(crate) use file_id::{FileId, FileKind};
 pub(crate) use header_footer::{FORMAT_VERSION, HEADER_LEN, is_header_of};
-pub(crate) use file_id::{FileKind, FileId};
 pub(crate) use open::OpenedFile;
 pub(crate) use open_all::open_all;
 pub(crate) use writer::Appender;

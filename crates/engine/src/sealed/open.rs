@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::header_footer::{BadFrame, FOOTER_LEN, Footer, HEADER_LEN, check_header};
-use super::{FileKind, FileId, ReadError, Result};
+use super::{FileId, FileKind, ReadError, Result};
 use crate::disk::{Disk, DiskFile};
 use crate::journal::format::Salt;
 

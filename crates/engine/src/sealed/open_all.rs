@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::open::{UnreadFile, OpenedFile};
+use super::open::{OpenedFile, UnreadFile};
 use super::{FileId, Result};
 use crate::disk::Disk;
 

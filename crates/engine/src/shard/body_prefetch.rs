@@ -75,7 +75,8 @@ impl BodyPrefetch {
         let wanted: VecDeque<(Number, BodyRef)> = next.map(|(number, body)| (number, body.clone())).collect();
         let before = self.last.take();
         if wanted.len() >= MIN_TAKEN {
-            let reading = Arc::new(PendingBodies(Mutex::new(PendingState { wanted, ..PendingState::default() })));
+            let reading =
+                Arc::new(PendingBodies(Mutex::new(PendingState { wanted, ..PendingState::default() })));
             let reads = ReadBodies(Arc::clone(&reading));
             if spawn_detached(&self.executor, Class::Prefetch, reads).is_ok() {
                 self.last = Some((queue.clone(), reading));

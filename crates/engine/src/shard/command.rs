@@ -6,10 +6,10 @@ use bytes::Bytes;
 use dwell_model::{
     Cursor, Message, MessageId, Number, QueueName, Receipt, SettingChange, StateKind, Timestamp,
 };
-use dwell_store::core::{Get, Peek, BulkOperation, WaiterId};
+use dwell_store::core::{BulkOperation, Get, Peek, WaiterId};
 use dwell_store::{
-    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, BulkOutcome, Take, Target, When, contained,
+    BulkOutcome, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer,
+    QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Take, Target, When, contained,
 };
 
 use super::body_prefetch::PendingBodies;
@@ -315,7 +315,9 @@ impl Command {
             }
             Command::Take { take, .. } => take.max <= SHORT_MESSAGES,
             Command::Settle(items, _) => items.len() <= SHORT_MESSAGES,
-            Command::Cancel(_, items, _) | Command::Get { targets: items, .. } => items.len() <= SHORT_MESSAGES,
+            Command::Cancel(_, items, _) | Command::Get { targets: items, .. } => {
+                items.len() <= SHORT_MESSAGES
+            }
             Command::ExpireLease(_, items, _) => items.len() <= SHORT_MESSAGES,
             Command::Reschedule(_, items, _) => items.len() <= SHORT_MESSAGES,
             Command::Locate(items, _) => items.len() <= SHORT_MESSAGES,

@@ -90,7 +90,9 @@ impl EventLoop {
             self.lone.store(0, Ordering::Relaxed);
             return Err(command);
         };
-        let LoopGuarded { turns: Some(turns), planned, usual_us } = &mut *guarded else { return Err(command) };
+        let LoopGuarded { turns: Some(turns), planned, usual_us } = &mut *guarded else {
+            return Err(command);
+        };
         if !turns.is_idle() {
             self.lone.store(0, Ordering::Relaxed);
             return Err(command);

@@ -37,7 +37,15 @@ impl LoopState {
         executor: Arc<Executor>,
         lock: Box<dyn DiskLock>,
     ) -> LoopState {
-        LoopState { shard, clock, command_queue, mine: VecDeque::new(), has_thread: false, executor, _lock: lock }
+        LoopState {
+            shard,
+            clock,
+            command_queue,
+            mine: VecDeque::new(),
+            has_thread: false,
+            executor,
+            _lock: lock,
+        }
     }
 
     /// From now on a thread runs the turns, and background work between them if no other thread does.
@@ -57,7 +65,8 @@ impl LoopState {
                 return false;
             }
             let has_work = self.has_thread && self.does_background_work();
-            let goes_on = has_work || self.shard.wants_turns() || self.has_thread && self.shard.has_bulk_work();
+            let goes_on =
+                has_work || self.shard.wants_turns() || self.has_thread && self.shard.has_bulk_work();
             if self.mine.is_empty() && !goes_on || self.shard.is_stalled() {
                 return true;
             }

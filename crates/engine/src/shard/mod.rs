@@ -19,10 +19,10 @@
 pub(crate) mod body_prefetch;
 pub(crate) mod command;
 pub(crate) mod command_queue;
-pub(crate) mod event_loop;
-pub(crate) mod step;
 pub(crate) mod driver;
+pub(crate) mod event_loop;
 pub(crate) mod loop_state;
+pub(crate) mod step;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,18 +31,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dwell_model::{Now, Wake};
 use dwell_store::Error;
 
-use self::command::{Command, HeldAnswer, BatchOutcome, Reply, stopped};
+use self::command::{BatchOutcome, Command, HeldAnswer, Reply, stopped};
 use self::step::{Step, Stepped};
 use crate::Durability;
-use crate::backup::{PinnedFile, BackupFiles};
+use crate::background_failures::BackgroundFailures;
+use crate::backup::{BackupFiles, PinnedFile};
 use crate::checkpoint::file_name;
 use crate::disk::SizeTally;
+use crate::flush::{self, Flush, PutGate, RoomShare};
 use crate::journal::batch::Batch;
-use crate::journal::writer::{JournalStart, WriteError, JournalWriter};
+use crate::journal::writer::{JournalStart, JournalWriter, WriteError};
 use crate::options::LowWater;
-use crate::flush::{self, PutGate, RoomShare, Flush};
 use crate::sealed::FileKind;
-use crate::background_failures::BackgroundFailures;
 
 /// The delay in ms before a batch that found no room is retried.
 const RETRY_MS: u64 = 100;
@@ -455,7 +455,8 @@ impl Shard {
         self.step.begin_batch(is_full, is_tight);
         self.step.catch_up(now, &mut self.batch);
         let goes_on = |command: &Command| matches!(command, Command::GetOn(..));
-        if self.behind.iter().any(goes_on) && command_queue.iter().any(|command| matches!(command, Command::Close(_)))
+        if self.behind.iter().any(goes_on)
+            && command_queue.iter().any(|command| matches!(command, Command::Close(_)))
         {
             // They may take many turns, which it would wait for.
             let (gets, rest): (VecDeque<_>, _) = self.behind.drain(..).partition(goes_on);
@@ -560,7 +561,8 @@ impl Shard {
                 command_queue.push_back(command);
             }
         }
-        let waited_long = |since: u64| gate == PutGate::Shut || now.mono_ms >= since.saturating_add(MAX_HOLD_MS);
+        let waited_long =
+            |since: u64| gate == PutGate::Shut || now.mono_ms >= since.saturating_add(MAX_HOLD_MS);
         while let Some((command, _)) = self.held.pop_front_if(|(_, since)| waited_long(*since)) {
             command.refuse(&overloaded());
         }
@@ -596,13 +598,23 @@ impl Shard {
         };
         self.bulk_wait = None;
         match refusal {
-            None => self.bulk_operations.pop_front().into_iter().for_each(|command| command_queue.push_front(command)),
+            None => self
+                .bulk_operations
+                .pop_front()
+                .into_iter()
+                .for_each(|command| command_queue.push_front(command)),
             Some(error) => self.bulk_operations.drain(..).for_each(|command| command.refuse(&error)),
         }
     }
 
     /// Writes the batch and sends the answers.
-    fn commit(&mut self, effects: Vec<HeldAnswer>, closes: bool, command_queue: &mut VecDeque<Command>, now: Now) {
+    fn commit(
+        &mut self,
+        effects: Vec<HeldAnswer>,
+        closes: bool,
+        command_queue: &mut VecDeque<Command>,
+        now: Now,
+    ) {
         if !self.batch.is_empty() {
             match self.writer.append(&mut self.batch) {
                 Ok(()) => {}

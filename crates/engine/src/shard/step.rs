@@ -8,12 +8,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dwell_model::{Limits, Message, Now, QueueName, Receipt, SettingChange, SettingName, StateKind};
 use dwell_store::core::{
-    Cold, Core, Durability, Getting, Log, Peeking, PutRecord, Record, BulkProgress, WaiterId,
+    BulkProgress, Cold, Core, Durability, Getting, Log, Peeking, PutRecord, Record, WaiterId,
 };
-use dwell_store::{Action, Error, Put, Result, Selection, Settle, BulkOutcome, contained};
+use dwell_store::{Action, BulkOutcome, Error, Put, Result, Selection, Settle, contained};
 
 use super::body_prefetch::BodyPrefetch;
-use super::command::{Command, HeldAnswer, HandedOut, Reply};
+use super::command::{Command, HandedOut, HeldAnswer, Reply};
 use crate::cold::ColdSet;
 use crate::executor::Executor;
 use crate::journal::batch::Batch;

@@ -22,8 +22,8 @@ use super::entry::Entry;
 use super::entry_head::{self, PreviousHead};
 use super::index::BlockPlace;
 use super::section::{self, Section, SectionShare};
-use crate::journal::format::{Salt, u32_at};
 use crate::journal::encoding::{ByteCursor, Unreadable};
+use crate::journal::format::{Salt, u32_at};
 
 /// A block is closed before an entry that would make it longer than this.
 pub(super) const BLOCK_BYTES: usize = 32 * 1024;

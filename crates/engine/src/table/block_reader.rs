@@ -4,9 +4,9 @@
 use bytes::Bytes;
 use dwell_model::{Number, Timestamp};
 
-use super::block::{BodyPlace, TableEntry, Heads, BlockPosition};
-use super::reader::Table;
+use super::block::{BlockPosition, BodyPlace, Heads, TableEntry};
 use super::index::BlockPlace;
+use super::reader::Table;
 use crate::sealed::Result;
 
 /// A block whose heads were verified, and the position up to which it was decoded.

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::journal::format::{Salt, u32_at};
 use crate::journal::encoding::{ByteCursor, Read, Unreadable, put_varint};
+use crate::journal::format::{Salt, u32_at};
 
 /// The number of ordinals in a page.
 const PAGE: u32 = 4096;
@@ -392,7 +392,9 @@ impl DeletionBitmap {
                     let count = usize::try_from(cursor.varint()?).ok();
                     let count = count.filter(|count| (1..=wanted - at).contains(count));
                     let count = count.ok_or(malformed("a set has more pages than its file"))?;
-                    settled.pages.resize(at + count, if kind == NONE { BitmapPage::None } else { BitmapPage::All });
+                    settled
+                        .pages
+                        .resize(at + count, if kind == NONE { BitmapPage::None } else { BitmapPage::All });
                 }
                 kind @ (RAW | RUNS) => settled.pages.push(read_page(&mut cursor, kind, len)?),
                 _ => return Err(malformed("a set has a page of no kind")),

@@ -26,12 +26,13 @@ use dwell_model::{
 };
 
 use super::entry::Entry;
-use super::section::Section;
 use super::order::SectionState;
-use crate::journal::record::{attempts_from_int, attempts_to_int, put_headers, read_headers};
+use super::section::Section;
 use crate::journal::encoding::{
-    ByteCursor, Read, Unreadable, end_fields, put_bytes_field, put_int_field, put_varint, put_zigzag, unzigzag,
+    ByteCursor, Read, Unreadable, end_fields, put_bytes_field, put_int_field, put_varint, put_zigzag,
+    unzigzag,
 };
+use crate::journal::record::{attempts_from_int, attempts_to_int, put_headers, read_headers};
 
 /// The highest field number.
 const FIELDS: u64 = 19;

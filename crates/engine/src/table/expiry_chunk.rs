@@ -8,8 +8,8 @@
 
 use dwell_model::Timestamp;
 
-use crate::journal::format::{Salt, u32_at};
 use crate::journal::encoding::{ByteCursor, Read, Unreadable, put_varint};
+use crate::journal::format::{Salt, u32_at};
 
 /// The maximum number of pairs in a chunk.
 pub(super) const CHUNK: usize = 1024;

@@ -15,32 +15,32 @@
 //! - `check`: all checks of a file; `salvage`: reading a damaged file
 
 mod block;
-mod entry;
-mod expiry_chunk;
-mod reader;
-mod entry_head;
-mod index;
-mod section;
-mod order;
 mod block_reader;
+mod check;
+mod deletion_bitmap;
+mod entry;
+mod entry_head;
+mod expiry_chunk;
+mod index;
+mod order;
+mod reader;
 mod salvage;
 mod scan;
-mod deletion_bitmap;
+mod section;
 #[cfg(test)]
 pub(crate) mod tests;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod transcript;
-mod check;
 mod writer;
 
 pub(crate) use block::{BodyPlace, TableEntry};
-pub(crate) use entry::Entry;
-pub(crate) use reader::{Between, Table};
-pub(crate) use section::Section;
-pub(crate) use order::{SectionState, SortKey};
 pub(crate) use block_reader::BlockReader;
-pub(crate) use salvage::{Salvaged, salvage};
 pub(crate) use deletion_bitmap::DeletionBitmap;
 #[cfg(test)]
 pub(crate) use deletion_bitmap::pages_changed;
+pub(crate) use entry::Entry;
+pub(crate) use order::{SectionState, SortKey};
+pub(crate) use reader::{Between, Table};
+pub(crate) use salvage::{Salvaged, salvage};
+pub(crate) use section::Section;
 pub(crate) use writer::TableWriter;

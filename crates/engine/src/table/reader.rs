@@ -8,15 +8,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dwell_model::{Number, QueueName, Timestamp};
 
-use super::block::{self, BadBlock, BodyPlace, TableEntry, Heads};
+use super::block::{self, BadBlock, BodyPlace, Heads, TableEntry};
+use super::block_reader::BlockReader;
 use super::expiry_chunk::{self, Expiry};
 use super::index::{BlockPlace, ExpiryChunk, TableIndex};
 use super::section::Section;
-use super::block_reader::BlockReader;
 use crate::disk::{Disk, DiskFile};
-use crate::journal::format::Salt;
 use crate::journal::encoding::ByteCursor;
-use crate::sealed::{FileKind, FileId, OpenedFile, PIECE, ReadError, Result};
+use crate::journal::format::Salt;
+use crate::sealed::{FileId, FileKind, OpenedFile, PIECE, ReadError, Result};
 
 /// An open table. It never changes, and may be read by several threads at once.
 ///

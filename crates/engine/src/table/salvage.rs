@@ -7,14 +7,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dwell_model::Limits;
 
-use super::block::{self, HEADER_LEN, Heads, BLOCK_BYTES};
+use super::block::{self, BLOCK_BYTES, HEADER_LEN, Heads};
 use super::entry::Entry;
-use super::reader::Table;
 use super::index::BlockPlace;
+use super::reader::Table;
 use super::section;
 use crate::disk::{Disk, DiskFile};
-use crate::journal::format::{Salt, u32_at};
 use crate::journal::encoding::ByteCursor;
+use crate::journal::format::{Salt, u32_at};
 use crate::sealed::{FileId, PIECE, ReadError, Result};
 
 /// A part of a table.
@@ -36,7 +36,12 @@ pub(crate) enum Salvaged {
 /// # Errors
 /// [`ReadError::Io`] if the file cannot be opened. An unreadable part counts as lost: a whole block, or without the
 /// index everything from there on, unless `disk` is a [`LenientDisk`](crate::disk::LenientDisk).
-pub(crate) fn salvage(disk: &dyn Disk, dir: &Path, name: FileId, each: &mut dyn FnMut(Salvaged)) -> Result<()> {
+pub(crate) fn salvage(
+    disk: &dyn Disk,
+    dir: &Path,
+    name: FileId,
+    each: &mut dyn FnMut(Salvaged),
+) -> Result<()> {
     if let Ok(file) = Table::open(disk, dir, name) {
         for block in 0..file.index.blocks.len() {
             let spot = file.index.blocks.spot(block);

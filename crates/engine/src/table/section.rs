@@ -162,7 +162,11 @@ pub(super) fn put_shares(out: &mut Vec<u8>, shares: &[SectionShare]) {
 }
 
 /// Reads and checks the shares of a block with these ordinals; `sections` are those of the file from the block's first on.
-pub(super) fn check_shares(cursor: &mut ByteCursor<'_>, ordinals: Range<u32>, sections: &[Section]) -> Read<()> {
+pub(super) fn check_shares(
+    cursor: &mut ByteCursor<'_>,
+    ordinals: Range<u32>,
+    sections: &[Section],
+) -> Read<()> {
     let other = || Unreadable::Malformed("a block has other sections than the index says");
     let mut ours = sections.iter().take_while(|section| section.first < ordinals.end);
     let mut before = None;

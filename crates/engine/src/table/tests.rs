@@ -12,7 +12,7 @@ use dwell_model::{
 use super::transcript::{assert_no_lies, transcript};
 use super::*;
 use crate::disk::{Calls, CountedDisk, Crash, Disk, DiskCounts, Fault, LenientDisk, MemoryDisk};
-use crate::sealed::{FileKind, FileId, ReadError};
+use crate::sealed::{FileId, FileKind, ReadError};
 
 const NAME: FileId = FileId { directory: 77, shard: 3, kind: FileKind::Table, number: 12 };
 
@@ -256,7 +256,11 @@ fn a_search_reads_one_block_and_a_get_too() {
     let needed = reads(&mut || file.read(10..2_990, &mut found).unwrap());
     assert!(found.iter().map(|found| &found.entry).eq(entries[10..2_990].iter().map(|(entry, _)| entry)));
     assert_eq!(needed, file.size().div_ceil(crate::sealed::PIECE as u64 - 32 * 1024), "large reads");
-    assert_eq!(reads(&mut || drop(Table::open(&disk, dir(), NAME).unwrap())), 2, "header, and end with index");
+    assert_eq!(
+        reads(&mut || drop(Table::open(&disk, dir(), NAME).unwrap())),
+        2,
+        "header, and end with index"
+    );
     let most = file.index.blocks.len() * 32 + size_of_val(file.sections()) + 1_024;
     assert!(file.memory() <= most, "{} bytes in memory", file.memory());
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use dwell_model::{MessageId, Number, Timestamp};
 
-use super::block::{BodyPlace, BlockBuilder};
+use super::block::{BlockBuilder, BodyPlace};
 use super::entry::Entry;
 use super::expiry_chunk::{self, CHUNK, Expiry};
-use super::reader::Table;
 use super::index::{BlockIndex, ExpiryChunk, FIRST_WRITES, TableIndex};
+use super::reader::Table;
 use super::section::Section;
 use crate::disk::Disk;
 use crate::sealed::{Appender, FileId};

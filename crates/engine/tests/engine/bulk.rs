@@ -10,7 +10,9 @@ use std::task::{Context, Poll, Waker};
 use dwell_engine::disk::{Calls, Crash, Disk as _, Fault, MemoryDisk};
 use dwell_engine::{Counters, Options};
 use dwell_model::{MessageId, StateKind};
-use dwell_store::{Action, Put, Result, Selection, Settle, StateCounts, Store, BulkOutcome, Take, Target, When};
+use dwell_store::{
+    Action, BulkOutcome, Put, Result, Selection, Settle, StateCounts, Store, Take, Target, When,
+};
 use dwell_time::ManualClock;
 
 use crate::blocked_creation::{Door, DoorDisk};
@@ -62,8 +64,12 @@ fn turns(store: &mut Driven, count: u64) {
 #[test]
 fn memory_is_bounded_and_others_are_served_while_all_are_revived() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
-    let options =
-        Options { memory_limit: LIMIT, segment_bytes: 64 * 1024, bulk_per_call: 10, ..options(&disk, &clock) };
+    let options = Options {
+        memory_limit: LIMIT,
+        segment_bytes: 64 * 1024,
+        bulk_per_call: 10,
+        ..options(&disk, &clock)
+    };
     let mut store = Driven::open(disk, clock, options).unwrap();
     bury(&mut store, 2_000);
     let mut reviving = revive(&store);

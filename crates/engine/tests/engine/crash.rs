@@ -245,14 +245,18 @@ fn as_of(shown: &StoreContent, now: Now) -> StoreContent {
         }
         (name.clone(), own)
     });
-    StoreContent { messages: messages.collect(), settings: settings.filter(|(_, own)| !own.is_empty()).collect() }
+    StoreContent {
+        messages: messages.collect(),
+        settings: settings.filter(|(_, own)| !own.is_empty()).collect(),
+    }
 }
 
 /// A message after the process that it was bound to has ended, and time has passed.
 fn reopened(message: &Message, now: Now) -> Message {
     let settings = Settings::default();
     let rules = Rules::of(message.id, message.max_attempts, &settings);
-    let unbound = dwell_model::apply(&message.standing, &Command::EndSession, now, rules).unwrap().next.unwrap();
+    let unbound =
+        dwell_model::apply(&message.standing, &Command::EndSession, now, rules).unwrap().next.unwrap();
     Message { standing: unbound, ..message.clone() }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use dwell_engine::disk::{Disk as _, MemoryDisk};
-use dwell_engine::{Options, BackgroundWork};
+use dwell_engine::{BackgroundWork, Options};
 use dwell_model::{Key, Message, Number};
 use dwell_store::{Put, Store, Target};
 use dwell_time::ManualClock;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Engine, Options};
 use dwell_model::{Headers, Message, StateKind};
-use dwell_store::{Error, Put, Result, Selection, Store, BulkOutcome, Target};
+use dwell_store::{BulkOutcome, Error, Put, Result, Selection, Store, Target};
 use dwell_time::{Clock as _, ManualClock};
 
 use crate::support::{Driven, options, queue, start};

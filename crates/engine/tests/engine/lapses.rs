@@ -226,7 +226,8 @@ fn a_take_that_is_dropped_while_leases_run_out_waits_no_more() {
     store.run(engine.configure(queue("q"), pause)).unwrap();
     store.clock.advance(60_000);
     let taker = engine.clone();
-    let mut take: PendingTake = Box::pin(async move { taker.take(Take::from(queue("q")).wait_ms(600_000)).await });
+    let mut take: PendingTake =
+        Box::pin(async move { taker.take(Take::from(queue("q")).wait_ms(600_000)).await });
     assert!(take.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let drops = Arc::new(Drops(Mutex::new(Some(take))));
     // It is answered in the first turn, in which only a slice of the leases has run out.

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use dwell_engine::disk::{Disk, MemoryDisk};
-use dwell_engine::{Class, Driver, Durability, Engine, Options, Spawner, SystemThreads, BackgroundWork};
+use dwell_engine::{BackgroundWork, Class, Driver, Durability, Engine, Options, Spawner, SystemThreads};
 use dwell_model::Key;
 use dwell_store::{Put, Store as _, Take};
 use dwell_time::{Clock as _, ManualClock, SystemClock};
@@ -86,9 +86,13 @@ fn where_no_thread_can_be_started_puts_wait_for_one_and_all_else_goes_on() {
     assert!(clock.await_asleep(1, PATIENCE));
     assert!(engine.counters().wakeups - before < 50, "nothing is looked at again and again");
     let background_failures = engine.background_failures();
-    assert_eq!(background_failures.iter().map(|trouble| trouble.work).collect::<Vec<_>>(), [BackgroundWork::Flush]);
+    assert_eq!(
+        background_failures.iter().map(|trouble| trouble.work).collect::<Vec<_>>(),
+        [BackgroundWork::Flush]
+    );
     assert!(
-        background_failures[0].reason.contains("no thread can be started") && background_failures[0].times == 2,
+        background_failures[0].reason.contains("no thread can be started")
+            && background_failures[0].times == 2,
         "{background_failures:?}"
     );
     assert_eq!(engine.counters().flushes, 0);
@@ -162,7 +166,11 @@ fn a_merge_that_finds_no_thread_is_made_later_and_nothing_waits_for_it() {
     let works = || engine.background_failures().iter().map(|trouble| trouble.work).collect::<Vec<_>>();
     wait_until("both kinds of merges are tried", || works().len() == 2);
     assert_eq!(works(), [BackgroundWork::MergeNumbers, BackgroundWork::MergeKeys]);
-    assert!(engine.background_failures()[0].reason.contains("would block"), "{:?}", engine.background_failures());
+    assert!(
+        engine.background_failures()[0].reason.contains("would block"),
+        "{:?}",
+        engine.background_failures()
+    );
     let unmerged = engine.counters().runs;
     for _ in 0..100 {
         store.put_one(Put::new(queue("soon"), "now")).unwrap();
@@ -199,7 +207,11 @@ fn a_flush_that_panics_leaves_no_file_and_does_not_end_the_store() {
         number += u64::from(store.put_one(far(number)).is_ok());
         !engine.background_failures().is_empty()
     });
-    assert!(engine.background_failures()[0].reason.contains("panicked"), "{:?}", engine.background_failures());
+    assert!(
+        engine.background_failures()[0].reason.contains("panicked"),
+        "{:?}",
+        engine.background_failures()
+    );
     wait_until("it is tried again", || {
         clock.advance(1_000);
         let put = store.put_one(far(number));

@@ -91,7 +91,8 @@ impl IdempotencyKey {
     /// # Errors
     /// [`Invalid::InvalidToken`] if it is empty, too long, or contains anything but visible ASCII.
     pub fn new(token: &str) -> Result<IdempotencyKey, Invalid> {
-        if (1..=IdempotencyKey::MAX_LEN).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic())
+        if (1..=IdempotencyKey::MAX_LEN).contains(&token.len())
+            && token.bytes().all(|byte| byte.is_ascii_graphic())
         {
             Ok(IdempotencyKey(token.into()))
         } else {

@@ -1,7 +1,7 @@
 //! Revive and discard of dead messages.
 
 use dwell_model::{MessageId, QueueName};
-use dwell_store::{Error, Result, Selection, BulkOutcome, When};
+use dwell_store::{BulkOutcome, Error, Result, Selection, When};
 use tokio_postgres::types::Type;
 
 use super::Inner;

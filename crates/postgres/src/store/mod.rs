@@ -35,8 +35,8 @@ use dwell_model::{
     Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp,
 };
 use dwell_store::{
-    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When,
+    BulkOutcome, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer,
+    QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
 };
 use dwell_time::{Clock, SystemClock};
 use tokio::runtime::Handle;

@@ -66,7 +66,13 @@ impl Floors {
     }
 
     /// Ends a take that returned these candidates for each of its queues.
-    fn end(&self, queues: &[QueueName], (messages, leases): (TakeInProgress, TakeInProgress), next: &[i64], lost: u64) {
+    fn end(
+        &self,
+        queues: &[QueueName],
+        (messages, leases): (TakeInProgress, TakeInProgress),
+        next: &[i64],
+        lost: u64,
+    ) {
         let mut known = locked(&self.0);
         if known.lost != lost || next.len() < 2 * queues.len() {
             return;

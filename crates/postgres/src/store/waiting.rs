@@ -614,7 +614,8 @@ async fn serve(
         shared.end(None, &served, answer).await;
     });
     let inner = Arc::clone(inner);
-    TakeFuture { inner, runtime: runtime.clone(), ticket, answer, end: None, turn: None, is_read: false }.await
+    TakeFuture { inner, runtime: runtime.clone(), ticket, answer, end: None, turn: None, is_read: false }
+        .await
 }
 
 impl Ticket {

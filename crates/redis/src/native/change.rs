@@ -51,23 +51,23 @@ impl Inner {
     ) -> Vec<Result<Rescheduled>> {
         let items: Vec<_> = moves.into_iter().map(|(target, when)| (target, Some(when))).collect();
         let answers = self.change(queue, &items).await;
-        let read = |(reply, now): (PackReply, Timestamp), asked: When| match (reply.at(0).text(), id(reply.at(1)))
-        {
-            (Some("ok"), Some(id)) => {
-                instant(reply.at(2)).map(|due| Rescheduled::Moved(id, due)).ok_or_else(|| unreadable(queue))
-            }
-            (Some("leased"), Some(id)) => Ok(Rescheduled::Leased(id)),
-            (Some("dead"), Some(id)) => Ok(Rescheduled::Dead(id)),
-            (Some("missing"), _) => Ok(Rescheduled::NotFound),
-            (Some("expires"), _) => match (instant(reply.at(1)), instant(reply.at(2))) {
-                (Some(expires), Some(due)) => Err(Invalid::ExpiresBeforeDue { expires, due }.into()),
-                _ => Err(unreadable(queue)),
-            },
-            _ => {
-                let refused = foreign_item(&reply).or_else(|| refused_instant(&reply, asked, now));
-                Err(refused.unwrap_or_else(|| unreadable(queue)))
-            }
-        };
+        let read =
+            |(reply, now): (PackReply, Timestamp), asked: When| match (reply.at(0).text(), id(reply.at(1))) {
+                (Some("ok"), Some(id)) => instant(reply.at(2))
+                    .map(|due| Rescheduled::Moved(id, due))
+                    .ok_or_else(|| unreadable(queue)),
+                (Some("leased"), Some(id)) => Ok(Rescheduled::Leased(id)),
+                (Some("dead"), Some(id)) => Ok(Rescheduled::Dead(id)),
+                (Some("missing"), _) => Ok(Rescheduled::NotFound),
+                (Some("expires"), _) => match (instant(reply.at(1)), instant(reply.at(2))) {
+                    (Some(expires), Some(due)) => Err(Invalid::ExpiresBeforeDue { expires, due }.into()),
+                    _ => Err(unreadable(queue)),
+                },
+                _ => {
+                    let refused = foreign_item(&reply).or_else(|| refused_instant(&reply, asked, now));
+                    Err(refused.unwrap_or_else(|| unreadable(queue)))
+                }
+            };
         let asked = items.iter().map(|(_, when)| when.unwrap_or_default());
         answers
             .into_iter()

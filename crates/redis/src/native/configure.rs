@@ -11,11 +11,11 @@ use dwell_store::{Error, QueueStats, Result};
 use super::Inner;
 use super::layout::Partition;
 use super::pack::Fields;
-use super::partition::{PartitionAnswer, NoAnswer, spreading, unreadable};
-use super::scripts::Script;
-use super::settings::{read, stored, unknown};
+use super::partition::{NoAnswer, PartitionAnswer, spreading, unreadable};
 use super::repartition::Repartition;
 use super::script_call::unknown_after;
+use super::scripts::Script;
+use super::settings::{read, stored, unknown};
 
 impl Inner {
     /// See [`Store::configure`](dwell_store::Store::configure).
@@ -85,7 +85,8 @@ impl Inner {
         let step = match moves {
             false => step.maybe("own", after.as_deref()),
             true => {
-                let moving = Repartition::new(spread, next_spread, stored(&told.own, &unknown), after.clone());
+                let moving =
+                    Repartition::new(spread, next_spread, stored(&told.own, &unknown), after.clone());
                 step.flag("keep", true).with("change", moving.packed()).flag("fixed", true)
             }
         };

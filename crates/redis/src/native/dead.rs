@@ -1,7 +1,7 @@
 //! Dead messages: reviving them, oldest first, and discarding them.
 
 use dwell_model::{MessageId, QueueName, Timestamp};
-use dwell_store::{Error, Result, Selection, BulkOutcome, When};
+use dwell_store::{BulkOutcome, Error, Result, Selection, When};
 
 use super::Inner;
 use super::inspect::is_bare;
@@ -9,8 +9,8 @@ use super::layout::{Partition, id_bytes};
 use super::message::{id, instant};
 use super::pack::{Fields, PackReply};
 use super::partition::{NoAnswer, foreign_item, refused_instant, spreading, unreadable, when};
-use super::scripts::Script;
 use super::script_call::unknown_after;
+use super::scripts::Script;
 
 /// The maximum number of messages that one script revives or discards.
 const CHUNK: usize = 48;
@@ -34,7 +34,12 @@ impl Inner {
     /// See [`Store::revive`](dwell_store::Store::revive).
     ///
     /// In chunks: it ends after those that were dead when it began, and readers see it in progress.
-    pub(super) async fn revive(&self, queue: &QueueName, which: Selection, asked: When) -> Result<BulkOutcome> {
+    pub(super) async fn revive(
+        &self,
+        queue: &QueueName,
+        which: Selection,
+        asked: When,
+    ) -> Result<BulkOutcome> {
         if let Selection::Ids(ids) = &which {
             self.limits.check_batch(ids.len())?;
         }

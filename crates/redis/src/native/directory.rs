@@ -11,8 +11,8 @@ use super::inspect::{NAMES, Retries};
 use super::layout::{BLOCK, Partition, block_of, field_of};
 use super::pack::{Fields, Pack, PackReply};
 use super::partition::{NoAnswer, spreading};
-use super::scripts::Script;
 use super::script_call::locked;
+use super::scripts::Script;
 
 /// Numbers that are reserved for this process.
 #[derive(Debug, Default)]
@@ -178,7 +178,8 @@ impl Inner {
                 if entered.places.contains(&place) {
                     continue;
                 }
-                let more = |run: &BlockRange| if run.used * 2 >= run.blocks * BLOCK { run.blocks * 2 } else { 1 };
+                let more =
+                    |run: &BlockRange| if run.used * 2 >= run.blocks * BLOCK { run.blocks * 2 } else { 1 };
                 let wanted = entered.runs.get(at).map_or(1, more).min(AHEAD_BLOCKS);
                 wanted.min(self.reserved.load(Ordering::Relaxed).saturating_sub(block)).max(1)
             };

@@ -7,12 +7,12 @@ use futures_util::stream::{self, StreamExt as _};
 use tokio::time::timeout;
 
 use super::Inner;
-use super::inspect::{NAMES, ScriptLimit, Retries, QUEUE, is_bare, late};
+use super::inspect::{NAMES, QUEUE, Retries, ScriptLimit, is_bare, late};
 use super::layout::Partition;
 use super::pack::{Fields, PackReply};
 use super::partition::{NoAnswer, spreading, unreadable};
-use super::scripts::Script;
 use super::script_call::locked;
+use super::scripts::Script;
 
 /// The maximum number of concurrent queues, or of scripts where all queues are asked. A script with the maximum
 /// number of instants blocks its node for up to about a millisecond.

@@ -13,8 +13,8 @@ use super::Inner;
 use super::inspect::Retries;
 use super::layout::Partition;
 use super::pack::Fields;
-use super::scripts::Script;
 use super::script_call::locked;
+use super::scripts::Script;
 
 /// The longest time that a call waits for messages to be given back.
 const AWHILE: Duration = Duration::from_secs(1);

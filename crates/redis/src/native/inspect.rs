@@ -16,8 +16,8 @@ use super::layout::{Partition, block_of, field_of, id_bytes};
 use super::message::{id, instant, place_of_record, shown};
 use super::pack::{Fields, PackReply};
 use super::partition::{BODIES, NoAnswer, foreign_item, spreading, unreadable};
-use super::scripts::Script;
 use super::script_call::locked;
+use super::scripts::Script;
 use crate::AddressKind;
 
 /// The maximum number of messages that one call reads.
@@ -380,7 +380,11 @@ impl Inner {
         }
     }
 
-    pub(super) async fn tell(&self, queue: &QueueName, spread: u16) -> std::result::Result<QueueView, NoAnswer> {
+    pub(super) async fn tell(
+        &self,
+        queue: &QueueName,
+        spread: u16,
+    ) -> std::result::Result<QueueView, NoAnswer> {
         self.tell_within(queue, spread, Retries::Usual).await
     }
 

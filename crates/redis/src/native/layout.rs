@@ -1,6 +1,6 @@
 //! Where a queue lies: partitions, and the hash tags that keep each in one slot of a cluster.
 
-use dwell_model::{Key, MessageId, IdempotencyKey, QueueName, Timestamp};
+use dwell_model::{IdempotencyKey, Key, MessageId, QueueName, Timestamp};
 use sha2::{Digest, Sha256};
 
 /// One partition of a queue: all of its keys lie in one slot.

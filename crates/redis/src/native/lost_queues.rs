@@ -31,8 +31,8 @@ use super::inspect::Retries;
 use super::layout::{Partition, block_of};
 use super::pack::{Fields, Pack, PackReply};
 use super::partition::{NoAnswer, spreading};
-use super::scripts::Script;
 use super::script_call::locked;
+use super::scripts::Script;
 
 /// How many beats after its last use a queue is checked: a minute, which is longer than replicas lag behind.
 const BEATS: u64 = 12;

@@ -19,7 +19,6 @@
 //!   callers have gone
 //! - `open`: the requirements on a Redis, and the background tasks
 
-mod session_leases;
 mod change;
 mod configure;
 mod confirm;
@@ -28,6 +27,7 @@ mod deaths;
 mod directory;
 mod expire;
 mod forecast;
+mod give_backs;
 mod inspect;
 mod layout;
 mod lost_queues;
@@ -38,17 +38,17 @@ mod partition;
 mod purge;
 mod put;
 mod recent;
+mod repartition;
 mod retention;
-mod give_backs;
+mod script_call;
 mod scripts;
+mod session_leases;
 mod settings;
 mod settle;
-mod repartition;
 mod take;
 mod timer;
 mod waiting;
 mod walk;
-mod script_call;
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -61,27 +61,27 @@ use dwell_model::{
     Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp,
 };
 use dwell_store::{
-    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When,
+    BulkOutcome, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer,
+    QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
 };
 use dwell_time::Clock;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
-use session_leases::SessionLeases;
 use deaths::Deaths;
-use directory::{KnownBlocks, ReservedNumbers, BlockPace};
+use directory::{BlockPace, KnownBlocks, ReservedNumbers};
+use give_backs::GiveBacks;
 use layout::Partition;
 use lost_queues::UsedQueues;
 use open::{LEAVING, Stranger};
 use pack::Pack;
 use recent::Recent;
-use give_backs::GiveBacks;
+use script_call::Wire;
+use session_leases::SessionLeases;
 use take::{CappedQueues, LeaseCount};
 use timer::Timer;
 use waiting::WaitingTakes;
 use walk::LeasedWalks;
-use script_call::Wire;
 
 use crate::OpenError;
 

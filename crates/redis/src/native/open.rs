@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 use super::layout::{DIRECTORY, LAYOUT, LAYOUTS, directory};
 use super::partition::SPREADS;
 use super::recent::Recent;
-use super::timer::Timer;
 use super::script_call::{Wire, locked, random};
+use super::timer::Timer;
 use super::{Inner, OwnRuntime, RedisStore, settings};
 use crate::{Address, AddressKind, Link, OpenError};
 
@@ -369,7 +369,8 @@ impl Inner {
 /// without one is considered dead.
 async fn beat(store: Weak<Inner>) {
     // Each runs separately: a slow one does not delay the others.
-    let (mut freeing, mut looking, mut tidying) = (OnePass::default(), OnePass::default(), OnePass::default());
+    let (mut freeing, mut looking, mut tidying) =
+        (OnePass::default(), OnePass::default(), OnePass::default());
     let (mut counting, mut clearing) = (OnePass::default(), OnePass::default());
     let mut pause = BEAT;
     loop {

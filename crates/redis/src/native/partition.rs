@@ -11,8 +11,8 @@ use super::inspect::Retries;
 use super::layout::Partition;
 use super::message::instant;
 use super::pack::{Fields, Pack, PackReply};
-use super::scripts::Script;
 use super::script_call::{NumberedCaller, foreign, locked};
+use super::scripts::Script;
 
 /// The maximum bytes of bodies that one script reads or writes, except that one body is always allowed: more would
 /// block Redis for more than about a millisecond.

@@ -12,8 +12,8 @@ use super::inspect::{NAMES, Retries, is_bare};
 use super::layout::Partition;
 use super::pack::Fields;
 use super::partition::{NoAnswer, spreading};
-use super::scripts::Script;
 use super::script_call::{locked, unknown_after};
+use super::scripts::Script;
 
 /// The maximum number of messages that one script frees.
 const CHUNK: u32 = 128;

@@ -171,7 +171,13 @@ impl Inner {
     }
 
     /// Steps 2 and 3. `first` is what the first partition has replied about its tokens.
-    async fn close(&self, queue: &QueueName, number: u64, moving: Repartition, first: &PackReply) -> Result<()> {
+    async fn close(
+        &self,
+        queue: &QueueName,
+        number: u64,
+        moving: Repartition,
+        first: &PackReply,
+    ) -> Result<()> {
         let (mut past, mut until) = (PastPartitions::new(), None);
         let mut note = |reply: &PackReply| {
             past.extend(read_past(reply.get("past"))?);
@@ -207,7 +213,13 @@ impl Inner {
     }
 
     /// Step 4.
-    async fn open_again(&self, queue: &QueueName, number: u64, moving: &Repartition, forward: bool) -> Result<()> {
+    async fn open_again(
+        &self,
+        queue: &QueueName,
+        number: u64,
+        moving: &Repartition,
+        forward: bool,
+    ) -> Result<()> {
         let (spread, own) = match forward {
             true => (moving.to, &moving.after),
             false => (moving.from, &moving.before),

@@ -12,8 +12,8 @@ use super::Inner;
 use super::inspect::Retries;
 use super::layout::Partition;
 use super::pack::Fields;
-use super::scripts::Script;
 use super::script_call::locked;
+use super::scripts::Script;
 
 /// The maximum number of partitions that are processed at a time.
 const SIDE_BY_SIDE: usize = 4;

@@ -24,8 +24,8 @@ use super::Inner;
 use super::inspect::Retries;
 use super::layout::Partition;
 use super::pack::{Fields, Pack, PackReply};
-use super::scripts::Script;
 use super::script_call::locked;
+use super::scripts::Script;
 
 /// A process that was silent for this long, in ms, is considered dead.
 const SILENT_MS: u32 = 15_000;

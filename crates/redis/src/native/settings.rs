@@ -221,7 +221,10 @@ mod tests {
     fn what_this_version_does_not_know_is_stored_again_as_it_was() {
         let deep = PackReply::Map(vec![
             ("n".into(), PackReply::Int(-7)),
-            ("few".into(), PackReply::Array(vec![PackReply::Float(2.5), PackReply::Nil, PackReply::Bool(true)])),
+            (
+                "few".into(),
+                PackReply::Array(vec![PackReply::Float(2.5), PackReply::Nil, PackReply::Bool(true)]),
+            ),
         ]);
         let later: Vec<(Bytes, PackReply)> =
             vec![("later".into(), deep), ("much later".into(), PackReply::Bytes("x".into()))];
@@ -237,7 +240,8 @@ mod tests {
     /// Each call of a script has all of them as arguments.
     #[test]
     fn defaults_of_settings_that_nobody_has_changed_cost_no_byte() {
-        let table = PackReply::decode(&defaults(&Settings::default()).encoded().into()).expect("it is a table");
+        let table =
+            PackReply::decode(&defaults(&Settings::default()).encoded().into()).expect("it is a table");
         for name in ["pending", "dead_ttl", "dead_max", "on_expiry", "max_leased", "lapse_backoff"] {
             assert_eq!(*table.get(name), PackReply::Nil, "{name}");
         }

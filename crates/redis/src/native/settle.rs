@@ -11,8 +11,8 @@ use super::layout::{Partition, id_bytes};
 use super::message::{instant, reason};
 use super::pack::{Fields, Pack, PackReply};
 use super::partition::{foreign_item, out_of_range, spreading, unreadable};
-use super::scripts::Script;
 use super::script_call::random;
+use super::scripts::Script;
 
 /// The maximum number of leases that one script ends; acks alone may be more.
 const CHUNK: usize = 40;

@@ -13,13 +13,13 @@ use dwell_store::{Delivery, Error, LeaseTerms, Result, Take};
 use futures_util::future::join_all;
 
 use super::Inner;
-use super::inspect::{NAMES, ScriptLimit, Retries, QUEUE, late};
+use super::inspect::{NAMES, QUEUE, Retries, ScriptLimit, late};
 use super::layout::{Partition, id_bytes};
 use super::message::{ScriptMessage, held, id, instant, shown};
 use super::pack::{Fields, PackReply};
-use super::partition::{PartitionAnswer, NoAnswer, share, spreading, unreadable};
-use super::scripts::Script;
+use super::partition::{NoAnswer, PartitionAnswer, share, spreading, unreadable};
 use super::script_call::locked;
+use super::scripts::Script;
 
 /// The maximum number of messages that one script hands out.
 const CHUNK: usize = 128;

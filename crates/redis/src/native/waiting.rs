@@ -40,14 +40,14 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, oneshot};
 
 use super::Inner;
-use super::inspect::{ScriptLimit, Retries};
+use super::give_backs::GiveBacks;
+use super::inspect::{Retries, ScriptLimit};
 use super::layout::Partition;
 use super::pack::Fields;
 use super::partition::{NoAnswer, share};
-use super::give_backs::GiveBacks;
+use super::script_call::locked;
 use super::scripts::Script;
 use super::timer::Sleep;
-use super::script_call::locked;
 use abandoned::{ServeGuard, give_up};
 use askers::QueuePollers;
 
@@ -307,7 +307,13 @@ async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waitin
 }
 
 /// Ends the serving of a waiting take; true if it continues to wait.
-fn leave_waiting(inner: &Arc<Inner>, runtime: &Handle, turn: u64, waiting: &WaitingTake, answer: TakeAnswer) -> bool {
+fn leave_waiting(
+    inner: &Arc<Inner>,
+    runtime: &Handle,
+    turn: u64,
+    waiting: &WaitingTake,
+    answer: TakeAnswer,
+) -> bool {
     if answer.as_ref().is_ok_and(Vec::is_empty) {
         let mut state = locked(&waiting.ticket.state);
         if !state.gone && !state.over {

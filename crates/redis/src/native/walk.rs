@@ -21,8 +21,8 @@ use super::layout::{Partition, id_bytes};
 use super::message::{id, instant};
 use super::pack::Fields;
 use super::partition::{NoAnswer, unreadable};
-use super::scripts::Script;
 use super::script_call::locked;
+use super::scripts::Script;
 
 /// The maximum number of leases that one call reads; fewer where their records have to be read.
 const LEASES: usize = 256;

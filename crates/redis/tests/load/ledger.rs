@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use dwell_model::{MessageId, IdempotencyKey, Receipt};
+use dwell_model::{IdempotencyKey, MessageId, Receipt};
 use dwell_redis::RedisStore;
 use dwell_store::{Error, Put, Settled, Store as _, Take};
 use tokio::task::JoinHandle;
@@ -125,7 +125,12 @@ async fn is_empty(store: &RedisStore) -> bool {
 }
 
 /// Puts in each stored form; what has a token is repeated until it is answered.
-async fn produce(number: usize, store: Arc<RedisStore>, told: Arc<Mutex<LoadAnswers>>, over: Arc<AtomicBool>) {
+async fn produce(
+    number: usize,
+    store: Arc<RedisStore>,
+    told: Arc<Mutex<LoadAnswers>>,
+    over: Arc<AtomicBool>,
+) {
     for turn in 0_u64.. {
         if over.load(Ordering::Relaxed) {
             return;

@@ -14,13 +14,13 @@
 
 mod chaos;
 mod cluster;
-mod node_away;
 mod lost;
-mod single_faults;
+mod node_away;
 mod queues;
 mod server;
+mod single_faults;
 
-use dwell_model::{Limits, IdempotencyKey, QueueName, Receipt};
+use dwell_model::{IdempotencyKey, Limits, QueueName, Receipt};
 use dwell_redis::RedisStore;
 use dwell_store::{Action, Delivery, Error, Put, PutAnswer, Settle, Settled, Store as _, Take};
 use dwell_testkit::within;

@@ -93,17 +93,25 @@ impl FindingKind {
             FindingKind::Undecodable => {
                 "no layout reads them: Java's script fails there, and repeats what is due before"
             }
-            FindingKind::NegativeScore => "due before 1970: Java never moves them, and asks for them without pause",
+            FindingKind::NegativeScore => {
+                "due before 1970: Java never moves them, and asks for them without pause"
+            }
             FindingKind::Overdue => "due, and nobody has moved them",
-            FindingKind::OtherLayout => "packed by the other line of Redisson releases: Java's script fails there",
+            FindingKind::OtherLayout => {
+                "packed by the other line of Redisson releases: Java's script fails there"
+            }
             FindingKind::ListedOnly => "counted as pending, but without an instant: never delivered",
-            FindingKind::ScheduledOnly => "delivered when due, but hidden from Java's size, contains and remove",
+            FindingKind::ScheduledOnly => {
+                "delivered when due, but hidden from Java's size, contains and remove"
+            }
             FindingKind::ListedTwice => "listed more than once: counted twice",
             FindingKind::FractionalScore => {
                 "due at a fraction of a millisecond: Java cannot read that as the first instant"
             }
             FindingKind::EndlessScore => "due past what Java reads as a number: never delivered",
-            FindingKind::NobodyListens => "elements are pending, and no mover listens: run `dwell redisson move`",
+            FindingKind::NobodyListens => {
+                "elements are pending, and no mover listens: run `dwell redisson move`"
+            }
             FindingKind::LapsedLeases => "leases that ran out; the next claim or mover ends them",
             FindingKind::InInbox => {
                 "between destination and a lease; the next claim takes them, or a mover gives them back"
@@ -115,13 +123,21 @@ impl FindingKind {
 
     /// Whether it is a problem, and not only a note.
     pub fn is_trouble(self) -> bool {
-        !matches!(self, FindingKind::LapsedLeases | FindingKind::InInbox | FindingKind::SetAside | FindingKind::DeadLetters)
+        !matches!(
+            self,
+            FindingKind::LapsedLeases
+                | FindingKind::InInbox
+                | FindingKind::SetAside
+                | FindingKind::DeadLetters
+        )
     }
 
     /// The fix for it, if there is one.
     pub fn fix(self) -> Option<Fix> {
         match self {
-            FindingKind::Undecodable | FindingKind::NegativeScore | FindingKind::EndlessScore => Some(Fix::SetAside),
+            FindingKind::Undecodable | FindingKind::NegativeScore | FindingKind::EndlessScore => {
+                Some(Fix::SetAside)
+            }
             FindingKind::ListedOnly => Some(Fix::Unlist),
             FindingKind::ScheduledOnly => Some(Fix::List),
             FindingKind::ListedTwice => Some(Fix::Once),
@@ -129,7 +145,10 @@ impl FindingKind {
             FindingKind::OtherLayout => Some(Fix::Rewrite),
             FindingKind::Overdue => Some(Fix::Move),
             FindingKind::LapsedLeases | FindingKind::InInbox => Some(Fix::Reap),
-            FindingKind::WrongType | FindingKind::NobodyListens | FindingKind::SetAside | FindingKind::DeadLetters => None,
+            FindingKind::WrongType
+            | FindingKind::NobodyListens
+            | FindingKind::SetAside
+            | FindingKind::DeadLetters => None,
         }
     }
 }

@@ -8,7 +8,7 @@ use super::super::error::Error;
 use super::super::mover::{Mover, MoverOptions};
 use super::super::script;
 use super::Doctor;
-use super::finding::{Finding, Fix, FindingKind};
+use super::finding::{Finding, FindingKind, Fix};
 
 /// The pause after each element, which leaves Redis to other clients: a fix searches the list.
 const REST: Duration = Duration::from_millis(2);

@@ -95,7 +95,8 @@ pub(super) async fn examine(doctor: &Doctor) -> Result<Report, Error> {
     }
     overdue(doctor, now_ms, &mut report, &mut findings).await?;
     if report.listeners == 0 && report.scheduled > 0 {
-        findings.insert(FindingKind::NobodyListens, Finding::new(FindingKind::NobodyListens, report.scheduled));
+        findings
+            .insert(FindingKind::NobodyListens, Finding::new(FindingKind::NobodyListens, report.scheduled));
     }
     note(doctor, now_ms, &mut findings).await?;
     report.findings = findings.into_values().filter(|finding| finding.count > 0).collect();
@@ -274,8 +275,9 @@ async fn confirm(
     suspects: Suspects,
     findings: &mut BTreeMap<FindingKind, Finding>,
 ) -> Result<(), Error> {
-    let is_of_the_list =
-        |kind: &FindingKind| matches!(kind, FindingKind::ListedTwice | FindingKind::ListedOnly | FindingKind::ScheduledOnly);
+    let is_of_the_list = |kind: &FindingKind| {
+        matches!(kind, FindingKind::ListedTwice | FindingKind::ListedOnly | FindingKind::ScheduledOnly)
+    };
     let unscheduled = match suspects.get(&FindingKind::ListedOnly) {
         Some(elements) => {
             let scores = scores(doctor, elements).await?;
@@ -350,7 +352,11 @@ async fn overdue(
     Ok(())
 }
 
-async fn note(doctor: &Doctor, now_ms: i64, findings: &mut BTreeMap<FindingKind, Finding>) -> Result<(), Error> {
+async fn note(
+    doctor: &Doctor,
+    now_ms: i64,
+    findings: &mut BTreeMap<FindingKind, Finding>,
+) -> Result<(), Error> {
     let keys = &doctor.keys;
     let aside: Vec<(Vec<u8>, String)> =
         doctor.ask::<(u64, _)>(redis::cmd("HSCAN").arg(keys.set_aside()).arg(0).arg("COUNT").arg(5)).await?.1;

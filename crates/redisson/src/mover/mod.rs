@@ -169,7 +169,8 @@ impl Mover {
             .map_err(|error| self.error(&error))?;
         let (moved, set_aside, next, now_ms, more, passed, bytes, took_us, signs, is_empty, is_held) = reply;
         let passed = u64::try_from(passed).ok();
-        let spent_us = self.pace.learn(batch, PaceReport { count: moved + set_aside, bytes, passed, took_us });
+        let spent_us =
+            self.pace.learn(batch, PaceReport { count: moved + set_aside, bytes, passed, took_us });
         // A fractional instant is due in the next whole millisecond; a score that is not an instant is never due.
         let next = next.parse().ok().and_then(|ms: f64| Timestamp::from_ms(ms.ceil() as i64).ok());
         let moved = MoveResult { moved, set_aside, next, now_ms, more: more == 1, bytes, spent_us };

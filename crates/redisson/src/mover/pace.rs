@@ -91,7 +91,14 @@ pub(super) struct MoverPace {
 impl MoverPace {
     pub(super) fn new(budget_us: u64, most: usize) -> MoverPace {
         let budget_us = budget_us as f64;
-        MoverPace { budget_us, most: most.max(1), end: PaceEnd::Head, passed: [None; 2], slowness: 1.0, calls: 0 }
+        MoverPace {
+            budget_us,
+            most: most.max(1),
+            end: PaceEnd::Head,
+            passed: [None; 2],
+            slowness: 1.0,
+            calls: 0,
+        }
     }
 
     /// The parameters of the next batch.

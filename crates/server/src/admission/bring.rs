@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::{ReservedBytes, Memory, SMALL};
+use super::{Memory, ReservedBytes, SMALL};
 
 /// What a call waits for before it may proceed.
 enum AdmissionWait {
@@ -102,14 +102,18 @@ impl Memory {
             *wait = if self.is_over() {
                 // A call that waits for room keeps no permit to read.
                 reader = None;
-                Some(AdmissionWait::Room(Box::pin(async move { timeout(patience, memory.room()).await.is_ok() })))
+                Some(AdmissionWait::Room(Box::pin(
+                    async move { timeout(patience, memory.room()).await.is_ok() },
+                )))
             } else if is_to_read && reader.is_none() {
                 match Arc::clone(&readers).try_acquire_owned() {
                     Ok(place) => {
                         reader = Some(place);
                         None
                     }
-                    Err(_) => Some(AdmissionWait::Reader(Box::pin(async { readers.acquire_owned().await.ok() }))),
+                    Err(_) => {
+                        Some(AdmissionWait::Reader(Box::pin(async { readers.acquire_owned().await.ok() })))
+                    }
                 }
             } else {
                 None

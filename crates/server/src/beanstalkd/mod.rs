@@ -13,13 +13,13 @@
 mod arguments;
 mod census;
 mod command;
+mod command_log;
 mod connection;
 mod counters;
 mod frame;
-mod reserved_jobs;
 mod host;
-mod command_log;
 mod reply;
+mod reserved_jobs;
 mod session;
 mod tubes;
 
@@ -237,7 +237,8 @@ mod tests {
         let (_drain, draining) = watch::channel(false);
         let config = BeanstalkdConfig::default();
         let (metrics, memory) = (Arc::default(), Memory::new(1 << 20));
-        let shared = BeanstalkdShared::new(Arc::clone(&store), config, clock, returns, draining, metrics, memory);
+        let shared =
+            BeanstalkdShared::new(Arc::clone(&store), config, clock, returns, draining, metrics, memory);
         let shared = Arc::new(shared);
         let mut session = session::Session::new(Arc::clone(&shared), String::new());
         for at in 0..10_000 {

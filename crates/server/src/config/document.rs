@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{ConfigError, ConfigErrorKind, Origin};
-use super::keys::{Form, Given, KEYS, ConfigKey, key};
+use super::keys::{ConfigKey, Form, Given, KEYS, key};
 use super::layers::Draft;
 use super::suggest::{did_you_mean, nearest};
 use super::{schedules, sinks, tables};

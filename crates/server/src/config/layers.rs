@@ -383,8 +383,10 @@ impl Draft {
         }
         for (token, draft) in self.http.tokens.iter().zip(&self.tokens) {
             let scopes = token.scopes.iter().map(Scope::to_string).collect();
-            let values =
-                [("scopes", ShownValue::Texts(scopes)), ("sha256", ShownValue::Text(token.digest.abbreviated()))];
+            let values = [
+                ("scopes", ShownValue::Texts(scopes)),
+                ("sha256", ShownValue::Text(token.digest.abbreviated())),
+            ];
             shown.extend(values.into_iter().map(|(name, value)| LayeredValue {
                 key: format!("tokens.\"{}\".{name}", token.name),
                 value,
@@ -394,7 +396,12 @@ impl Draft {
         }
         let delivered = self.sinks.iter().flat_map(|draft| draft.shown());
         let delivered = delivered.chain(self.schedules.iter().flat_map(|draft| draft.shown()));
-        shown.extend(delivered.map(|(key, value, origin)| LayeredValue { key, value, origin, reloads: true }));
+        shown.extend(delivered.map(|(key, value, origin)| LayeredValue {
+            key,
+            value,
+            origin,
+            reloads: true,
+        }));
         shown
     }
 

@@ -33,8 +33,8 @@ pub use keys::{ShownValue as ConfigValue, check_value, config_keys};
 #[cfg(feature = "fuzzing")]
 pub(crate) use layers::read_text;
 pub use layers::{
-    Configuration, Durability, Layers, Loaded, QueueConfig, RedissonConfig, LayeredValue, StoreConfig, StoreKind,
-    Warning,
+    Configuration, Durability, LayeredValue, Layers, Loaded, QueueConfig, RedissonConfig, StoreConfig,
+    StoreKind, Warning,
 };
 pub use log::{LogConfig, LogFormat, LogLevel};
 pub use server::{BeanstalkdConfig, HttpConfig, ServerConfig};

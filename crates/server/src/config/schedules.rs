@@ -57,7 +57,9 @@ impl ScheduleDraft {
                 values.extend(cron.dialect().map(|dialect| ("dialect", text(dialect.as_str()))));
                 values.push(("zone", text(zone_name)));
             }
-            Times::Every(every) => values.push(("every", ShownValue::Text(format_duration_ms(every.as_ms())))),
+            Times::Every(every) => {
+                values.push(("every", ShownValue::Text(format_duration_ms(every.as_ms()))))
+            }
         }
         values.push(("missed", text(schedule.on_missed().as_str())));
         values.push(("overlap", text(schedule.on_overlap().as_str())));

@@ -28,7 +28,10 @@ pub fn json(data: &[u8]) {
     look(object::<LeaseIn>(text).and_then(LeaseIn::terms));
     look(object(text).and_then(json::settle));
     for action in ["ack", "retry", "release", "bury", "extend", "?"] {
-        look(object::<SettleFieldsIn>(text).and_then(|fields| fields.action(action, HttpRefusal::UnknownField)));
+        look(
+            object::<SettleFieldsIn>(text)
+                .and_then(|fields| fields.action(action, HttpRefusal::UnknownField)),
+        );
     }
     look(object::<PauseIn>(text).and_then(|pause| pause.pause(Timestamp::MIN)));
     let limit = Limits::default().batch;

@@ -4,7 +4,7 @@ use dwell_model::{Cursor, Key, Limits, QueueName, Timestamp};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::look;
-use crate::http::{Problem, HttpRefusal};
+use crate::http::{HttpRefusal, Problem};
 use crate::json::{self, FromQuery, LeaseIn, NoFieldsIn, PauseIn, SettleFieldsIn};
 use crate::query::Query;
 

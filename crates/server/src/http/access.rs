@@ -16,7 +16,7 @@ use axum::response::IntoResponse as _;
 use dwell_model::{QueueName, Receipt};
 use dwell_wire::{Asks, Asks::*, Verb};
 
-use super::{Problem, HttpRefusal};
+use super::{HttpRefusal, Problem};
 use crate::security::{Caller, Tokens};
 
 /// The caller of a request with these headers.

@@ -28,9 +28,9 @@ use super::body::Timing;
 use super::call::{HttpCall, Media};
 use super::connection::RestOfAnswer;
 use super::ndjson::Lines;
-use super::reply::{JSON, AnswerRoom, with_type};
-use super::{App, Problem, HttpRefusal, overloaded, token_gone};
-use crate::admission::{Growing, ReservedBytes, NoRoom, SMALL};
+use super::reply::{AnswerRoom, JSON, with_type};
+use super::{App, HttpRefusal, Problem, overloaded, token_gone};
+use crate::admission::{Growing, NoRoom, ReservedBytes, SMALL};
 use crate::json::{ItemAnswer, items};
 use crate::metrics::Metrics;
 use crate::security::Caller;
@@ -99,7 +99,11 @@ pub(crate) async fn run_with_query<O: BatchOperation>(
     }
 }
 
-async fn array<O: BatchOperation>(app: Arc<App>, call: HttpCall, operation: O) -> Result<Response<Body>, Problem> {
+async fn array<O: BatchOperation>(
+    app: Arc<App>,
+    call: HttpCall,
+    operation: O,
+) -> Result<Response<Body>, Problem> {
     let (unwritten, caller) = (call.unwritten(), call.caller());
     let text = call.text(&app).await?;
     // The number of commas is an upper bound of the number of items.
@@ -140,7 +144,8 @@ async fn array<O: BatchOperation>(app: Arc<App>, call: HttpCall, operation: O) -
     let held = unwritten.take_held();
     let to_do = RestOfAnswer::of(unwritten);
     to_do.holds(held.as_ref().map_or(0, ReservedBytes::bytes));
-    let rest = LateAnswers { chunks: chunks.into_iter(), operation, app, caller, is_over: false, held, to_do };
+    let rest =
+        LateAnswers { chunks: chunks.into_iter(), operation, app, caller, is_over: false, held, to_do };
     let rest = stream::unfold(rest, |mut rest| async move {
         let piece = rest.next_answers().await?;
         Some((piece, rest))
@@ -198,7 +203,11 @@ fn close_array(out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}");
 }
 
-async fn lines<O: BatchOperation>(app: Arc<App>, call: HttpCall, operation: O) -> Result<Response<Body>, Problem> {
+async fn lines<O: BatchOperation>(
+    app: Arc<App>,
+    call: HttpCall,
+    operation: O,
+) -> Result<Response<Body>, Problem> {
     let caller = call.caller();
     let to_do = RestOfAnswer::of(call.unwritten());
     let lines = Lines::new(call.into_body(), app.line_bytes(), Timing::new(&app));

@@ -13,8 +13,8 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::{App, Problem, HttpRefusal, overloaded};
-use crate::admission::{Growing, ReservedBytes, Memory, PRESSED, SMALL, pressed_pace};
+use super::{App, HttpRefusal, Problem, overloaded};
+use crate::admission::{Growing, Memory, PRESSED, ReservedBytes, SMALL, pressed_pace};
 use crate::arrival_rate::ArrivalRate;
 
 /// The minimum rate of bodies, its clock, and the memory that others may wait for.
@@ -144,7 +144,10 @@ pub(crate) async fn next_chunk(
                 }
             }
             Some(Err(error)) => {
-                return Err(Problem::new(HttpRefusal::MalformedRequest, format!("the body broke off: {error}")));
+                return Err(Problem::new(
+                    HttpRefusal::MalformedRequest,
+                    format!("the body broke off: {error}"),
+                ));
             }
         }
     }

@@ -13,7 +13,7 @@ use dwell_wire::Verb;
 use serde::de::DeserializeOwned;
 
 use super::connection::Unwritten;
-use super::{App, Problem, HttpRefusal, access, body, token_gone};
+use super::{App, HttpRefusal, Problem, access, body, token_gone};
 use crate::json::{FromQuery, object};
 use crate::query::Query;
 use crate::security::Caller;
@@ -179,8 +179,9 @@ impl HttpCall {
     pub(crate) async fn text(self, app: &App) -> Result<String, Problem> {
         let limit = app.json_bytes();
         let bytes = self.whole(app, limit, |_| body::request_too_large(limit)).await?;
-        String::from_utf8(bytes.into())
-            .map_err(|error| Problem::new(HttpRefusal::MalformedJson, format!("the body is not UTF-8: {error}")))
+        String::from_utf8(bytes.into()).map_err(|error| {
+            Problem::new(HttpRefusal::MalformedJson, format!("the body is not UTF-8: {error}"))
+        })
     }
 
     /// The request's fields, from its query or from a JSON object.

@@ -27,14 +27,14 @@ use tokio::time::Sleep;
 use tower_service::Service as _;
 
 use super::body::Lingering;
-use super::request_log::Logged;
 use super::problem::IsRefusal;
 use super::reply::{AnswerRoom, SharedBody};
-use super::{App, Problem, HttpRefusal, access};
-use crate::admission::{ReservedBytes, Memory, PRESSED, SMALL, pressed_pace};
+use super::request_log::Logged;
+use super::{App, HttpRefusal, Problem, access};
+use crate::admission::{Memory, PRESSED, ReservedBytes, SMALL, pressed_pace};
+use crate::arrival_rate::ArrivalRate;
 use crate::listener::{Admitted, Stream};
 use crate::metrics::Protocol;
-use crate::arrival_rate::ArrivalRate;
 use crate::returns::Returns;
 
 /// The maximum bytes of a request's head, and the size of each connection's read buffer.

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
-use dwell_store::{Selection, BulkOutcome};
+use dwell_store::{BulkOutcome, Selection};
 
-use super::call::HttpCall;
 use super::audit_log::Managed;
+use super::call::HttpCall;
 use super::reply;
 use super::{App, Problem};
 use crate::json::{self, NoFieldsIn};
 
 /// `POST /v1/queues/{queue}/messages/{id}/revive`
-pub(crate) async fn revive_one(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
+pub(crate) async fn revive_one(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let (queue, id) = (call.queue()?, call.parsed("id")?);
     let managed = Managed::new(call.caller(), "revive", &queue);
     let when = json::when(call.fields(&app).await?)?.unwrap_or_default();
@@ -22,7 +25,10 @@ pub(crate) async fn revive_one(State(app): State<Arc<App>>, call: HttpCall) -> R
 }
 
 /// `POST /v1/queues/{queue}/messages/{id}/discard`
-pub(crate) async fn discard_one(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
+pub(crate) async fn discard_one(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let (queue, id) = (call.queue()?, call.parsed("id")?);
     let managed = Managed::new(call.caller(), "discard", &queue);
     call.fields::<NoFieldsIn>(&app).await?;

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::call::HttpCall;
 use super::reply::json;
-use super::{App, Problem, HttpRefusal};
+use super::{App, HttpRefusal, Problem};
 use crate::query::Query;
 
 /// How long a request for all queues waits for the first count, or for its turn.

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::call::HttpCall;
 use super::reply::json;
-use super::{App, Problem, HttpRefusal};
+use super::{App, HttpRefusal, Problem};
 
 /// The process answers.
 pub(super) const LIVE: &str = "live";

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use axum::http::uri::Authority;
 use axum::http::{Uri, header, request};
 
-use super::{Problem, HttpRefusal};
+use super::{HttpRefusal, Problem};
 
 /// The host names that this server accepts.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::batch::{self, BatchOperation};
 use super::call::HttpCall;
 use super::reply::{self, holding, with_type};
-use super::{App, Problem, HttpRefusal};
+use super::{App, HttpRefusal, Problem};
 use crate::json::{self, FoundOut, NoFieldsIn, object, unread};
 use crate::query::Query;
 
@@ -82,14 +82,20 @@ impl BatchOperation for GetMany {
 }
 
 /// `GET /v1/receipts/{receipt}`: also once the receipt's lease is over.
-pub(crate) async fn get_receipt(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
+pub(crate) async fn get_receipt(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let Receipt { queue, id, .. } = call.parsed("receipt")?;
     let with_body = body_wanted(call.query()?)?;
     found(&app, call.wants_raw(), queue, Target::Id(id), false, with_body).await
 }
 
 /// `GET /v1/numbers/{number}`
-pub(crate) async fn get_number(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
+pub(crate) async fn get_number(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let number = call.parsed("number")?;
     let with_body = body_wanted(call.query()?)?;
     // A caller without access to the queue must not learn that the message exists.
@@ -284,7 +290,10 @@ pub(crate) async fn cancel(State(app): State<Arc<App>>, call: HttpCall) -> Resul
 }
 
 /// `POST /v1/queues/{queue}/messages:cancel`
-pub(crate) async fn cancel_many(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
+pub(crate) async fn cancel_many(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let operation = CancelMany { app: Arc::clone(&app), queue: call.queue()? };
     batch::run(app, call, operation).await
 }
@@ -318,7 +327,10 @@ fn cancelled(queue: &QueueName, found: Cancelled) -> Result<dwell_wire::Cancelle
 }
 
 /// `POST /v1/queues/{queue}/messages/{id}/reschedule`, `POST /v1/queues/{queue}/keys/{key}/reschedule`
-pub(crate) async fn reschedule(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
+pub(crate) async fn reschedule(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let (queue, target) = (call.queue()?, call.target()?);
     let when = json::required_when(call.fields(&app).await?)?;
     let found = app.store.reschedule(queue.clone(), vec![(target, when)]).await.pop();

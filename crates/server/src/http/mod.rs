@@ -1,6 +1,7 @@
 //! HTTP: a file for each group of operations; `routes` maps routes to handlers.
 
 mod access;
+mod audit_log;
 mod batch;
 mod body;
 mod call;
@@ -11,8 +12,6 @@ mod handover;
 mod health;
 mod host;
 mod listing;
-mod request_log;
-mod audit_log;
 mod me;
 mod messages;
 mod metrics;
@@ -25,6 +24,7 @@ mod put;
 mod queues;
 mod refusal;
 mod reply;
+mod request_log;
 mod routes;
 mod schedules;
 mod settle;
@@ -42,7 +42,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub(crate) use batch::{Done, RefusedItem};
 pub(crate) use connection::{no_place, serve};
-pub(crate) use health::{LastFailure, HealthOut};
+pub(crate) use health::{HealthOut, LastFailure};
 pub(crate) use host::Hosts;
 pub(crate) use opening::answer as answer_opening;
 pub(crate) use problem::Problem;
@@ -53,7 +53,7 @@ pub(crate) use {body::Timing, ndjson::Lines};
 
 pub(crate) use self::walks::Walks;
 use crate::MOST_NAMES;
-use crate::admission::{ReservedBytes, Memory, NoRoom};
+use crate::admission::{Memory, NoRoom, ReservedBytes};
 use crate::config::{Configured, HttpConfig};
 use crate::delivery::Delivery;
 use crate::metrics::Metrics;
@@ -121,7 +121,11 @@ impl App {
 
     /// Waits for room for an answer of unknown size, which may be much larger than its request; `own` is what the
     /// request of `caller` holds itself.
-    pub(crate) async fn wait_for_room(&self, own: &mut ReservedBytes, caller: &Caller) -> Result<(), Problem> {
+    pub(crate) async fn wait_for_room(
+        &self,
+        own: &mut ReservedBytes,
+        caller: &Caller,
+    ) -> Result<(), Problem> {
         own.room().await.map_err(|NoRoom| overloaded())?;
         self.check_token(caller)
     }

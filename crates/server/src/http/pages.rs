@@ -9,7 +9,7 @@ use dwell_wire::lookup;
 
 use super::call::HttpCall;
 use super::reply::{JSON, SharedBody, with_type};
-use super::{App, Problem, HttpRefusal};
+use super::{App, HttpRefusal, Problem};
 use crate::openapi::document;
 use crate::page;
 
@@ -49,7 +49,10 @@ pub(crate) async fn root(State(app): State<Arc<App>>, call: HttpCall) -> Result<
 }
 
 /// `GET /page/{digest}/{file}`
-pub(crate) async fn page_file(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
+pub(crate) async fn page_file(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     let (digest, name) = (call.param("digest").unwrap_or_default(), call.param("file").unwrap_or_default());
     match page::file(digest, name, call.takes_gzip()).filter(|_| app.config.page) {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use dwell_model::{DEFAULT_PRIORITY, Headers, Key, IdempotencyKey, QueueName};
+use dwell_model::{DEFAULT_PRIORITY, Headers, IdempotencyKey, Key, QueueName};
 use dwell_store::{OnConflict, Put};
 use dwell_wire::{ON_CONFLICT, PutAnswer, Verb, WhenFields};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::batch::{self, BatchOperation};
 use super::call::HttpCall;
-use super::{App, Problem, HttpRefusal, access, reply};
-use crate::json::{self, ItemAnswer as _, FromQuery as _, object};
+use super::{App, HttpRefusal, Problem, access, reply};
+use crate::json::{self, FromQuery as _, ItemAnswer as _, object};
 use crate::security::Caller;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";

@@ -9,8 +9,8 @@ use dwell_model::{QueueName, Setting, SettingChange};
 use dwell_store::Error;
 use dwell_wire::{QueueStats, Removed};
 
-use super::call::HttpCall;
 use super::audit_log::Managed;
+use super::call::HttpCall;
 use super::reply::json;
 use super::{App, Problem, listing};
 use crate::json::{NoFieldsIn, PauseIn, SettingsIn, queue_page, server_info};
@@ -47,7 +47,10 @@ pub(crate) async fn stats(State(app): State<Arc<App>>, call: HttpCall) -> Result
 }
 
 /// `PATCH /v1/queues/{queue}/settings`
-pub(crate) async fn configure(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
+pub(crate) async fn configure(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let managed = Managed::new(call.caller(), "configure", &queue);
     let changes = call.json::<SettingsIn>(&app).await?.changes(&app.store.limits().defaults)?;

@@ -15,7 +15,7 @@ use dwell_wire::{
 
 use super::call::HttpCall;
 use super::reply::{holding, json};
-use super::{App, Problem, HttpRefusal, access, audit_log};
+use super::{App, HttpRefusal, Problem, access, audit_log};
 use crate::delivery::Undefined;
 use crate::json::{self, ItemAnswer as _, NoFieldsIn};
 use crate::security::Caller;
@@ -160,7 +160,9 @@ pub(crate) async fn put(State(app): State<Arc<App>>, call: HttpCall) -> Result<R
     let (name, caller) = (name(&call), call.caller());
     let definition = json::schedule(call.json(&app).await?)?;
     let schedule = definition.schedule(&name).map_err(|undefined| match undefined {
-        Undefined::Missing(what) => Problem::new(HttpRefusal::MissingField, format!("a schedule needs {what}")),
+        Undefined::Missing(what) => {
+            Problem::new(HttpRefusal::MissingField, format!("a schedule needs {what}"))
+        }
         Undefined::Conflict(_, what) => Problem::new(HttpRefusal::ConflictingFields, what),
         Undefined::Refused(error) => error.into(),
     })?;

@@ -10,10 +10,10 @@ use dwell_model::QueueName;
 use dwell_store::{LeaseRef, Settle};
 use dwell_wire::{Settled, Verb};
 
+use super::audit_log::Managed;
 use super::batch::{self, BatchOperation};
 use super::call::HttpCall;
-use super::audit_log::Managed;
-use super::{App, Problem, HttpRefusal, access, pages, reply};
+use super::{App, HttpRefusal, Problem, access, pages, reply};
 use crate::json::{self, SettleFieldsIn, object};
 use crate::security::Caller;
 
@@ -33,7 +33,10 @@ pub(crate) async fn settle(State(app): State<Arc<App>>, call: HttpCall) -> Resul
 }
 
 /// `POST /v1/settle`
-pub(crate) async fn settle_many(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
+pub(crate) async fn settle_many(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let operation = SettleMany { app: Arc::clone(&app), caller: call.caller() };
     batch::run(app, call, operation).await
 }

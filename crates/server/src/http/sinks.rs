@@ -8,10 +8,10 @@ use axum::http::{Response, StatusCode};
 use dwell_delivery::sinks::webhook::Tried;
 use dwell_wire::{SinkTested, Sinks};
 
-use super::call::HttpCall;
 use super::audit_log;
+use super::call::HttpCall;
 use super::reply::json;
-use super::{App, Problem, HttpRefusal};
+use super::{App, HttpRefusal, Problem};
 use crate::delivery::Sink;
 use crate::json::NoFieldsIn;
 

@@ -13,8 +13,8 @@ use super::call::HttpCall;
 use super::connection::Unwritten;
 use super::handover::Handover;
 use super::reply::{JSON, holding, to_json, with_type};
-use super::{App, Problem, HttpRefusal, messages};
-use crate::admission::{FREE_NAMES, ConnectionNames};
+use super::{App, HttpRefusal, Problem, messages};
+use crate::admission::{ConnectionNames, FREE_NAMES};
 use crate::json::LeaseIn;
 use crate::query::Query;
 
@@ -111,7 +111,10 @@ fn queues(app: &App, call: &HttpCall, query: &mut Query) -> Result<Vec<QueueName
     }
     let given = query.all("queue");
     if given.is_empty() {
-        return Err(Problem::new(HttpRefusal::MissingField, "parameter 'queue' is required: one or more names"));
+        return Err(Problem::new(
+            HttpRefusal::MissingField,
+            "parameter 'queue' is required: one or more names",
+        ));
     }
     let names = given.iter().flat_map(|names| names.split(','));
     let limit = app.most_names();

@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
-use crate::http::{Problem, HttpRefusal};
+use crate::http::{HttpRefusal, Problem};
 
 /// Reads one JSON value of type `T`.
 pub(crate) fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {

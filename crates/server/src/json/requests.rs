@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_delivery::schedule::Dialect;
-use dwell_model::{DEFAULT_PRIORITY, Holder, Key, MessageId, Pause, IdempotencyKey, QueueName, Receipt, Timestamp};
+use dwell_model::{
+    DEFAULT_PRIORITY, Holder, IdempotencyKey, Key, MessageId, Pause, QueueName, Receipt, Timestamp,
+};
 use dwell_store::{Action, LeaseRef, LeaseTerms, OnConflict, Put, Selection, Settle, Target, When};
 use dwell_wire::{
     LeaseItem, PutItem, RescheduleItem, ReviveFields, ScheduleFields, SelectFields, SettleItem, TargetFields,
@@ -18,7 +20,7 @@ use serde::Deserialize;
 
 use super::parse::{either_ms, items};
 use crate::delivery::{Definition, word};
-use crate::http::{Problem, HttpRefusal};
+use crate::http::{HttpRefusal, Problem};
 use crate::query::Query;
 
 /// A request whose fields may be given in the query instead.
@@ -112,8 +114,9 @@ pub(crate) fn reschedule(item: RescheduleItem<'_>) -> Result<(Target, When), Pro
 
 /// A schedule's definition.
 pub(crate) fn schedule(fields: ScheduleFields<'_>) -> Result<Definition, Problem> {
-    let invalid =
-        |name: &str, detail: String| Problem::new(HttpRefusal::InvalidField, format!("field '{name}': {detail}"));
+    let invalid = |name: &str, detail: String| {
+        Problem::new(HttpRefusal::InvalidField, format!("field '{name}': {detail}"))
+    };
     let body = match (fields.body, fields.body_base64) {
         (Some(text), None) => Bytes::from(text.into_owned()),
         (None, Some(bytes)) => Bytes::from(bytes.0.into_owned()),
@@ -245,9 +248,10 @@ impl SettleFieldsIn {
             "bury" => only(&["reason", "priority"])
                 .map(|()| Action::Bury { reason: self.reason.map(Arc::from), priority: self.priority }),
             "extend" => only(&["lease"]).map(|()| Action::Extend { lease_ms }),
-            _ => {
-                Err(Problem::new(HttpRefusal::InvalidField, "action is one of ack, retry, release, bury, extend"))
-            }
+            _ => Err(Problem::new(
+                HttpRefusal::InvalidField,
+                "action is one of ack, retry, release, bury, extend",
+            )),
         }
     }
 }

@@ -39,7 +39,12 @@ impl ConnectionLimit {
 
     /// At most `limit` connections, each of which also needs a permit of `all`; the others are sent `refusal`.
     pub(crate) fn new(limit: usize, all: Arc<Semaphore>, refusal: &'static [u8]) -> ConnectionLimit {
-        ConnectionLimit { places: ConnectionLimit::places(limit), all, told: Arc::new(Semaphore::new(TOLD)), refusal }
+        ConnectionLimit {
+            places: ConnectionLimit::places(limit),
+            all,
+            told: Arc::new(Semaphore::new(TOLD)),
+            refusal,
+        }
     }
 
     /// A permit for one more connection, if there is one.

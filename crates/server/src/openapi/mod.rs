@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use dwell_model::{AttemptLimit, Holder, Key, MessageId, IdempotencyKey, QueueName, Receipt, Timestamp};
+use dwell_model::{AttemptLimit, Holder, IdempotencyKey, Key, MessageId, QueueName, Receipt, Timestamp};
 use dwell_wire::{
     Answer, Cancelled, Deaths, Delivery, Forecast, Found, Instants, LeaseItem, Me, Message, Moved, Overview,
     PATH_PARAMETERS, Page, Parameter, Problem, PutAnswer, PutItem, QueuePage, QueueStats, ROUTES, Recent,

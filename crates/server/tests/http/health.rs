@@ -8,8 +8,8 @@ use dwell_model::{
 };
 use dwell_server::{Server, ServerConfig};
 use dwell_store::{
-    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When,
+    BulkOutcome, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer,
+    QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
 };
 use tokio::sync::oneshot;
 

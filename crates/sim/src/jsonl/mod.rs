@@ -96,7 +96,8 @@ mod tests {
         assert!(*sizes.last().unwrap() <= 64 * 1024);
         let large = sizes.iter().filter(|size| **size > 16 * 1024).count();
         assert!((5..=50).contains(&large), "{large} of 20,000 above 16 KiB");
-        let share = |of: fn(&InputLine) -> bool| lines.iter().filter(|line| of(line)).count() * 100 / lines.len();
+        let share =
+            |of: fn(&InputLine) -> bool| lines.iter().filter(|line| of(line)).count() * 100 / lines.len();
         assert!((30..=36).contains(&share(|line| line.key.is_some())));
         assert!((20..=30).contains(&share(|line| line.delay_ms == 0)));
         assert!((15..=25).contains(&share(|line| line.delay_ms > 86_400_000)));

@@ -7,7 +7,8 @@ use dwell_testkit::Random;
 use super::KillShared;
 use super::wire::{self, NoAnswer};
 use crate::oracle::{
-    Action, Address, StoreAnswer, StoreCall, GroupId, ViolationKind, Member, Op, PutHeard, Sweep, GroupTarget, Terms,
+    Action, Address, GroupId, GroupTarget, Member, Op, PutHeard, StoreAnswer, StoreCall, Sweep, Terms,
+    ViolationKind,
 };
 use crate::server::Pass;
 use crate::workload::{self, Choice, NewPut, Uses, key_name, queue_name, words};
@@ -167,8 +168,10 @@ impl<'a> Client<'a> {
         let told = answer.as_ref().ok().map(|answer| (answer.id, answer.number.get()));
         let answer = wire::put(answer);
         let answered = answer.is_ok();
-        if let (Ok(StoreAnswer::Put(PutHeard::Created { .. } | PutHeard::Replaced { .. })), Some((id, number))) =
-            (&answer, told)
+        if let (
+            Ok(StoreAnswer::Put(PutHeard::Created { .. } | PutHeard::Replaced { .. })),
+            Some((id, number)),
+        ) = (&answer, told)
         {
             self.shared.oracle().numbered(again.spec.no, number);
             self.shared.pool().add(&mut self.rng, again.address, id);

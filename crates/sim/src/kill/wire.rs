@@ -2,12 +2,12 @@
 
 use dwell_model::{Message, Pause, SettingName, State};
 use dwell_store::{
-    Cancelled, Delivery, Error, PutAnswer, PutOutcome, QueueStats, Rescheduled, Settled, BulkOutcome,
+    BulkOutcome, Cancelled, Delivery, Error, PutAnswer, PutOutcome, QueueStats, Rescheduled, Settled,
 };
 
 use crate::oracle::{
-    Address, StoreAnswer, Changed, Delivered, FoundMessage, RescheduleTo, PAUSE, PAUSED, PutHeard, Raised, SettleHeard, ShownMessage,
-    Sight, TakenById, Terms, paused_until,
+    Address, Changed, Delivered, FoundMessage, PAUSE, PAUSED, PutHeard, Raised, RescheduleTo, SettleHeard,
+    ShownMessage, Sight, StoreAnswer, TakenById, Terms, paused_until,
 };
 use crate::workload::{self, body, words};
 
@@ -125,7 +125,9 @@ pub(super) fn took(answer: &Result<Vec<Delivery>, Error>) -> Result<StoreAnswer,
     match answer {
         Ok(deliveries) => {
             let delivered: Option<Vec<_>> = deliveries.iter().map(delivered).collect();
-            delivered.map(StoreAnswer::Took).ok_or_else(|| NoAnswer::Odd(format!("other bytes: {deliveries:?}")))
+            delivered
+                .map(StoreAnswer::Took)
+                .ok_or_else(|| NoAnswer::Odd(format!("other bytes: {deliveries:?}")))
         }
         Err(error) => other(error),
     }

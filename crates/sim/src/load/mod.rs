@@ -111,7 +111,14 @@ pub(crate) fn run(wish: &LoadOptions) -> io::Result<bool> {
     Ok(ledger.violations().is_empty())
 }
 
-fn report(ledger: &LoadLedger, wish: &LoadOptions, fed_ms: u64, took_ms: u64, peak_rss: u64, restart_ms: u64) {
+fn report(
+    ledger: &LoadLedger,
+    wish: &LoadOptions,
+    fed_ms: u64,
+    took_ms: u64,
+    peak_rss: u64,
+    restart_ms: u64,
+) {
     for violation in ledger.violations().iter().take(20) {
         println!("VIOLATION {violation}");
     }

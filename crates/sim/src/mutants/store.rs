@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use dwell_model::{
-    Message, MessageId, OwnSettings, IdempotencyKey, QueueName, Setting, SettingChange, StateKind, Timestamp,
+    IdempotencyKey, Message, MessageId, OwnSettings, QueueName, Setting, SettingChange, StateKind, Timestamp,
 };
 use dwell_store::{
-    Action, Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Put, PutAnswer, QueueStats, Rescheduled,
-    Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When, delegate_store,
+    Action, BulkOutcome, Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Put, PutAnswer, QueueStats,
+    Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When, delegate_store,
 };
 
 use super::StoreFault;

@@ -1,8 +1,8 @@
 //! What drivers report to the oracle: each command before it is sent, and its answer, if one arrives.
 
 use super::group::{
-    Action, Attempt, Changed, Delivered, Due, Ended, FoundMessage, RescheduleTo, PutHeard, Raised, SettleHeard, Sight, Spec,
-    Sweep, TakenById, GroupTarget, Terms,
+    Action, Attempt, Changed, Delivered, Due, Ended, FoundMessage, GroupTarget, PutHeard, Raised,
+    RescheduleTo, SettleHeard, Sight, Spec, Sweep, TakenById, Terms,
 };
 
 /// The address of a message, as its body states it.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::group::GroupEvent;
-use super::message::{TrackedMessage, MessagePhase};
+use super::message::{MessagePhase, TrackedMessage};
 use super::policy::{DEAD_MAX, Dying};
 use super::track::Track;
 use super::{GroupId, Oracle, known_of, of_queue};

@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 use dwell_store::StateCounts;
 
 use super::hear::Heard;
-use super::message::{Lease, TrackedMessage, MessagePhase};
+use super::message::{Lease, MessagePhase, TrackedMessage};
 use super::policy::Policy;
 use super::window::{At, EXPIRY_IN_LISTS_MS, Reading, Window};
-use super::{ViolationKind, Oracle, PAUSE, of_queue, register};
+use super::{Oracle, PAUSE, ViolationKind, of_queue, register};
 
 /// A message that must be delivered in its turn. The fields define the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -172,7 +172,9 @@ impl Oracle {
                 let mut seen = seen.into_iter();
                 places.push(match (seen.next(), seen.next(), seen.next()) {
                     (Some(place), None, None) => (place, may_be_dead),
-                    (Some(ExpectedPlace::Dead), Some(ExpectedPlace::Nowhere), None) => (ExpectedPlace::Nowhere, may_be_dead),
+                    (Some(ExpectedPlace::Dead), Some(ExpectedPlace::Nowhere), None) => {
+                        (ExpectedPlace::Nowhere, may_be_dead)
+                    }
                     _ => return None,
                 });
             }
@@ -187,8 +189,7 @@ impl Oracle {
         let is_leased = |message: &TrackedMessage| {
             // A lease of a lost take may have been released already.
             let is_held = |lease: Lease| lease.token.is_some() && lease.granted < begin;
-            let is_leased_before =
-                |version: &TrackedMessage| matches!(version.standing.phase, MessagePhase::Leased(lease) if is_held(lease));
+            let is_leased_before = |version: &TrackedMessage| matches!(version.standing.phase, MessagePhase::Leased(lease) if is_held(lease));
             message.versions(at, false).iter().all(is_leased_before)
         };
         let mut count = 0;
@@ -259,7 +260,12 @@ fn place_of(queue: u32, message: &TrackedMessage, at: At<'_>, rests: bool) -> Op
         MessagePhase::Pending if due.lo != due.hi => None,
         MessagePhase::Pending if due.hi <= at.window.wall.lo => {
             let id = message.id?;
-            Some(ExpectedPlace::Ready(ExpectedReady { priority: message.standing.priority, due: due.lo, id, queue }))
+            Some(ExpectedPlace::Ready(ExpectedReady {
+                priority: message.standing.priority,
+                due: due.lo,
+                id,
+                queue,
+            }))
         }
         // It may have become ready before the clock was stepped back.
         MessagePhase::Pending if message.may_be_ready(at) => None,

@@ -7,8 +7,8 @@ use super::linearize::Deed;
 use super::register::Access;
 use super::window::Window;
 use super::{
-    Address, StoreAnswer, StoreCall, Delivered, Due, FoundMessage, GroupId, ViolationKind, Oracle, PAUSE, PutHeard, Seq, SettleHeard,
-    Sight, Sweep, TakenById, GroupTarget, Terms, known_of, of_queue,
+    Address, Delivered, Due, FoundMessage, GroupId, GroupTarget, Oracle, PAUSE, PutHeard, Seq, SettleHeard,
+    Sight, StoreAnswer, StoreCall, Sweep, TakenById, Terms, ViolationKind, known_of, of_queue,
 };
 
 /// The time span of an answer.
@@ -38,7 +38,9 @@ impl Oracle {
             (StoreCall::Mismatch { group, no }, StoreAnswer::Put(heard_put)) => {
                 self.push(group, heard, GroupEvent::Mismatch { no, heard: heard_put });
             }
-            (StoreCall::Take { queues, terms }, StoreAnswer::Took(batch)) => self.took(&queues, terms, batch, heard),
+            (StoreCall::Take { queues, terms }, StoreAnswer::Took(batch)) => {
+                self.took(&queues, terms, batch, heard)
+            }
             (StoreCall::Take { queues, terms }, StoreAnswer::TookPart(batch)) => {
                 self.took(&queues, terms, batch, heard);
                 for queue in queues {
@@ -86,7 +88,11 @@ impl Oracle {
                 self.push(message.group(), heard, what);
             }
             (StoreCall::Discard(message), StoreAnswer::Raised(answer)) => {
-                self.push(message.group(), heard, GroupEvent::Discard { no: message.no, heard: Some(answer) });
+                self.push(
+                    message.group(),
+                    heard,
+                    GroupEvent::Discard { no: message.no, heard: Some(answer) },
+                );
             }
             (StoreCall::Sweep { queue, sweep }, StoreAnswer::Done) => self.swept(queue, sweep, heard, true),
             (StoreCall::Configure { queue, setting, value }, StoreAnswer::Done) => {
@@ -133,7 +139,9 @@ impl Oracle {
                 let what = GroupEvent::EndLease { no: message.no, takes, heard: None };
                 self.push(message.group(), heard, what);
             }
-            StoreCall::Cancel(group, target) => self.push(group, heard, GroupEvent::Cancel { target, heard: None }),
+            StoreCall::Cancel(group, target) => {
+                self.push(group, heard, GroupEvent::Cancel { target, heard: None })
+            }
             StoreCall::Reschedule(group, target, due) => {
                 self.push(group, heard, GroupEvent::Reschedule { target, due, heard: None });
             }
@@ -188,7 +196,10 @@ impl Oracle {
     /// The checks on every delivery, whatever else happened to the message.
     fn handed_over(&mut self, delivered: &Delivered, asked: Terms, heard: Heard) {
         if asked != delivered.terms {
-            self.accuse(ViolationKind::Contradiction, format!("{delivered:?} has another lease than {asked:?}"));
+            self.accuse(
+                ViolationKind::Contradiction,
+                format!("{delivered:?} has another lease than {asked:?}"),
+            );
         }
         self.counts.delivered += 1;
         self.identify(delivered.no, delivered.id);
@@ -238,7 +249,11 @@ impl Oracle {
             missing.extend(known.into_iter().map(|no| (*group, no)));
         }
         for (group, no) in missing {
-            let what = GroupEvent::Got { target: GroupTarget::Message(no), dead: false, found: FoundMessage::Nothing };
+            let what = GroupEvent::Got {
+                target: GroupTarget::Message(no),
+                dead: false,
+                found: FoundMessage::Nothing,
+            };
             self.push(group, heard, what);
         }
     }
@@ -252,7 +267,8 @@ impl Oracle {
     /// A message was shown in a queue.
     fn shown_in(&mut self, queue: u32, address: Address, sight: Sight, heard: Heard) {
         if address.queue != queue {
-            return self.accuse(ViolationKind::Contradiction, format!("{address:?} was shown in queue {queue}"));
+            return self
+                .accuse(ViolationKind::Contradiction, format!("{address:?} was shown in queue {queue}"));
         }
         self.identify(sight.no, sight.id);
         self.push(address.group(), heard, GroupEvent::Listed(sight));

@@ -320,8 +320,11 @@ impl TrackedMessage {
     /// All versions that a power loss may have left of it, if everything that ended before `cut` is kept, and everything
     /// that ended after it is gone: the log survives up to some point. What ended at the cut itself may be kept in part.
     pub(crate) fn after_power_loss(&self, cut: Seq) -> Vec<TrackedMessage> {
-        let kept =
-            |standing: &Belief| TrackedMessage { standing: standing.clone(), undo: Vec::new(), ..self.clone() };
+        let kept = |standing: &Belief| TrackedMessage {
+            standing: standing.clone(),
+            undo: Vec::new(),
+            ..self.clone()
+        };
         let mut versions: Vec<TrackedMessage> =
             self.undo.iter().filter(|(changed, _)| *changed == cut).map(|(_, before)| kept(before)).collect();
         let later = self.undo.iter().find(|(changed, _)| *changed > cut);

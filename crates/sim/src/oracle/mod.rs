@@ -34,15 +34,15 @@ mod window;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-pub(crate) use ask::{Address, StoreAnswer, StoreCall, GroupId, Member};
+pub(crate) use ask::{Address, GroupId, Member, StoreAnswer, StoreCall};
 pub(crate) use expect::{Tallies, are_first_of_each};
 pub(crate) use group::{
-    Action, Attempt, Changed, Delivered, Due, Ended, FoundMessage, RescheduleTo, OnConflict, PutHeard, Raised, SettleHeard,
-    ShownMessage, Sight, Spec, Sweep, TakenById, GroupTarget, Terms,
+    Action, Attempt, Changed, Delivered, Due, Ended, FoundMessage, GroupTarget, OnConflict, PutHeard, Raised,
+    RescheduleTo, SettleHeard, ShownMessage, Sight, Spec, Sweep, TakenById, Terms,
 };
 pub(crate) use policy::{DEAD_MAX, DEAD_TTL, ON_EXPIRY};
 pub(crate) use register::{PAUSED, paused_until};
-pub(crate) use violation::{ViolationKind, Violation};
+pub(crate) use violation::{Violation, ViolationKind};
 pub(crate) use window::{Reading, Rules, Seq};
 
 use group::GroupEvent;
@@ -381,7 +381,9 @@ impl Oracle {
 
     /// Ends a command that may have changed settings.
     fn written(&mut self, op: Op, ask: &StoreCall, end: Seq, answer: Option<&StoreAnswer>) {
-        let (StoreCall::Configure { queue, .. } | StoreCall::Sweep { queue, sweep: Sweep::DeleteQueue }) = ask else {
+        let (StoreCall::Configure { queue, .. } | StoreCall::Sweep { queue, sweep: Sweep::DeleteQueue }) =
+            ask
+        else {
             return;
         };
         let policy = self.policies.entry(*queue).or_default();

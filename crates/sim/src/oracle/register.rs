@@ -49,7 +49,9 @@ impl Effect for Access {
             Access::Write { value, heard: true } => vec![written(value)],
             Access::Write { value, heard: false } => vec![state.clone(), written(value)],
             // A pause that has ended is not shown as a setting any more.
-            Access::Read { value: None } if state.ends() && running != RunningWrite::No => vec![state.clone()],
+            Access::Read { value: None } if state.ends() && running != RunningWrite::No => {
+                vec![state.clone()]
+            }
             Access::Read { value: Some(_) } if state.ends() && running == RunningWrite::Yes => Vec::new(),
             Access::Read { value } if *value == state.value => vec![state.clone()],
             Access::HandedOut if running != RunningWrite::No => vec![state.clone()],

@@ -63,7 +63,10 @@ impl Story {
     }
 
     fn put(self, due: i64) -> Story {
-        self.said(StoreCall::Put(MESSAGE.group(), spec(1, due)), StoreAnswer::Put(PutHeard::Created { id: ID, due }))
+        self.said(
+            StoreCall::Put(MESSAGE.group(), spec(1, due)),
+            StoreAnswer::Put(PutHeard::Created { id: ID, due }),
+        )
     }
 
     fn delivery(&self, due: i64, attempt: u32, token: u128) -> Delivered {
@@ -132,7 +135,8 @@ impl Story {
 
     #[track_caller]
     fn lie(&self, kind: ViolationKind) {
-        let kinds: Vec<ViolationKind> = self.oracle.violations().iter().map(|violation| violation.kind).collect();
+        let kinds: Vec<ViolationKind> =
+            self.oracle.violations().iter().map(|violation| violation.kind).collect();
         assert_eq!(kinds, [kind], "{:?}", self.oracle.violations());
     }
 }
@@ -198,7 +202,10 @@ fn an_early_delivery_after_a_reschedule_is_reported() {
     };
     moved(story().put(2_000)).at(3_000).taken(5_000, 1, 7).lie(ViolationKind::Early);
     // A lost reschedule shows as a message with its old due instant.
-    moved(story().put(2_000)).killed().listed(2_000, 0, ShownMessage::Scheduled).lie(ViolationKind::Contradiction);
+    moved(story().put(2_000))
+        .killed()
+        .listed(2_000, 0, ShownMessage::Scheduled)
+        .lie(ViolationKind::Contradiction);
 }
 
 #[test]
@@ -269,8 +276,9 @@ fn an_unknown_put_may_be_either_but_not_both() {
 
 #[test]
 fn an_unknown_ack_may_be_either_and_a_lost_take_holds_its_message_for_a_while() {
-    let unknown =
-        |story: Story| story.lost(StoreCall::Settle { message: MESSAGE, token: 7, action: Action::Ack }).killed();
+    let unknown = |story: Story| {
+        story.lost(StoreCall::Settle { message: MESSAGE, token: 7, action: Action::Ack }).killed()
+    };
     let held = || story().put(1_000).taken(1_000, 1, 7);
     unknown(held()).nothing_listed().honest();
     unknown(held()).at(1_100).taken(1_000, 2, 8).honest();
@@ -337,7 +345,10 @@ fn a_key_has_one_owner() {
     let replaced =
         || keyed_put(first(), 2, OnConflict::Replace, PutHeard::Replaced { id: 2, due: 2_000, old: 1 });
     let cancel = |story: Story, id| {
-        story.said(StoreCall::Cancel(keyed(1).group(), GroupTarget::Key), StoreAnswer::Cancelled(Changed::Cancelled(id)))
+        story.said(
+            StoreCall::Cancel(keyed(1).group(), GroupTarget::Key),
+            StoreAnswer::Cancelled(Changed::Cancelled(id)),
+        )
     };
     cancel(replaced(), 2).honest();
     cancel(replaced(), 1).lie(ViolationKind::Contradiction);
@@ -481,7 +492,9 @@ fn a_bound_lease_ends_with_its_process_and_a_close_spends_no_attempt() {
     reopened(held()).listed(1_000, 1, ShownMessage::Ready).honest();
     reopened(held()).listed(1_000, 1, ShownMessage::Leased(1_100)).lie(ViolationKind::Contradiction);
     let released = |story: Story, takes| {
-        let StoreAnswer::Listed(mut sights) = story.sight(1_000, 0, ShownMessage::Ready) else { unreachable!() };
+        let StoreAnswer::Listed(mut sights) = story.sight(1_000, 0, ShownMessage::Ready) else {
+            unreachable!()
+        };
         sights[0].1.takes = takes;
         story.said(StoreCall::ListAll { queue: 1 }, StoreAnswer::Listed(sights))
     };
@@ -498,8 +511,8 @@ fn an_opening_that_fails_may_have_ended_a_bound_lease() {
         let story = set(story, "backoff", "500 100 1000 0").put(1_000);
         let terms = Terms { bound: true, ..TERMS };
         let delivered = Delivered { terms, ..story.delivery(1_000, 1, 7) };
-        let mut story =
-            story.said(StoreCall::Take { queues: vec![1], terms }, StoreAnswer::Took(vec![(MESSAGE, delivered)]));
+        let mut story = story
+            .said(StoreCall::Take { queues: vec![1], terms }, StoreAnswer::Took(vec![(MESSAGE, delivered)]));
         story.now = 1_010;
         let now = story.reading();
         story.oracle.tried_to_open(now);
@@ -610,8 +623,9 @@ fn a_dead_message_is_gone_when_its_time_is_over_and_not_before() {
     got(kept(1_500), false, FoundMessage::Nothing).honest();
     shown(kept(1_500)).lie(ViolationKind::Contradiction);
     kept(1_500).nothing_listed().honest();
-    let revive =
-        |story: Story, heard| story.said(StoreCall::Revive(MESSAGE, Due::At(1_000)), StoreAnswer::Raised(heard));
+    let revive = |story: Story, heard| {
+        story.said(StoreCall::Revive(MESSAGE, Due::At(1_000)), StoreAnswer::Raised(heard))
+    };
     revive(kept(1_499), Raised::Done).honest();
     revive(kept(1_500), Raised::Done).lie(ViolationKind::Contradiction);
     revive(kept(1_500), Raised::NotFound).honest();
@@ -771,8 +785,11 @@ fn a_put_of_something_else_under_a_token_changes_nothing() {
         let mut first = story();
         first.oracle.pin(MESSAGE.group());
         let answer = StoreAnswer::Put(PutHeard::Created { id: ID, due: 2_000 });
-        let story = first.said(StoreCall::Put(MESSAGE.group(), token), answer).cancelled(Changed::Cancelled(ID));
-        story.said(StoreCall::Mismatch { group: MESSAGE.group(), no: 1 }, StoreAnswer::Put(heard)).nothing_listed()
+        let story =
+            first.said(StoreCall::Put(MESSAGE.group(), token), answer).cancelled(Changed::Cancelled(ID));
+        story
+            .said(StoreCall::Mismatch { group: MESSAGE.group(), no: 1 }, StoreAnswer::Put(heard))
+            .nothing_listed()
     };
     mismatched(PutHeard::Mismatch { id: ID }).honest();
     mismatched(PutHeard::Mismatch { id: ID + 1 }).lie(ViolationKind::Contradiction);

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::group::{Changed, FoundMessage, RescheduleTo, Raised, SettleHeard, GroupState, GroupTarget, GroupEvent};
+use super::group::{
+    Changed, FoundMessage, GroupEvent, GroupState, GroupTarget, Raised, RescheduleTo, SettleHeard,
+};
 use super::linearize::{DeadEnd, Deed};
 use super::message::MessagePhase;
 use super::policy::Policy;
@@ -61,7 +63,12 @@ impl fmt::Display for Violation {
 }
 
 /// The kind of violation if nothing explains the answers.
-pub(super) fn diagnose(deeds: &[Deed<GroupEvent>], end: &DeadEnd<GroupState>, rules: &Rules, policy: &Policy) -> ViolationKind {
+pub(super) fn diagnose(
+    deeds: &[Deed<GroupEvent>],
+    end: &DeadEnd<GroupState>,
+    rules: &Rules,
+    policy: &Policy,
+) -> ViolationKind {
     let kinds = end.stuck.iter().map(|place| {
         let deed = &deeds[*place];
         let at = At { begin: deed.begin, end: deed.end, window: deed.window, rules, policy };
@@ -90,7 +97,9 @@ fn kind(what: &GroupEvent, state: &GroupState, at: At<'_>) -> ViolationKind {
                 }
             }
         },
-        GroupEvent::Listed(sight) | GroupEvent::Got { found: FoundMessage::Message(sight), .. } if find(sight.no).is_none() => {
+        GroupEvent::Listed(sight) | GroupEvent::Got { found: FoundMessage::Message(sight), .. }
+            if find(sight.no).is_none() =>
+        {
             ViolationKind::Resurrected
         }
         GroupEvent::Got { target, found: FoundMessage::Nothing, .. }

@@ -3,12 +3,13 @@
 use bytes::Bytes;
 use dwell_model::{Invalid, Message, MessageId, SettingName, State, StateKind, Timestamp};
 use dwell_store::{
-    Cancelled, Delivery, Error, Page, PutAnswer, PutOutcome, QueueStats, Rescheduled, Result, Settled, BulkOutcome,
+    BulkOutcome, Cancelled, Delivery, Error, Page, PutAnswer, PutOutcome, QueueStats, Rescheduled, Result,
+    Settled,
 };
 
 use crate::oracle::{
-    Address, StoreAnswer, Changed, Delivered, Ended, FoundMessage, RescheduleTo, PutHeard, Raised, SettleHeard, ShownMessage, Sight,
-    TakenById, Terms,
+    Address, Changed, Delivered, Ended, FoundMessage, PutHeard, Raised, RescheduleTo, SettleHeard,
+    ShownMessage, Sight, StoreAnswer, TakenById, Terms,
 };
 use crate::workload::{body, key_name, queue_name, words};
 
@@ -215,7 +216,9 @@ pub(crate) fn peeked(state: StateKind, answer: &Result<Option<Message<Bytes>>>) 
     match answer {
         Ok(None) => CommandFate::Heard(StoreAnswer::Peeked(None)),
         Ok(Some(message)) => match sight(message) {
-            Some(shown) if message.standing.state.kind() == state => CommandFate::Heard(StoreAnswer::Peeked(Some(shown))),
+            Some(shown) if message.standing.state.kind() == state => {
+                CommandFate::Heard(StoreAnswer::Peeked(Some(shown)))
+            }
             _ => CommandFate::Odd(format!("other bytes, or not {state}: {message:?}")),
         },
         Err(error) if is_nowhere(error) => CommandFate::Heard(StoreAnswer::Peeked(None)),

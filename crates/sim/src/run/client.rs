@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use dwell_model::{Message, MessageId, Receipt, SettingChange, StateKind};
 use dwell_store::{
-    self as wish, Cancelled, Delivery, Error, LeaseTerms, PutAnswer, Rescheduled, Result, Settled, Store,
-    BulkOutcome,
+    self as wish, BulkOutcome, Cancelled, Delivery, Error, LeaseTerms, PutAnswer, Rescheduled, Result,
+    Settled, Store,
 };
 
 use super::again::Again;
@@ -16,7 +16,8 @@ use super::answers::{self, CommandFate};
 use super::disaster::Climate;
 use super::world::World;
 use crate::oracle::{
-    Address, StoreAnswer, StoreCall, Attempt, Due, GroupId, ViolationKind, Member, Op, PutHeard, Sweep, TakenById, GroupTarget, Terms,
+    Address, Attempt, Due, GroupId, GroupTarget, Member, Op, PutHeard, StoreAnswer, StoreCall, Sweep,
+    TakenById, Terms, ViolationKind,
 };
 use crate::workload::{self, Choice, key_name, queue_name, words};
 
@@ -176,7 +177,13 @@ impl World {
         let op = self.begin(StoreCall::Take { queues, terms });
         let store = self.store();
         let future = Box::pin(async move { CallAnswer::Took(store.take(take).await) });
-        self.launch(Flight { ops: vec![op], is_take: true, is_sweep: false, about: CallSubject::Other, future });
+        self.launch(Flight {
+            ops: vec![op],
+            is_take: true,
+            is_sweep: false,
+            about: CallSubject::Other,
+            future,
+        });
     }
 
     fn take_by_id(&mut self) {
@@ -230,7 +237,11 @@ impl World {
             about.push((held, extends));
         }
         let store = self.store();
-        self.fly(ops, CallSubject::Settle(about), async move { CallAnswer::Settled(store.settle(settles).await) });
+        self.fly(
+            ops,
+            CallSubject::Settle(about),
+            async move { CallAnswer::Settled(store.settle(settles).await) },
+        );
     }
 
     /// Ends leases of a queue, as an operator does: those believed to be in force, and sometimes one of a message that is
@@ -259,7 +270,11 @@ impl World {
         let about = CallSubject::EndLease(leases.iter().map(|(address, id, _)| (*address, *id)).collect());
         let named = leases.into_iter().map(|(_, id, takes)| wish::LeaseRef { id, takes }).collect();
         let store = self.store();
-        self.fly(ops, about, async move { CallAnswer::Ended(store.expire_lease(queue_name(queue), named).await) });
+        self.fly(
+            ops,
+            about,
+            async move { CallAnswer::Ended(store.expire_lease(queue_name(queue), named).await) },
+        );
     }
 
     fn some_message(&mut self) -> Option<(Address, MessageId)> {
@@ -308,11 +323,9 @@ impl World {
         let dead = self.uses.percent(&mut self.rng, 50);
         let op = self.begin(StoreCall::Get(group, target, dead));
         let (store, queue) = (self.store(), queue_name(group.queue));
-        self.fly(
-            vec![op],
-            CallSubject::Other,
-            async move { CallAnswer::Got(one(store.get(queue, vec![wish], dead).await)) },
-        );
+        self.fly(vec![op], CallSubject::Other, async move {
+            CallAnswer::Got(one(store.get(queue, vec![wish], dead).await))
+        });
     }
 
     fn peek(&mut self) {
@@ -404,8 +417,11 @@ impl World {
         };
         self.note_failure(&ops, &said);
         self.note_deaths(&about, &said);
-        if let (CallAnswer::Put(Ok(answer)), CommandFate::Heard(StoreAnswer::Put(heard)), CallSubject::Put(again)) =
-            (&said, &fates[0], &about)
+        if let (
+            CallAnswer::Put(Ok(answer)),
+            CommandFate::Heard(StoreAnswer::Put(heard)),
+            CallSubject::Put(again),
+        ) = (&said, &fates[0], &about)
             && matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. })
         {
             self.oracle.numbered(again.put.spec.no, answer.number.get());
@@ -458,7 +474,9 @@ impl World {
                     }
                 }
             }
-            (CallAnswer::Took(Ok(deliveries)), _) => deliveries.iter().for_each(|delivery| self.hold(delivery)),
+            (CallAnswer::Took(Ok(deliveries)), _) => {
+                deliveries.iter().for_each(|delivery| self.hold(delivery))
+            }
             (CallAnswer::TookById(Ok(delivery)), _) => self.hold(&delivery),
             (CallAnswer::Settled(answers), CallSubject::Settle(batch)) => {
                 for ((held, extends), answer) in batch.into_iter().zip(answers) {
@@ -498,8 +516,10 @@ impl World {
 
     /// The queues of a take that has leased messages which it could not read.
     fn leased_unread(&self, ops: &[Op], fates: &[CommandFate]) -> Option<Vec<u32>> {
-        let is_unread =
-            matches!(fates, [CommandFate::Heard(StoreAnswer::TookPart(_) | StoreAnswer::TookById(TakenById::Unread))]);
+        let is_unread = matches!(
+            fates,
+            [CommandFate::Heard(StoreAnswer::TookPart(_) | StoreAnswer::TookById(TakenById::Unread))]
+        );
         is_unread.then(|| self.oracle.queues_of(ops[0]))
     }
 

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use dwell_model::DeathReason;
 use dwell_store::{DeathCounts, DiscardCounts, Error, QueueDeaths, Result, Settled};
 
-use super::client::{CallSubject, CallAnswer};
+use super::client::{CallAnswer, CallSubject};
 use super::world::World;
-use crate::oracle::{DEAD_MAX, DEAD_TTL, ViolationKind, ON_EXPIRY};
+use crate::oracle::{DEAD_MAX, DEAD_TTL, ON_EXPIRY, ViolationKind};
 use crate::workload::{QUEUES, queue_name};
 
 /// The minimum counts; see the [module](self).

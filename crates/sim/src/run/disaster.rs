@@ -12,7 +12,7 @@ use super::client::CallSubject;
 use super::deaths::Deaths;
 use super::world::{Running, World};
 use crate::mutants::MutantStore;
-use crate::oracle::{ViolationKind, Op, Reading};
+use crate::oracle::{Op, Reading, ViolationKind};
 use crate::workload::body;
 
 /// The kinds of disasters in a run.

@@ -8,9 +8,9 @@ use dwell_model::{Message, SettingChange, SettingName, StateKind};
 use dwell_store::{Error, QueueStats, Result, Store, Take};
 
 use super::answers::{self, CommandFate};
-use super::client::{CallSubject, CallAnswer};
+use super::client::{CallAnswer, CallSubject};
 use super::world::World;
-use crate::oracle::{StoreAnswer, StoreCall, DEAD_MAX, ViolationKind, Tallies, Terms, are_first_of_each};
+use crate::oracle::{DEAD_MAX, StoreAnswer, StoreCall, Tallies, Terms, ViolationKind, are_first_of_each};
 use crate::workload::{self, QUEUES, Uses, queue_name, words};
 
 impl World {
@@ -167,7 +167,9 @@ impl World {
             // While flushes fail and memory is full, no ready message of a table can be read into memory.
             Some(Err(Error::Overloaded { .. })) if state == StateKind::Ready => return,
             other => {
-                return self.oracle.accuse(ViolationKind::Contradiction, format!("a peek was answered {other:?}"));
+                return self
+                    .oracle
+                    .accuse(ViolationKind::Contradiction, format!("a peek was answered {other:?}"));
             }
         };
         let order = |message: &Option<Message>| message.as_ref().map(answers::peek_order);
@@ -215,7 +217,9 @@ impl World {
         let counted = match stats {
             Ok(stats) => Tallies::of(&stats.counts),
             Err(Error::UnknownQueue { .. }) => Tallies::default(),
-            Err(error) => return self.oracle.accuse(ViolationKind::Contradiction, format!("stats said {error}")),
+            Err(error) => {
+                return self.oracle.accuse(ViolationKind::Contradiction, format!("stats said {error}"));
+            }
         };
         if !expected.allows(counted) {
             let text = format!("queue {queue} counts {counted:?}, and has {expected:?}");
@@ -249,7 +253,8 @@ impl World {
         let Some(answer) = self.ask(async move { store.take(take).await }) else {
             return self.odd(op, "a take that need not wait was not answered".to_owned());
         };
-        let (bad_reads, memory_full) = (self.unread_so_far() > before.0, self.memory_full_so_far() > before.1);
+        let (bad_reads, memory_full) =
+            (self.unread_so_far() > before.0, self.memory_full_so_far() > before.1);
         self.trace.add(format_args!("  took from {queues:?}: {answer:?}, expected {expected:?}"));
         if let (Ok(deliveries), Some(expected), false) = (&answer, &expected, bad_reads) {
             let got: Vec<u128> = deliveries.iter().map(|delivery| delivery.message.id.as_bits()).collect();
@@ -260,7 +265,8 @@ impl World {
             let compared = if capped { &first[..got.len()] } else { &first[..] };
             // Queues whose next messages do not fit in memory are skipped.
             if got != compared && !(memory_full && are_first_of_each(&got, expected)) {
-                let kind = if got.len() < first.len() { ViolationKind::Withheld } else { ViolationKind::OutOfOrder };
+                let kind =
+                    if got.len() < first.len() { ViolationKind::Withheld } else { ViolationKind::OutOfOrder };
                 let text = format!("a take of {max} from {queues:?} brought {got:x?}, and not {first:x?}");
                 self.oracle.accuse(kind, text);
             }

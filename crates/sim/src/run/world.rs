@@ -22,7 +22,7 @@ use super::schedule::Schedule;
 use super::time;
 use super::trace::Trace;
 use crate::mutants::{Mutant, MutantDisk, StoreFault};
-use crate::oracle::{Address, ViolationKind, Op, Oracle, Reading, Rules};
+use crate::oracle::{Address, Op, Oracle, Reading, Rules, ViolationKind};
 use crate::workload::{self, Pool, Uses};
 
 /// The number of ticks after which the store has to run out of work. In between it is observed with flushes half done.

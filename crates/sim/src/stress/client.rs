@@ -13,7 +13,8 @@ use dwell_testkit::Random;
 use super::StressShared;
 use super::wait::polled;
 use crate::oracle::{
-    Action, Address, StoreAnswer, StoreCall, GroupId, ViolationKind, Member, Op, PutHeard, Sweep, GroupTarget, Terms,
+    Action, Address, GroupId, GroupTarget, Member, Op, PutHeard, StoreAnswer, StoreCall, Sweep, Terms,
+    ViolationKind,
 };
 use crate::run::answers::{self, CommandFate};
 use crate::workload::{self, Choice, NewPut, key_name, queue_name, words};
@@ -517,8 +518,9 @@ impl<'a> Client<'a> {
                 let group = GroupId { queue, member: Member::Key(key) };
                 Some((group, GroupTarget::Key, wish::Target::Key(key_name(key))))
             } else {
-                self.some_message()
-                    .map(|(address, id)| (address.group(), GroupTarget::Message(address.no), wish::Target::Id(id)))
+                self.some_message().map(|(address, id)| {
+                    (address.group(), GroupTarget::Message(address.no), wish::Target::Id(id))
+                })
             };
             targets.extend(target.filter(|(group, ..)| group.queue == queue && !self.is_crowded(*group)));
         }

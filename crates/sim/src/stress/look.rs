@@ -10,7 +10,8 @@ use dwell_store::{Delivery, Error, Put, Result, Settle, Store as _, Take, Target
 use super::wait::polled;
 use super::{Round, StressShared};
 use crate::oracle::{
-    Address, StoreAnswer, StoreCall, DEAD_MAX, DEAD_TTL, ViolationKind, ON_EXPIRY, Sight, Tallies, GroupTarget, Terms,
+    Address, DEAD_MAX, DEAD_TTL, GroupTarget, ON_EXPIRY, Sight, StoreAnswer, StoreCall, Tallies, Terms,
+    ViolationKind,
 };
 use crate::run::answers::{self, CommandFate};
 use crate::workload::{QUEUES, Uses, key_name, queue_name, words};
@@ -131,7 +132,9 @@ impl StressShared {
         let shown = match &peeked {
             Some(Ok(shown)) => shown.as_ref().map(answers::peek_order),
             Some(Err(Error::UnknownQueue { .. })) => None,
-            Some(Err(error)) => return self.accuse(ViolationKind::Contradiction, format!("a peek said {error}")),
+            Some(Err(error)) => {
+                return self.accuse(ViolationKind::Contradiction, format!("a peek said {error}"));
+            }
             None => return,
         };
         // Dead messages beyond the limit are discarded in slices: the oldest may have gone since the list.
@@ -272,7 +275,8 @@ impl StressShared {
             let is_capped = got.len() < first.len() && !got.is_empty() && engine.limits().leased < PLENTY;
             let compared = if is_capped { &first[..got.len()] } else { &first[..] };
             if got != compared {
-                let kind = if got.len() < first.len() { ViolationKind::Withheld } else { ViolationKind::OutOfOrder };
+                let kind =
+                    if got.len() < first.len() { ViolationKind::Withheld } else { ViolationKind::OutOfOrder };
                 let text = format!("a take of {max} from {queues:?} brought {got:x?}, and not {first:x?}");
                 self.accuse(kind, text);
             }
@@ -343,7 +347,8 @@ impl StressShared {
 
     fn nothing_is_damaged(&self, engine: &Engine) {
         let counters = engine.counters();
-        let (bad, background_failures) = (counters.unread + counters.damaged + counters.runs_damaged, engine.background_failures());
+        let (bad, background_failures) =
+            (counters.unread + counters.damaged + counters.runs_damaged, engine.background_failures());
         if bad > 0 || !background_failures.is_empty() {
             let text = format!("nothing is wrong with the disk: {background_failures:?}, {counters:?}");
             self.accuse(ViolationKind::Contradiction, text);

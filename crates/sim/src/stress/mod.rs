@@ -29,7 +29,7 @@ use dwell_testkit::Random;
 use dwell_time::{Clock, ManualClock, SystemClock};
 
 use self::client::{Burst, Client, Hands};
-use crate::oracle::{ViolationKind, Op, Oracle, Reading, Rules, Violation};
+use crate::oracle::{Op, Oracle, Reading, Rules, Violation, ViolationKind};
 use crate::run::answers::CommandFate;
 use crate::workload::{Pool, Uses};
 
@@ -256,7 +256,9 @@ impl Round {
         if self.rng.percent(50) {
             match engine.close() {
                 Ok(()) | Err(dwell_store::Error::Closed) => {}
-                Err(error) => self.shared.accuse(ViolationKind::Contradiction, format!("a close said {error}")),
+                Err(error) => {
+                    self.shared.accuse(ViolationKind::Contradiction, format!("a close said {error}"))
+                }
             }
         }
         drop(engine);

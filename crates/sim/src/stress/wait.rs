@@ -62,7 +62,10 @@ impl StressShared {
                 }
                 if waited >= PATIENCE {
                     self.is_stuck.store(true, Ordering::SeqCst);
-                    self.accuse(ViolationKind::Stuck, format!("{about} was not answered in {PATIENCE} seconds"));
+                    self.accuse(
+                        ViolationKind::Stuck,
+                        format!("{about} was not answered in {PATIENCE} seconds"),
+                    );
                     return None;
                 }
                 if ms > 0 {

@@ -13,7 +13,7 @@ pub(crate) mod words;
 use std::num::NonZeroU32;
 
 use dwell_model::{
-    AttemptLimit, Backoff, Headers, Key, LapseBackoff, OnExpiry, Pause, IdempotencyKey, QueueName, Setting,
+    AttemptLimit, Backoff, Headers, IdempotencyKey, Key, LapseBackoff, OnExpiry, Pause, QueueName, Setting,
     SettingChange, SettingName, Timestamp,
 };
 

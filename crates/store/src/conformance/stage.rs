@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dwell_model::{
-    AttemptLimit, Key, Limits, Message, MessageId, IdempotencyKey, QueueName, Receipt, Setting, SettingChange,
-    State, StateKind, Timestamp,
+    AttemptLimit, IdempotencyKey, Key, Limits, Message, MessageId, QueueName, Receipt, Setting,
+    SettingChange, State, StateKind, Timestamp,
 };
 
 pub(super) use super::Factory;

@@ -6,8 +6,8 @@ use dwell_model::{Cursor, Message, MessageId, Number, QueueName, SettingChange, 
 use pollster::block_on;
 
 use crate::{
-    Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths, QueueStats,
-    Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When,
+    BulkOutcome, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
 };
 
 /// A store whose calls block. See [`Store`] for what each does.

@@ -15,7 +15,7 @@ use dwell_model::{
 };
 
 pub use blocking::Blocking;
-pub use change::{Cancelled, LeaseRef, Rescheduled, Selection, BulkOutcome, Target};
+pub use change::{BulkOutcome, Cancelled, LeaseRef, Rescheduled, Selection, Target};
 #[doc(hidden)]
 pub use delegate::delegated;
 pub use forecast::Forecast;

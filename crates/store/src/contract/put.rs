@@ -4,7 +4,7 @@ use std::hash::Hasher as _;
 
 use bytes::Bytes;
 use dwell_model::{
-    AttemptLimit, DEFAULT_PRIORITY, Headers, Key, MessageId, Number, IdempotencyKey, QueueName, Timestamp,
+    AttemptLimit, DEFAULT_PRIORITY, Headers, IdempotencyKey, Key, MessageId, Number, QueueName, Timestamp,
 };
 use siphasher::sip::SipHasher24;
 

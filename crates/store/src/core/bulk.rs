@@ -26,11 +26,11 @@ use std::sync::Arc;
 
 use dwell_model::{Command, MessageId, Now, Number, QueueName, Timestamp};
 
-use super::cold::{Died, DeadProgress, DeadReader};
+use super::cold::{DeadProgress, DeadReader, Died};
 use super::deaths::Discarded;
 use super::entry::{Position, RareFields};
 use super::{Core, Durability, Log, StoredBody};
-use crate::{Error, Result, Selection, BulkOutcome};
+use crate::{BulkOutcome, Error, Result, Selection};
 
 /// The action for each message.
 #[derive(Clone, Copy, Debug)]
@@ -144,7 +144,12 @@ impl<B: StoredBody> Core<B> {
     /// # Errors
     /// [`Error::Unavailable`] if dead messages cannot be read, or [`Error::OutcomeUnknown`] if some had been
     /// swept by then: the sweep has ended.
-    pub fn go_on(&mut self, bulk: Box<BulkOperation>, now: Now, log: &mut impl Log<B>) -> Result<BulkProgress> {
+    pub fn go_on(
+        &mut self,
+        bulk: Box<BulkOperation>,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<BulkProgress> {
         self.begin(now, log);
         match self.touched(&bulk.queue, now, log) {
             Some(queue) => self.sweep_slice(queue, bulk, now, log),
@@ -156,7 +161,12 @@ impl<B: StoredBody> Core<B> {
     ///
     /// # Errors
     /// As for [`Core::go_on`].
-    pub fn finish(&mut self, mut progress: BulkProgress, now: Now, log: &mut impl Log<B>) -> Result<BulkOutcome> {
+    pub fn finish(
+        &mut self,
+        mut progress: BulkProgress,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<BulkOutcome> {
         loop {
             match progress {
                 BulkProgress::Done(swept) => return Ok(swept),
@@ -198,7 +208,8 @@ impl<B: StoredBody> Core<B> {
             }
             // Processing an earlier one may have removed it: a message that expires when it is looked at
             // dies, and the queue is trimmed to its limit.
-            let entry = self.entries.find(slot).filter(|entry| entry.id == id && entry.place == Position::Dead);
+            let entry =
+                self.entries.find(slot).filter(|entry| entry.id == id && entry.place == Position::Dead);
             let Some(entry) = entry else { continue };
             if entry.has_died_since(bulk.number) {
                 continue;
@@ -278,7 +289,13 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Revives or discards one message.
-    pub(super) fn bulk_one(&mut self, slot: u32, action: BulkAction, now: Now, log: &mut impl Log<B>) -> Result<()> {
+    pub(super) fn bulk_one(
+        &mut self,
+        slot: u32,
+        action: BulkAction,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<()> {
         let (command, due) = match action {
             BulkAction::Revive(due) => {
                 self.check_key(slot, now, log)?;

@@ -26,10 +26,10 @@ use dwell_model::{
     Key, Message, MessageId, Now, Number, OnExpiry, QueueName, Standing, State, StateKind, Timestamp,
 };
 
-use super::snapshot_entry::{SnapshotEntry, QueueNames};
 use super::deaths::Discarded;
-use super::entry::{Entry, ChangeMark, Position, RareFields};
+use super::entry::{ChangeMark, Entry, Position, RareFields};
 use super::queue::ReadyKey;
+use super::snapshot_entry::{QueueNames, SnapshotEntry};
 use super::{Core, Durability, Log, Record, StoredBody};
 use crate::{Forecast, Result, StateCounts};
 
@@ -111,7 +111,12 @@ pub trait Cold<B> {
 
     /// Hands over the first of a queue's ready messages, by (priority, due, id): at least one if there are
     /// any.
-    fn due(&mut self, queue: &QueueName, ready_until: Timestamp, into: &mut Vec<ColdMessage<B>>) -> Result<()>;
+    fn due(
+        &mut self,
+        queue: &QueueName,
+        ready_until: Timestamp,
+        into: &mut Vec<ColdMessage<B>>,
+    ) -> Result<()>;
 
     /// The first of a queue's cold messages to be handed out, and the next due instant.
     fn head(&mut self, queue: &QueueName, ready_until: Timestamp) -> Result<ColdHead>;
@@ -201,7 +206,12 @@ pub trait Cold<B> {
     /// The exact number of scheduled messages, and how many of them are due by each of `edges`, which may be
     /// in any order: with an error of at most [`within`](Forecast::within), so that no message has to be
     /// read.
-    fn forecast(&mut self, queue: &QueueName, ready_until: Timestamp, edges: &[Timestamp]) -> Result<Forecast>;
+    fn forecast(
+        &mut self,
+        queue: &QueueName,
+        ready_until: Timestamp,
+        edges: &[Timestamp],
+    ) -> Result<Forecast>;
 
     /// Forgets the cold messages of a queue in these states.
     fn forget(&mut self, queue: &QueueName, which: QueuePart);
@@ -430,8 +440,11 @@ impl<B: StoredBody> Core<B> {
     /// If a capture is in progress.
     pub fn begin_snapshot(&mut self) {
         assert!(self.snapshotting.is_none(), "one capture at a time");
-        let snapshot =
-            Snapshot { changed: Vec::with_capacity(self.changed), names: QueueNames::default(), clean: Vec::new() };
+        let snapshot = Snapshot {
+            changed: Vec::with_capacity(self.changed),
+            names: QueueNames::default(),
+            clean: Vec::new(),
+        };
         let end = u32::try_from(self.entries.places()).expect("slots are 32-bit numbers");
         self.snapshotting = Some(Box::new(SnapshotInProgress { span: self.span, next: 0, end, snapshot }));
         self.span = self.span.next();
@@ -453,7 +466,8 @@ impl<B: StoredBody> Core<B> {
                 self.snapshot_before_change(slot);
             }
         }
-        let is_done = self.snapshotting.as_ref().is_some_and(|snapshotting| snapshotting.next == snapshotting.end);
+        let is_done =
+            self.snapshotting.as_ref().is_some_and(|snapshotting| snapshotting.next == snapshotting.end);
         let done = self.snapshotting.take_if(|_| is_done)?;
         Some(done.snapshot)
     }
@@ -624,8 +638,9 @@ impl<B: StoredBody> Core<B> {
         let is_dead = matches!(standing.state, State::Dead(_));
         let late = if is_dead { self.late.take(*number) } else { None };
         let over = cold.over_by.zip(standing.expires);
-        let died_in =
-            late.or_else(|| over.map(|(ready_until, expires)| self.bulk_in_progress.last_before(queue, expires, ready_until)));
+        let died_in = late.or_else(|| {
+            over.map(|(ready_until, expires)| self.bulk_in_progress.last_before(queue, expires, ready_until))
+        });
         let slot = self.make_resident(cold);
         let entry = self.entries.get_mut(slot);
         if let (Some(sweeps), Some(rare)) = (died_in, entry.rare.as_deref_mut()) {
@@ -654,8 +669,16 @@ impl<B: StoredBody> Core<B> {
             && lease_ms.is_none()
             && max_attempts.is_none()
             && ready_since == Timestamp::MIN;
-        let rare = (!plain)
-            .then(|| Box::new(RareFields { key, headers, lease_ms, max_attempts, ready_since, ..RareFields::default() }));
+        let rare = (!plain).then(|| {
+            Box::new(RareFields {
+                key,
+                headers,
+                lease_ms,
+                max_attempts,
+                ready_since,
+                ..RareFields::default()
+            })
+        });
         let mut entry = Entry {
             id,
             number,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use dwell_model::{Message, MessageId, Now, Number, QueueName, StateKind, as_of};
 
-use super::cold::{DeadSearch, Died, DeadProgress, DeadReader};
+use super::cold::{DeadProgress, DeadReader, DeadSearch, Died};
 use super::placement::Searched;
 use super::{Core, Log, StoredBody};
 use crate::{Error, Result, Target};

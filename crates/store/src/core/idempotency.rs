@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU64;
 
-use dwell_model::{MessageId, Number, IdempotencyKey, QueueName, Timestamp};
+use dwell_model::{IdempotencyKey, MessageId, Number, QueueName, Timestamp};
 
 use super::TokenRecord;
 use super::index::SlotTable;

@@ -18,8 +18,8 @@
 
 use dwell_model::{Command, Now, QueueName, Refusal, Timestamp};
 
-use super::queue::mono;
 use super::idempotency::EXPIRED_AT_CAP;
+use super::queue::mono;
 use super::{Core, CoreConfig, Durability, Log, StoredBody};
 
 /// The approximate size of a record of one message without its error text, in bytes.

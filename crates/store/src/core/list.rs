@@ -78,7 +78,13 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// The first `count` messages of a queue in a state, after `after`.
-    fn first_after(&self, queue: &Queue, state: StateKind, after: Option<ListPosition>, count: usize) -> Vec<u32> {
+    fn first_after(
+        &self,
+        queue: &Queue,
+        state: StateKind,
+        after: Option<ListPosition>,
+        count: usize,
+    ) -> Vec<u32> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let from_due = after.map_or(Timestamp::MIN, |(due, _)| due);
         let mut page = Selection { after, count, least: BinaryHeap::new() };
@@ -93,7 +99,10 @@ impl<B: StoredBody> Core<B> {
             }
             StateKind::Ready => {
                 for part in queue.scheduled.parts_from(from_due) {
-                    self.select_ascending(&mut page, part.take_while(|(due, _)| *due <= queue.ready_until.as_ms()));
+                    self.select_ascending(
+                        &mut page,
+                        part.take_while(|(due, _)| *due <= queue.ready_until.as_ms()),
+                    );
                 }
                 match only_priority(queue) {
                     Some(priority) => {

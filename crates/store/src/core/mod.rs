@@ -60,8 +60,9 @@
 //! - `replay`: building the same core again
 //! - `check`: the invariants
 
+mod bulk;
+mod bulk_in_progress;
 mod cancel;
-mod snapshot_entry;
 mod check;
 mod cold;
 mod configure;
@@ -70,36 +71,35 @@ mod entry;
 mod expire;
 mod forecast;
 mod get;
-mod lazy_free;
 mod holders;
+mod idempotency;
 mod index;
 mod lapse;
 mod late_deaths;
+mod lazy_free;
 mod list;
 mod numbers;
+mod placement;
 mod purge;
 mod put;
 mod queue;
 mod queues;
-mod rng;
 mod ready;
 mod record;
 mod replay;
 mod reschedule;
 mod retention;
 mod revive;
+mod rng;
 mod schedule;
 mod settle;
 mod slab;
-mod placement;
+mod snapshot_entry;
 mod stats;
-mod bulk;
 mod take;
 #[cfg(test)]
 mod tests;
 mod time;
-mod idempotency;
-mod bulk_in_progress;
 mod waiters;
 
 use std::collections::BTreeSet;
@@ -107,31 +107,31 @@ use std::collections::BTreeSet;
 use dwell_model::{Limits, MessageId, Now, Number, QueueName, Timestamp};
 
 use crate::{Error, Result};
+use bulk_in_progress::BulkInProgress;
 use cold::SnapshotInProgress;
 use deaths::Deaths;
-use entry::{Entry, LeaseTimer, ChangeMark};
-use lazy_free::LazyFree;
+use entry::{ChangeMark, Entry, LeaseTimer};
 use holders::Holders;
+use idempotency::IdempotencyKeys;
 use index::{Numbering, SlotTable, TextHash};
 use lapse::LapseSlice;
 use late_deaths::LateDeaths;
+use lazy_free::LazyFree;
 use numbers::Numbers;
 use queues::Queues;
 use rng::Rng;
 use slab::Slab;
-use idempotency::IdempotencyKeys;
-use bulk_in_progress::BulkInProgress;
 use waiters::Waiters;
 
-pub use snapshot_entry::{SnapshotEntry, QueueNames};
+pub use bulk::{BulkOperation, BulkProgress};
 pub use cold::{
-    Snapshot, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring,
-    DeadProgress, CopyOutcome, DeadReader, QueuePart,
+    Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, CopyOutcome, DeadProgress, DeadReader, DeadSearch, Died,
+    Expired, Expiring, QueuePart, Snapshot,
 };
 pub use get::{Get, Getting, Peek, Peeking};
 pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody, TokenRecord};
 pub use replay::ReplayError;
-pub use bulk::{BulkOperation, BulkProgress};
+pub use snapshot_entry::{QueueNames, SnapshotEntry};
 pub use waiters::{TakeAnswer, WaiterId};
 
 /// The memory of a lease, without its message.

@@ -264,7 +264,8 @@ impl<B: StoredBody> Core<B> {
             State::Scheduled => {
                 let entry = self.entries.get_mut(slot);
                 let queue = self.queues.get_mut(entry.queue);
-                entry.place = Position::Scheduled(queue.scheduled.insert_put(entry.priority, entry.due, slot));
+                entry.place =
+                    Position::Scheduled(queue.scheduled.insert_put(entry.priority, entry.due, slot));
                 entry.epoch = queue.epoch;
             }
             _ => self.place(slot, state, None),

@@ -12,7 +12,8 @@
 
 use bytes::Bytes;
 use dwell_model::{
-    AttemptLimit, Headers, Key, MessageId, Number, IdempotencyKey, QueueName, SettingChange, Standing, Timestamp,
+    AttemptLimit, Headers, IdempotencyKey, Key, MessageId, Number, QueueName, SettingChange, Standing,
+    Timestamp,
 };
 
 use super::Cold;

@@ -10,7 +10,9 @@ use thiserror::Error;
 use super::deaths::Deaths;
 use super::entry::Position;
 use super::queue::mono;
-use super::{Cold, ColdMessage, Core, Durability, DeadProgress, Log, PutRecord, DeadReader, Record, StoredBody};
+use super::{
+    Cold, ColdMessage, Core, DeadProgress, DeadReader, Durability, Log, PutRecord, Record, StoredBody,
+};
 
 /// A record that cannot follow those before it: the log belongs to another core, or is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -16,7 +16,7 @@
 
 use dwell_model::{Now, OnExpiry, State, Timestamp};
 
-use super::cold::{Died, DeadProgress, DeadReader};
+use super::cold::{DeadProgress, DeadReader, Died};
 use super::deaths::Discarded;
 use super::entry::Position;
 use super::placement::greatest_id;

@@ -2,10 +2,10 @@
 
 use dwell_model::{MessageId, Now, QueueName};
 
-use super::deaths::Discarded;
 use super::bulk::{BulkAction, BulkProgress};
+use super::deaths::Discarded;
 use super::{Core, Durability, Log, Record, StoredBody};
-use crate::{Error, Result, Selection, BulkOutcome, When};
+use crate::{BulkOutcome, Error, Result, Selection, When};
 
 impl<B: StoredBody> Core<B> {
     /// See [`Store::revive`](crate::Store::revive). Of many messages it revives a slice; [`Core::go_on`] does

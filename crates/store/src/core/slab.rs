@@ -37,7 +37,9 @@ impl<T> Slab<T> {
         }
         let slot = self.first_free;
         let place = self.place_mut(slot);
-        let SlabSlot::Free { next } = *place else { unreachable!("the list of free places holds free places") };
+        let SlabSlot::Free { next } = *place else {
+            unreachable!("the list of free places holds free places")
+        };
         *place = SlabSlot::Taken(value);
         self.first_free = next;
         slot

@@ -209,7 +209,8 @@ mod tests {
         let tried = Standing { attempts: 2, ..ready.clone() };
         let mut names = QueueNames::default();
         let mut of = |standing: &Standing, key| {
-            let snapshot = SnapshotEntry::of(message(standing.clone(), key), Timestamp::MIN, None, &mut names);
+            let snapshot =
+                SnapshotEntry::of(message(standing.clone(), key), Timestamp::MIN, None, &mut names);
             assert_eq!((&snapshot.standing(), snapshot.state()), (standing, standing.state));
             (snapshot, message(standing.clone(), key).with_body(()))
         };

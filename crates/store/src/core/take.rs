@@ -9,8 +9,8 @@ use dwell_model::{
 };
 
 use super::entry::Position;
-use super::queue::ReadyKey;
 use super::placement::check_lease;
+use super::queue::ReadyKey;
 use super::{Core, Durability, Log, StoredBody};
 use crate::{Delivery, Error, LeaseTerms, Result, Take};
 

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use dwell_model::{Now, Pause, QueueName, Receipt, Timestamp, Wake};
 use dwell_time::{Handle, TimingQueue};
 
-use super::queue::{CapReached, mono};
 use super::placement::check_lease;
+use super::queue::{CapReached, mono};
 use super::{Core, Log, StoredBody};
 use crate::{Delivery, Error, Result, Take};
 

@@ -27,10 +27,11 @@ use dwell_model::{
 };
 use dwell_time::Clock;
 
-use crate::core::{Core, CoreConfig, NoLog, BulkProgress, WaiterId};
+use crate::core::{BulkProgress, Core, CoreConfig, NoLog, WaiterId};
 use crate::{
-    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When, contained,
+    BulkOutcome, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer,
+    QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
+    contained,
 };
 use timer::Timer;
 use waiting::{AnswerSender, WaitingTake};
@@ -91,8 +92,13 @@ impl MemoryStore {
         // 22 bits: ids of successive stores rarely collide.
         let incarnation = (seed >> 42) as u32;
         let core = Core::new(CoreConfig { incarnation, ..CoreConfig::new(limits.clone(), seed) });
-        let state =
-            MemoryState { core, waiting: HashMap::new(), next_waiter: 0, timer: Timer::default(), closed: false };
+        let state = MemoryState {
+            core,
+            waiting: HashMap::new(),
+            next_waiter: 0,
+            timer: Timer::default(),
+            closed: false,
+        };
         MemoryStore { shared: Arc::new(SharedState { clock, limits, state: Mutex::new(state) }) }
     }
 

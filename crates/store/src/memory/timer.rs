@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use dwell_model::Wake;
 use dwell_time::{Notifier, Sleeper};
 
-use super::{Outgoing, SharedState, MemoryState};
+use super::{MemoryState, Outgoing, SharedState};
 use crate::core::NoLog;
 use crate::{Error, Result};
 

@@ -42,8 +42,8 @@ use pollster::block_on;
 
 use super::{Bury, GiveBack, IntoBody, IntoPut, PutMany, PutOne, SettleAll, TakeId, TakeJobs};
 use crate::{
-    Action, Cancelled, Delivery, Page, QueueStats, Rescheduled, Result, Selection, Settled, Store, BulkOutcome,
-    Target, When,
+    Action, BulkOutcome, Cancelled, Delivery, Page, QueueStats, Rescheduled, Result, Selection, Settled,
+    Store, Target, When,
 };
 
 /// One queue of a store. Cloning is cheap, and clones are the same queue. See [`crate::Queue`].

@@ -32,8 +32,8 @@ use dwell_model::{
 };
 
 use crate::{
-    Action, Cancelled, LeaseRef, Page, QueueStats, Rescheduled, Result, Selection, Settled, Store, BulkOutcome,
-    Target, When,
+    Action, BulkOutcome, Cancelled, LeaseRef, Page, QueueStats, Rescheduled, Result, Selection, Settled,
+    Store, Target, When,
 };
 
 pub use answers::Answers;

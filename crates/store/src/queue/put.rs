@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::{AttemptLimit, Headers, Invalid, Key, IdempotencyKey, Timestamp};
+use dwell_model::{AttemptLimit, Headers, IdempotencyKey, Invalid, Key, Timestamp};
 use futures_core::future::BoxFuture;
 use pollster::block_on;
 

@@ -14,8 +14,8 @@ use dwell_model::{
 use dwell_store::conformance::Harness;
 use dwell_store::core::{Core, CoreConfig, Durability, Log, PutRecord, Record, WaiterId};
 use dwell_store::{
-    Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths, QueueStats,
-    Rescheduled, Result, Selection, Settle, Settled, Store, BulkOutcome, Take, Target, When,
+    BulkOutcome, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
 };
 use dwell_time::{Clock, ManualClock};
 use futures_channel::oneshot;

@@ -83,7 +83,8 @@ fn watch(folder: &TempDir, primary: &str) -> (u16, KilledOnDrop) {
     let mut command = Command::new(super::server::program());
     command.arg(&file).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let started = command.spawn();
-    let child = KilledOnDrop(started.unwrap_or_else(|error| panic!("redis-server cannot be started: {error}")));
+    let child =
+        KilledOnDrop(started.unwrap_or_else(|error| panic!("redis-server cannot be started: {error}")));
     until("a Sentinel answers", || ask(port, &["PING"]).is_ok());
     (port, child)
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dwell_model::{Now, Timestamp, Wake};
 
-use super::wake_signal::WakeSignal;
 use super::steps::{Notice, Steps};
+use super::wake_signal::WakeSignal;
 use super::{Clock, Notifier, Sleeper};
 
 /// The machine's wall and monotonic clock. Clones share only their count of wake-ups.

@@ -144,7 +144,11 @@ impl<T> QueueShared<T> {
     }
 
     /// Spins on the clock until `until`, where blocking the thread would take longer than the remaining time.
-    fn look_again_at<'a>(&'a self, until: i64, mut state: Guard<'a, QueueState<T>>) -> Guard<'a, QueueState<T>> {
+    fn look_again_at<'a>(
+        &'a self,
+        until: i64,
+        mut state: Guard<'a, QueueState<T>>,
+    ) -> Guard<'a, QueueState<T>> {
         state.begin_to_look();
         drop(state);
         while self.time.now() < until {

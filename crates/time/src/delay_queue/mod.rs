@@ -15,10 +15,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::clock::{ManualClock, ClockMoved};
+use crate::clock::{ClockMoved, ManualClock};
 use crate::timing_queue::Handle;
 
-use intake::{Intake, Need, IntakeRefused};
+use intake::{Intake, IntakeRefused, Need};
 use state::{Calls, QueueState};
 use sync::{Guard, Lock};
 use time::Time;
@@ -519,7 +519,12 @@ impl<T> DelayQueue<T> {
         drained.into_iter().map(|(due, item)| (time::to_instant(due), item)).collect()
     }
 
-    fn drain_until<'a>(&'a self, mut state: Guard<'a, QueueState<T>>, until: i64, max: usize) -> Vec<(i64, T)> {
+    fn drain_until<'a>(
+        &'a self,
+        mut state: Guard<'a, QueueState<T>>,
+        until: i64,
+        max: usize,
+    ) -> Vec<(i64, T)> {
         // Otherwise a producer that is faster than this loop would keep it busy forever.
         let max = max.min(state.items.len());
         let mut drained = Vec::new();

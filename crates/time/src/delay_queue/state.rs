@@ -31,7 +31,7 @@ use crate::timing_queue::{Handle, TimingQueue};
 
 use super::intake::{EVERYBODY, Intake, Left, NOBODY};
 use super::time::Time;
-use super::waiters::{PendingWake, GRACE_NS, WaiterList, Ticket, Waiters, Wake};
+use super::waiters::{GRACE_NS, PendingWake, Ticket, WaiterList, Waiters, Wake};
 
 #[derive(Debug)]
 pub(super) struct QueueState<T> {
@@ -110,7 +110,11 @@ pub(super) struct CalledWaiters {
 }
 
 impl<T> QueueState<T> {
-    pub(super) fn new(capacity: usize, consumers: &Arc<WaiterList>, producers: &Arc<WaiterList>) -> QueueState<T> {
+    pub(super) fn new(
+        capacity: usize,
+        consumers: &Arc<WaiterList>,
+        producers: &Arc<WaiterList>,
+    ) -> QueueState<T> {
         QueueState {
             items: TimingQueue::new(),
             now: i64::MIN,

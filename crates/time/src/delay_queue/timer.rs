@@ -20,7 +20,7 @@ use crate::timing_queue::{Handle, TimingQueue};
 
 use super::sync::{Condvar, Mutex, MutexGuard};
 use super::time::Time;
-use super::waiters::{GRACE_NS, WaiterList, Ticket};
+use super::waiters::{GRACE_NS, Ticket, WaiterList};
 
 /// What happens when a deadline is reached.
 enum Moment {
@@ -167,7 +167,7 @@ impl Timer {
 #[cfg(shuttle)]
 mod by_hand {
     use super::*;
-    use crate::clock::{ManualClock, ClockMoved};
+    use crate::clock::{ClockMoved, ManualClock};
 
     impl Timer {
         pub(in super::super) fn by_hand(clock: &ManualClock) -> Arc<Timer> {

@@ -12,7 +12,7 @@ use std::mem;
 use super::meter;
 use super::page::{PAGE_MAX, Page, PageHead, Scratch};
 use super::run::RunEntry;
-use super::slots::{PAGES, EntryPosition, Slots};
+use super::slots::{EntryPosition, PAGES, Slots};
 use super::sort::Sorter;
 
 /// The maximum number of pages per block.

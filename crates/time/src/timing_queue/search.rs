@@ -343,7 +343,10 @@ fn charge(program: &Program) -> Result<(), TestCaseError> {
     let rounds = std::iter::repeat_n(&program.again, program.rounds).flatten();
     let (mut only_inserts, mut only_pops) = (true, true);
     for (at, phase) in program.once.iter().chain(rounds).enumerate() {
-        let inserts = matches!(phase, SearchPhase::Insert { .. } | SearchPhase::Fill { .. } | SearchPhase::Weave { .. });
+        let inserts = matches!(
+            phase,
+            SearchPhase::Insert { .. } | SearchPhase::Fill { .. } | SearchPhase::Weave { .. }
+        );
         only_inserts &= inserts;
         only_pops &= inserts || matches!(phase, SearchPhase::Pop { .. } | SearchPhase::Turn { .. });
         charged.run(phase);

@@ -63,7 +63,8 @@ impl Backup {
         };
         let BackupReport { linked, copied, bytes } = report;
         let is_sound = checked.as_ref().is_none_or(|report| report.is_sound());
-        let shown = BackupJson { online, linked, copied, bytes, check: checked.as_ref().map(check::CheckJson::from) };
+        let shown =
+            BackupJson { online, linked, copied, bytes, check: checked.as_ref().map(check::CheckJson::from) };
         context.output.show(&shown, |out| {
             let how = if online { "by its server" } else { "while nobody had it open" };
             let dest = self.dest.display();

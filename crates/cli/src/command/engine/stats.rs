@@ -142,18 +142,15 @@ impl Stats {
                     ]
                 })
                 .collect();
-            table::write(
-                out,
-                &["table", "bytes", "entries", "live", "earliest due", "latest due"],
-                &files,
-            )?;
+            table::write(out, &["table", "bytes", "entries", "live", "earliest due", "latest due"], &files)?;
         }
         Ok(())
     }
 }
 
 fn shown(stats: &DirectoryStats) -> StatsJson {
-    let kinds = stats.kinds.iter().map(|(kind, size)| KindJson { kind, files: size.files, bytes: size.bytes });
+    let kinds =
+        stats.kinds.iter().map(|(kind, size)| KindJson { kind, files: size.files, bytes: size.bytes });
     let queues = stats.queues.iter().map(|(queue, files)| QueueJson {
         queue: queue.name.to_string(),
         scheduled: queue.counts.scheduled,

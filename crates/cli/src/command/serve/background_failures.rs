@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dwell_engine::{Engine, BackgroundFailure, BackgroundWork};
+use dwell_engine::{BackgroundFailure, BackgroundWork, Engine};
 use tokio::task::JoinHandle;
 
 /// The interval at which the engine is checked.
@@ -82,9 +82,13 @@ mod tests {
         assert_eq!(reported.news(vec![flush(1)]), [fails(BackgroundWork::Flush, "no room")]);
         assert_eq!(reported.news(vec![flush(7)]), []);
         let keys = trouble(BackgroundWork::MergeKeys, "keys-1 is damaged", 1);
-        assert_eq!(reported.news(vec![flush(8), keys]), [fails(BackgroundWork::MergeKeys, "keys-1 is damaged")]);
+        assert_eq!(
+            reported.news(vec![flush(8), keys]),
+            [fails(BackgroundWork::MergeKeys, "keys-1 is damaged")]
+        );
         let keys = trouble(BackgroundWork::MergeKeys, "keys-2 is damaged", 2);
-        let expected = [LogLine::IsOver(BackgroundWork::Flush), fails(BackgroundWork::MergeKeys, "keys-2 is damaged")];
+        let expected =
+            [LogLine::IsOver(BackgroundWork::Flush), fails(BackgroundWork::MergeKeys, "keys-2 is damaged")];
         assert_eq!(reported.news(vec![keys]), expected);
         assert_eq!(reported.news(Vec::new()), [LogLine::IsOver(BackgroundWork::MergeKeys)]);
         assert_eq!(reported.news(Vec::new()), []);

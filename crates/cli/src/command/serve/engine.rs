@@ -56,8 +56,7 @@ impl From<dwell_engine::MemoryUse> for Memory {
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-        let (Some(limit), Some(messages), Some(flush)) = (self.limit, self.messages, self.flush)
-        else {
+        let (Some(limit), Some(messages), Some(flush)) = (self.limit, self.messages, self.flush) else {
             return f.write_str("no limit: all messages are in memory, without their bodies");
         };
         write!(

@@ -32,8 +32,12 @@ enum SharedStore {
 
 /// Opens it. The calls of a store in Redis or PostgreSQL run on `runtime`.
 pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Result<OpenedStore, Failure> {
-    let closed_by_itself =
-        |store: Arc<dyn Store>| OpenedStore { store, recovered: None, engine: None, shared: SharedStore::Not };
+    let closed_by_itself = |store: Arc<dyn Store>| OpenedStore {
+        store,
+        recovered: None,
+        engine: None,
+        shared: SharedStore::Not,
+    };
     match &config.kind {
         StoreKind::Memory => {
             Ok(closed_by_itself(Arc::new(MemoryStore::new(limits, Arc::new(SystemClock::new())))))

@@ -173,8 +173,11 @@ impl Transport {
             .map_err(|_| NoAnswer::TimedOut(format!("{} has not answered in {limit:?}", target.origin)))??;
         let (head, mut body) = response.into_parts();
         let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let mut answer =
-            ResponseParts { status: head.status, retry_after: retry_after.map(str::to_owned), body: Vec::new() };
+        let mut answer = ResponseParts {
+            status: head.status,
+            retry_after: retry_after.map(str::to_owned),
+            body: Vec::new(),
+        };
         let body_deadline = sleep(BODY_TIME).deadline().min(deadline);
         // The status counts, whatever happens to the body.
         let ended = timeout_at(body_deadline, beginning(&mut body, &mut answer.body)).await;

@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::change::{DiskRng, Content, FileChange, NameOp};
-use super::{Failure, CallKind, MemoryDisk, DiskState, broken};
+use super::change::{Content, DiskRng, FileChange, NameOp};
+use super::{CallKind, DiskState, Failure, MemoryDisk, broken};
 use crate::disk::{Disk, DiskDir, DiskFile, DiskLock};
 
 impl Disk for MemoryDisk {

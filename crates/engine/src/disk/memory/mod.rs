@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::change::{DiskRng, Content, FileChange, FileOp, NameOp, SECTOR};
+use self::change::{Content, DiskRng, FileChange, FileOp, NameOp, SECTOR};
 
 /// Which unsynced writes and names survive a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,7 +280,11 @@ impl DiskState {
     }
 
     /// A random byte that is not zero, of the files whose names `concerns`: its path, its file, and its offset.
-    fn find_byte(&self, chance: &mut DiskRng, concerns: impl Fn(&str) -> bool) -> Option<(PathBuf, u64, u64)> {
+    fn find_byte(
+        &self,
+        chance: &mut DiskRng,
+        concerns: impl Fn(&str) -> bool,
+    ) -> Option<(PathBuf, u64, u64)> {
         let is_one = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(&concerns);
         let files: Vec<(&PathBuf, u64)> =
             self.names.iter().filter(|(path, _)| is_one(path)).map(|(path, file)| (path, *file)).collect();

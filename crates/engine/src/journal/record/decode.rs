@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use dwell_model::{
-    Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Holder, Key, Lease, LeaseToken, MessageId, Number,
-    IdempotencyKey, QueueName, Standing, State, Timestamp,
+    Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Holder, IdempotencyKey, Key, Lease, LeaseToken,
+    MessageId, Number, QueueName, Standing, State, Timestamp,
 };
 use dwell_store::core::{PutRecord, Record, TokenRecord};
 use dwell_store::{PutAnswer, PutDigest, PutOutcome};
 
-use super::super::setting;
 use super::super::encoding::{ByteCursor, Read, Unreadable};
+use super::super::setting;
 use super::{
-    ANSWERED, CLOSED, CONFIGURED, BatchContext, DELETED, DISCARDED, Fact, GONE, OLD_ANSWERED, PURGED, PUT,
+    ANSWERED, BatchContext, CLOSED, CONFIGURED, DELETED, DISCARDED, Fact, GONE, OLD_ANSWERED, PURGED, PUT,
     PUT_FIELDS, REVIVED, RIPE, STANDING_FIELDS, STANDS, attempts_from_int, instant, malformed,
 };
 
@@ -28,7 +28,13 @@ pub(crate) struct Decoder<'a> {
 
 impl<'a> Decoder<'a> {
     pub(crate) fn new(records: &'a [u8], context: BatchContext) -> Decoder<'a> {
-        Decoder { cursor: ByteCursor::new(records), context, names: Vec::new(), last_number: 0, last_counter: 0 }
+        Decoder {
+            cursor: ByteCursor::new(records),
+            context,
+            names: Vec::new(),
+            last_number: 0,
+            last_counter: 0,
+        }
     }
 
     /// The next record, or nothing at the end.

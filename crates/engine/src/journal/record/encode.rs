@@ -8,10 +8,10 @@ use dwell_model::{
 use dwell_store::PutOutcome;
 use dwell_store::core::{PutRecord, Record, TokenRecord};
 
-use super::super::setting;
 use super::super::encoding::{end_fields, put_bytes_field, put_int_field, put_text, put_varint, put_zigzag};
+use super::super::setting;
 use super::{
-    ANSWERED, CLOSED, CONFIGURED, BatchContext, DELETED, DISCARDED, GONE, PURGED, PUT, REVIVED, RIPE, STANDS,
+    ANSWERED, BatchContext, CLOSED, CONFIGURED, DELETED, DISCARDED, GONE, PURGED, PUT, REVIVED, RIPE, STANDS,
     attempts_to_int, difference, put_instant,
 };
 

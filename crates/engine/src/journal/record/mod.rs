@@ -43,8 +43,8 @@ use std::num::NonZeroU32;
 use dwell_model::{AttemptLimit, Timestamp};
 use dwell_store::core::{PutRecord, Record};
 
-use super::format::Salt;
 use super::encoding::{Read, Unreadable, put_zigzag, unzigzag};
+use super::format::Salt;
 
 pub(crate) use decode::{Decoder, read_headers};
 pub(crate) use encode::{Encoder, put_headers};

@@ -3,16 +3,16 @@
 use std::num::NonZeroU32;
 
 use dwell_model::{
-    AttemptLimit, Backoff, Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Key, LapseBackoff, Lease,
-    LeaseToken, MessageId, Now, Number, OnExpiry, Pause, IdempotencyKey, QueueName, Setting, SettingChange,
-    SettingName, Standing, State, Timestamp,
+    AttemptLimit, Backoff, Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, IdempotencyKey, Key,
+    LapseBackoff, Lease, LeaseToken, MessageId, Now, Number, OnExpiry, Pause, QueueName, Setting,
+    SettingChange, SettingName, Standing, State, Timestamp,
 };
 use dwell_store::core::{PutRecord, Record, TokenRecord};
 use dwell_store::{PutAnswer, PutDigest, PutOutcome};
 
 use super::{BatchContext, Decoder, Encoder, Fact, OLD_ANSWERED};
-use crate::journal::format::SegmentName;
 use crate::journal::encoding::Unreadable;
+use crate::journal::format::SegmentName;
 
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_ms(ms).unwrap()
@@ -110,8 +110,11 @@ fn all_records() -> Vec<Record> {
     let id = MessageId::new(at(1), 0, 1, 2);
     for outcome in [PutOutcome::Created, PutOutcome::Replaced(id), PutOutcome::Kept] {
         let answer = PutAnswer { id, number, due: at(4), outcome };
-        let token =
-            TokenRecord { token: IdempotencyKey::new("x").unwrap(), until: at(10), digest: PutDigest(u64::MAX) };
+        let token = TokenRecord {
+            token: IdempotencyKey::new("x").unwrap(),
+            until: at(10),
+            digest: PutDigest(u64::MAX),
+        };
         records.push(Record::Answered { queue: queue.clone(), token, answer });
     }
     let backoff = Backoff { base_ms: 1, factor_percent: 200, cap_ms: u64::MAX >> 20, jitter_percent: 100 };

@@ -12,21 +12,21 @@ use dwell_model::{Now, Number, State};
 use dwell_store::core::{Cold, Durability, Log, PutRecord, Record};
 
 use super::old_manifest::OldDirectory;
-use super::{RepairReport, SEGMENT_BYTES, NewDirectory};
+use super::{NewDirectory, RepairReport, SEGMENT_BYTES};
 use crate::OpenError;
 use crate::cold::ColdSet;
 use crate::disk::LenientDisk;
 use crate::executor::Executor;
 use crate::file_deleter::FileDeleter;
 use crate::journal::batch::{Batch, SegmentPreamble};
+use crate::journal::encoding::Unreadable;
 use crate::journal::format::BatchHeader;
 use crate::journal::record::{Decoder, Fact};
 use crate::journal::segment::{BodyRef, Segment};
-use crate::journal::encoding::Unreadable;
-use crate::journal::writer::{JournalSettings, JournalStart, WriteError, JournalWriter};
+use crate::journal::writer::{JournalSettings, JournalStart, JournalWriter, WriteError};
 use crate::manifest::Manifest;
-use crate::offline::segments::{SegmentPiece, UNREADABLE, SegmentWalk, body, context, missing, segments};
 use crate::offline::loaded::core;
+use crate::offline::segments::{SegmentPiece, SegmentWalk, UNREADABLE, body, context, missing, segments};
 use crate::open::take_in;
 use crate::report::Cut;
 use crate::shard::step::Step;
@@ -68,7 +68,8 @@ pub(super) fn save(
     };
     // With tables every segment is kept.
     let start = JournalStart { segment: 1, has_files: true };
-    let begun = JournalWriter::begin(home, VecDeque::new(), 1, 0, SegmentPreamble::starting_at(1), start, now.wall);
+    let begun =
+        JournalWriter::begin(home, VecDeque::new(), 1, 0, SegmentPreamble::starting_at(1), start, now.wall);
     let (writer, batch) = begun.map_err(|error| failed(target, error))?;
     let has_manifest = origin.manifest.is_some();
     let mut copy =

@@ -13,9 +13,9 @@ use dwell_model::Number;
 use super::old_manifest::OldDirectory;
 use crate::checkpoint::file_name;
 use crate::disk::Disk;
-use crate::table::DeletionBitmap;
-use crate::index_run::{TableRef, IndexRun};
+use crate::index_run::{IndexRun, TableRef};
 use crate::sealed::FileKind;
+use crate::table::DeletionBitmap;
 
 /// The numbers of all messages that are not in `unlost`, as far as the old index runs can be read. Uses about 16 bytes of
 /// memory for each.

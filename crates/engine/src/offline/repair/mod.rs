@@ -15,18 +15,18 @@
 //! - `missing`: which messages tables have lost
 //! - `journal`: the journal, record by record, as far as each still has a meaning
 
-mod tables;
 mod journal;
 mod missing;
 mod old_manifest;
+mod tables;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dwell_model::{Now, Number};
 
-use self::tables::SavedTables;
 use self::old_manifest::OldDirectory;
+use self::tables::SavedTables;
 use super::check::{CheckReport, check};
 use super::enter;
 use super::open_file_limit::{LimitedDisk, few_of, with_few};

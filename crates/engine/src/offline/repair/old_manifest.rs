@@ -10,7 +10,7 @@ use crate::disk::Disk;
 use crate::journal::format::{SegmentHeader, SegmentName, u32_at, u64_at};
 use crate::manifest::Manifest;
 use crate::offline::segments::segments;
-use crate::sealed::{HEADER_LEN, FileId, is_header_of};
+use crate::sealed::{FileId, HEADER_LEN, is_header_of};
 
 /// What is known of the old directory as a whole.
 pub(super) struct OldDirectory {

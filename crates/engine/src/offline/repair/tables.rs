@@ -10,13 +10,13 @@ use dwell_model::{Number, Timestamp};
 use dwell_store::core::CopyAt;
 
 use super::old_manifest::OldDirectory;
-use super::{RepairReport, NewDirectory};
+use super::{NewDirectory, RepairReport};
 use crate::OpenError;
-use crate::checkpoint::{Checkpoint, TableState, LeasedMessage, file_name};
+use crate::checkpoint::{Checkpoint, LeasedMessage, TableState, file_name};
 use crate::disk::Disk;
-use crate::table::{Entry, Salvaged, DeletionBitmap, SortKey, TableWriter, salvage};
 use crate::index_run::{self, TableRef, key_hash_of};
-use crate::sealed::{FileKind, FileId};
+use crate::sealed::{FileId, FileKind};
+use crate::table::{DeletionBitmap, Entry, Salvaged, SortKey, TableWriter, salvage};
 
 /// The minimum number of pairs in a run, except for the last one.
 const PAIRS: usize = 4 * 1024 * 1024;

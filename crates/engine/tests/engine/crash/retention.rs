@@ -112,7 +112,13 @@ fn put(
         let key: Key = format!("{queue_name} {}", seen.messages.len()).parse().unwrap();
         let one = Put { queue: queue(queue_name), ..like.clone() }.key(key.clone());
         let id = store.put(one).ok()?.id;
-        seen.messages.push(KnownMessage { queue: queue_name, id, key, expires: like.expires, fate: Fate::Pending });
+        seen.messages.push(KnownMessage {
+            queue: queue_name,
+            id,
+            key,
+            expires: like.expires,
+            fate: Fate::Pending,
+        });
     }
     Some(())
 }

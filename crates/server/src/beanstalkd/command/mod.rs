@@ -36,7 +36,7 @@ use super::session::Session;
 pub(super) use delete::delete_all;
 pub(crate) use put::PutJob;
 pub(super) use put::{PutLine, put_all};
-pub(super) use reserve::{Reserved, ReserveRequest};
+pub(super) use reserve::{ReserveRequest, Reserved};
 pub(super) use settle::{Settling, settle_all};
 
 /// A command, as a client sent it.

@@ -14,9 +14,9 @@ use tokio::time::timeout;
 use super::Connection;
 use super::reading::READ;
 use super::writing::WRITE;
-use crate::admission::{ReservedBytes, NoRoom, PATIENCE};
+use crate::admission::{NoRoom, PATIENCE, ReservedBytes};
 use crate::beanstalkd::BeanstalkdShared;
-use crate::beanstalkd::command::{Reserved, ReserveRequest};
+use crate::beanstalkd::command::{ReserveRequest, Reserved};
 use crate::beanstalkd::reply::Word;
 
 /// The result of a wait for room.

@@ -18,11 +18,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::Connection;
-use crate::admission::{ReservedBytes, PRESSED, SMALL, pressed_pace};
+use crate::admission::{PRESSED, ReservedBytes, SMALL, pressed_pace};
+use crate::arrival_rate::ArrivalRate;
 use crate::beanstalkd::BeanstalkdShared;
 use crate::beanstalkd::reply::Replies;
 use crate::beanstalkd::session::Session;
-use crate::arrival_rate::ArrivalRate;
 
 /// Replies are written at the latest when they have this many bytes.
 pub(super) const WRITE: usize = 256 * 1024;

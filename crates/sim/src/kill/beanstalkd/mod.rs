@@ -25,7 +25,7 @@ use dwell_time::{Clock as _, SystemClock};
 
 use self::ledger::JobLedger;
 use self::worker::Worker;
-use super::{ROUND, KillOptions, pause_ms};
+use super::{KillOptions, ROUND, pause_ms};
 use crate::server::Server;
 
 /// The number of connections that send commands.
@@ -108,7 +108,13 @@ fn address(server: &Server) -> io::Result<SocketAddr> {
 }
 
 /// One round: load, and a kill at a random moment.
-fn round(shared: &BeanstalkdShared, seed: u64, round: u32, rng: &mut Random, server: Server) -> io::Result<()> {
+fn round(
+    shared: &BeanstalkdShared,
+    seed: u64,
+    round: u32,
+    rng: &mut Random,
+    server: Server,
+) -> io::Result<()> {
     let address = address(&server)?;
     let enough = rng.between(20, 1_500);
     shared.killing.store(false, Ordering::SeqCst);

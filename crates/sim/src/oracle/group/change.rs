@@ -1,6 +1,6 @@
 //! Cancel and reschedule: commands on messages that are not leased.
 
-use super::{At, Due, MessagePhase, GroupState, GroupTarget};
+use super::{At, Due, GroupState, GroupTarget, MessagePhase};
 
 /// The answer to a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,12 @@ pub(crate) enum RescheduleTo {
     ExpiresBeforeDue,
 }
 
-pub(super) fn cancel(state: &GroupState, target: GroupTarget, heard: Option<Changed>, at: At<'_>) -> Vec<GroupState> {
+pub(super) fn cancel(
+    state: &GroupState,
+    target: GroupTarget,
+    heard: Option<Changed>,
+    at: At<'_>,
+) -> Vec<GroupState> {
     let mut done = Vec::new();
     for (mut version, place) in state.resolve(target, at) {
         let Some(place) = place else {
@@ -42,7 +47,8 @@ pub(super) fn cancel(state: &GroupState, target: GroupTarget, heard: Option<Chan
         let fits = match (version.messages[place].standing.phase, heard) {
             (_, None) => true,
             (MessagePhase::Pending, Some(Changed::Cancelled(id))) => version.messages[place].is_id(id),
-            (MessagePhase::Leased(_), Some(Changed::Leased)) | (MessagePhase::Dead(_), Some(Changed::Dead)) => true,
+            (MessagePhase::Leased(_), Some(Changed::Leased))
+            | (MessagePhase::Dead(_), Some(Changed::Dead)) => true,
             _ => false,
         };
         if fits && version.messages[place].standing.phase == MessagePhase::Pending {
@@ -82,7 +88,8 @@ pub(super) fn reschedule(
             (MessagePhase::Pending, Some(RescheduleTo::ExpiresBeforeDue)) => {
                 message.standing.expires.is_some_and(|expires| expires <= due.span(&at.window).hi)
             }
-            (MessagePhase::Leased(_), None | Some(RescheduleTo::Leased)) | (MessagePhase::Dead(_), None | Some(RescheduleTo::Dead)) => true,
+            (MessagePhase::Leased(_), None | Some(RescheduleTo::Leased))
+            | (MessagePhase::Dead(_), None | Some(RescheduleTo::Dead)) => true,
             _ => false,
         };
         if fits {

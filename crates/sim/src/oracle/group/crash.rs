@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{At, TrackedMessage, Reading, Seq, GroupState};
+use super::{At, GroupState, Reading, Seq, TrackedMessage};
 
 /// Power loss: the log may have lost everything that was not synced, or all of it from some point on.
 pub(super) fn power_loss(state: &GroupState, durable: Seq, at: At<'_>) -> Vec<GroupState> {

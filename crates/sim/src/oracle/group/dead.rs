@@ -1,6 +1,6 @@
 //! Revive and discard: commands on dead messages.
 
-use super::{At, Due, MessagePhase, GroupState};
+use super::{At, Due, GroupState, MessagePhase};
 
 /// The answer to a revive or a discard of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,13 @@ pub(crate) enum Raised {
     Refused,
 }
 
-pub(super) fn revive(state: &GroupState, no: u64, due: Due, heard: Option<Raised>, at: At<'_>) -> Vec<GroupState> {
+pub(super) fn revive(
+    state: &GroupState,
+    no: u64,
+    due: Due,
+    heard: Option<Raised>,
+    at: At<'_>,
+) -> Vec<GroupState> {
     each_version(state, no, heard, at, |mut version, place| {
         let owner = version.owner().filter(|owner| *owner != place);
         if let (Some(owner), true) = (owner, version.messages[place].keyed) {
@@ -64,7 +70,9 @@ fn each_version(
     let done = versions.flat_map(|(version, found)| match (found, version.messages[place].standing.phase) {
         (None, _) if matches!(heard, None | Some(Raised::NotFound)) => vec![version],
         (Some(_), MessagePhase::Dead(_)) => act(version, place),
-        (Some(_), MessagePhase::Pending | MessagePhase::Leased(_)) if matches!(heard, None | Some(Raised::NotDead)) => {
+        (Some(_), MessagePhase::Pending | MessagePhase::Leased(_))
+            if matches!(heard, None | Some(Raised::NotDead)) =>
+        {
             vec![version]
         }
         _ => Vec::new(),

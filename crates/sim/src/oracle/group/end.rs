@@ -1,6 +1,6 @@
 //! The end of a lease by an operator: as if it had run out at that moment.
 
-use super::{At, MessagePhase, SettleHeard, GroupState, settle};
+use super::{At, GroupState, MessagePhase, SettleHeard, settle};
 
 /// The answer to the end of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,12 @@ pub(crate) enum Ended {
     NotFound,
 }
 
-pub(super) fn after(state: &GroupState, (no, takes): (u64, u32), heard: Option<Ended>, at: At<'_>) -> Vec<GroupState> {
+pub(super) fn after(
+    state: &GroupState,
+    (no, takes): (u64, u32),
+    heard: Option<Ended>,
+    at: At<'_>,
+) -> Vec<GroupState> {
     let Some(place) = state.place(no) else {
         let possible = matches!(heard, None | Some(Ended::NotFound));
         return if possible { vec![state.clone()] } else { Vec::new() };

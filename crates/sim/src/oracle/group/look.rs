@@ -1,6 +1,6 @@
 //! Get and list: the messages shown to a reader, or found missing.
 
-use super::{At, TrackedMessage, MessagePhase, GroupState, GroupTarget};
+use super::{At, GroupState, GroupTarget, MessagePhase, TrackedMessage};
 
 /// A message as it was shown to a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,13 @@ pub(crate) enum FoundMessage {
     Nothing,
 }
 
-pub(super) fn got(state: &GroupState, target: GroupTarget, dead: bool, found: &FoundMessage, at: At<'_>) -> Vec<GroupState> {
+pub(super) fn got(
+    state: &GroupState,
+    target: GroupTarget,
+    dead: bool,
+    found: &FoundMessage,
+    at: At<'_>,
+) -> Vec<GroupState> {
     match (found, target) {
         (FoundMessage::Message(sight), GroupTarget::Message(_)) => seen(state, sight, at, false),
         (FoundMessage::Message(sight), GroupTarget::Key) => {

@@ -19,14 +19,14 @@ mod take;
 use std::collections::BTreeMap;
 
 use super::linearize::Effect;
-use super::message::{Death, Lease, TrackedMessage, MessagePhase, Belief};
+use super::message::{Belief, Death, Lease, MessagePhase, TrackedMessage};
 use super::window::{At, Reading, Seq, Span, Window};
 
 pub(crate) use change::{Changed, RescheduleTo};
 pub(crate) use dead::Raised;
 pub(crate) use end::Ended;
 pub(crate) use look::{FoundMessage, ShownMessage, Sight};
-pub(crate) use put::{StoredAnswer, OnConflict, PutHeard, Spec};
+pub(crate) use put::{OnConflict, PutHeard, Spec, StoredAnswer};
 pub(crate) use settle::{Action, SettleHeard};
 pub(crate) use sweep::Sweep;
 pub(crate) use take::{Attempt, Delivered, TakenById, Terms};
@@ -136,7 +136,9 @@ impl Effect for GroupEvent {
             GroupEvent::Taken(delivered) => take::taken(state, delivered, at),
             GroupEvent::LostTake(terms) => take::lost(state, granted(None, *terms, at), at),
             GroupEvent::UnreadTake(terms) => take::lost(state, granted_to_nobody(*terms, at), at),
-            GroupEvent::SentBack { due, attempt, heard } => take::sent_back(state, *due, *attempt, *heard, at),
+            GroupEvent::SentBack { due, attempt, heard } => {
+                take::sent_back(state, *due, *attempt, *heard, at)
+            }
             GroupEvent::GaveBack => take::gave_back(state, at),
             GroupEvent::AllGaveBack => take::all_gave_back(state, at),
             GroupEvent::TakeById { no, terms, heard } => take::by_id(state, *no, *terms, heard.as_ref(), at),
@@ -146,7 +148,9 @@ impl Effect for GroupEvent {
             GroupEvent::EndLease { no, takes, heard } => end::after(state, (*no, *takes), *heard, at),
             GroupEvent::Mismatch { no, heard } => put::mismatched(state, *no, *heard),
             GroupEvent::Cancel { target, heard } => change::cancel(state, *target, *heard, at),
-            GroupEvent::Reschedule { target, due, heard } => change::reschedule(state, *target, *due, *heard, at),
+            GroupEvent::Reschedule { target, due, heard } => {
+                change::reschedule(state, *target, *due, *heard, at)
+            }
             GroupEvent::Got { target, dead, found } => look::got(state, *target, *dead, found, at),
             GroupEvent::Listed(sight) => look::seen(state, sight, at, true),
             GroupEvent::Revive { no, due, heard } => dead::revive(state, *no, *due, *heard, at),
@@ -299,7 +303,12 @@ fn granted_to_nobody(terms: Terms, at: At<'_>) -> MessagePhase {
     lease(None, terms, true, at)
 }
 
-fn lease(token: Option<u128>, Terms { lease_ms, bound, holder }: Terms, unread: bool, at: At<'_>) -> MessagePhase {
+fn lease(
+    token: Option<u128>,
+    Terms { lease_ms, bound, holder }: Terms,
+    unread: bool,
+    at: At<'_>,
+) -> MessagePhase {
     MessagePhase::Leased(Lease {
         token,
         until: at.window.mono.plus(lease_ms),

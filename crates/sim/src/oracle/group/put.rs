@@ -1,6 +1,6 @@
 //! Put: creates a message, or is decided by its key or its token.
 
-use super::{At, Due, TrackedMessage, MessagePhase, Span, Belief, GroupState};
+use super::{At, Belief, Due, GroupState, MessagePhase, Span, TrackedMessage};
 
 /// What to do if the key is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +168,13 @@ fn put(mut state: GroupState, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) 
 }
 
 /// The existing message is kept, with the earlier of the two instants.
-fn keep(mut state: GroupState, owner: usize, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Option<GroupState> {
+fn keep(
+    mut state: GroupState,
+    owner: usize,
+    spec: &Spec,
+    heard: Option<PutHeard>,
+    at: At<'_>,
+) -> Option<GroupState> {
     let message = &mut state.messages[owner];
     let kept = message.standing.due.earlier(spec.due.span(&at.window));
     if kept != message.standing.due {
@@ -214,7 +220,13 @@ fn created(mut state: GroupState, spec: &Spec, replaced: Option<usize>, at: At<'
 }
 
 /// The state with the data of the answer about the new message.
-fn answered(mut state: GroupState, spec: &Spec, heard: Option<PutHeard>, id: u128, due: i64) -> Option<GroupState> {
+fn answered(
+    mut state: GroupState,
+    spec: &Spec,
+    heard: Option<PutHeard>,
+    id: u128,
+    due: i64,
+) -> Option<GroupState> {
     let message = state.messages.last_mut().expect("it was just put");
     let possible = message.is_id(id) && message.is_due(due);
     heard.filter(|_| possible).map(|heard| remembering(state, spec, StoredAnswer::Heard(heard)))

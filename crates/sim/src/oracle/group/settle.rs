@@ -1,6 +1,6 @@
 //! Settle: the holder ends or extends its lease.
 
-use super::{At, Death, Due, MessagePhase, GroupState, Terms, granted};
+use super::{At, Death, Due, GroupState, MessagePhase, Terms, granted};
 
 /// The action of the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

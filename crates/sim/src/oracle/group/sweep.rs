@@ -1,6 +1,6 @@
 //! Bulk operations: purge, delete, revive all, discard all.
 
-use super::{At, Due, TrackedMessage, MessagePhase, GroupState};
+use super::{At, Due, GroupState, MessagePhase, TrackedMessage};
 
 /// The kind of bulk operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +31,9 @@ fn swept(mut state: GroupState, sweep: Sweep) -> GroupState {
         Sweep::Purge => state.messages.retain(|message| message.standing.phase != MessagePhase::Pending),
         Sweep::DeleteQueue => state.messages.retain(leased),
         Sweep::DiscardAll => {
-            state
-                .messages
-                .retain(|message| matches!(message.standing.phase, MessagePhase::Pending | MessagePhase::Leased(_)));
+            state.messages.retain(|message| {
+                matches!(message.standing.phase, MessagePhase::Pending | MessagePhase::Leased(_))
+            });
         }
         Sweep::ReviveAll(_) => unreachable!("a revive of all is told message by message"),
     }

@@ -1,6 +1,8 @@
 //! Take: a message is delivered, or leased by a take whose answer was lost.
 
-use super::{At, Death, Due, Lease, TrackedMessage, MessagePhase, Span, Belief, GroupState, granted, granted_to_nobody};
+use super::{
+    At, Belief, Death, Due, GroupState, Lease, MessagePhase, Span, TrackedMessage, granted, granted_to_nobody,
+};
 
 /// The terms of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +76,9 @@ pub(super) fn taken(state: &GroupState, delivered: &Delivered, at: At<'_>) -> Ve
     let versions = state.versions(place, at, false).into_iter();
     let fitting = versions.filter_map(|mut state| {
         let message = &mut state.messages[place];
-        if message.standing.phase != MessagePhase::Pending || !fits(message, delivered) || !message.may_be_ready(at)
+        if message.standing.phase != MessagePhase::Pending
+            || !fits(message, delivered)
+            || !message.may_be_ready(at)
         {
             return None;
         }
@@ -124,7 +128,8 @@ impl Belief {
 pub(super) fn lost(state: &GroupState, phase: MessagePhase, at: At<'_>) -> Vec<GroupState> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {
-        let versions: Vec<GroupState> = states.iter().flat_map(|state| state.versions(place, at, false)).collect();
+        let versions: Vec<GroupState> =
+            states.iter().flat_map(|state| state.versions(place, at, false)).collect();
         for mut version in versions {
             let message = &mut version.messages[place];
             if message.standing.phase == MessagePhase::Pending && message.may_be_ready(at) {
@@ -163,11 +168,18 @@ pub(super) fn all_gave_back(state: &GroupState, at: At<'_>) -> Vec<GroupState> {
 }
 
 /// A message that could not be read has spent an attempt or was released without one, unless its lease was over by then.
-pub(super) fn sent_back(state: &GroupState, due: Due, attempt: Attempt, heard: bool, at: At<'_>) -> Vec<GroupState> {
+pub(super) fn sent_back(
+    state: &GroupState,
+    due: Due,
+    attempt: Attempt,
+    heard: bool,
+    at: At<'_>,
+) -> Vec<GroupState> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {
-        let is_unread =
-            |message: &TrackedMessage| matches!(message.standing.phase, MessagePhase::Leased(Lease { unread: true, .. }));
+        let is_unread = |message: &TrackedMessage| {
+            matches!(message.standing.phase, MessagePhase::Leased(Lease { unread: true, .. }))
+        };
         if !is_unread(&state.messages[place]) {
             continue;
         }

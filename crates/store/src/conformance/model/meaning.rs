@@ -10,7 +10,7 @@ use super::drive::Driver;
 use super::step::{
     ActionPlan, ChangePlan, Pick, PutPlan, QUEUES, SelectionPlan, TakePlan, TargetPlan, WhenPlan,
 };
-use crate::conformance::stage::{key, idempotency_key};
+use crate::conformance::stage::{idempotency_key, key};
 use crate::{Action, LeaseRef, LeaseTerms, Put, Selection, Settle, Take, Target, When};
 
 impl Driver {

@@ -3,7 +3,7 @@
 use dwell_model::{AttemptLimit, MessageId, StateKind};
 
 use super::super::stage::*;
-use crate::{Error, LeaseTerms, Put, Selection, Settle, BulkOutcome, Take, Target, When};
+use crate::{BulkOutcome, Error, LeaseTerms, Put, Selection, Settle, Take, Target, When};
 
 /// Buries N messages, one second apart; returns them with the oldest death first.
 fn buried<const N: usize>(stage: &mut Stage) -> [MessageId; N] {
@@ -84,7 +84,10 @@ pub fn revive_is_refused_where_the_key_has_a_new_owner(factory: &Factory) {
     let swept = stage.store().revive(q(), Selection::Ids(vec![older]), When::Now).unwrap();
     assert_eq!(swept, BulkOutcome { done: 0, refused: vec![taken(older)], refused_in_all: 1 });
     let swept = stage.store().revive(q(), Selection::All, When::Now).unwrap();
-    assert_eq!(swept, BulkOutcome { done: 1, refused: vec![taken(older), taken(younger)], refused_in_all: 2 });
+    assert_eq!(
+        swept,
+        BulkOutcome { done: 1, refused: vec![taken(older), taken(younger)], refused_in_all: 2 }
+    );
     assert_eq!([older, younger].map(|id| stage.state(id)), [StateKind::Dead; 2]);
     assert_eq!(stage.state(free), StateKind::Ready);
     stage.cancel(by_key("k"));
@@ -149,7 +152,11 @@ pub fn discard_removes_one_many_and_all_oldest_first(factory: &Factory) {
     let ids: [_; 5] = buried(&mut stage);
     let gone = (ids[4], Error::MessageNotFound { queue: q() });
     let swept = stage.store().discard(q(), Selection::Ids(vec![ids[4], ids[4]])).unwrap();
-    assert_eq!(swept, BulkOutcome { done: 1, refused: vec![gone], refused_in_all: 1 }, "named twice, there once");
+    assert_eq!(
+        swept,
+        BulkOutcome { done: 1, refused: vec![gone], refused_in_all: 1 },
+        "named twice, there once"
+    );
     assert_eq!(stage.store().discard(q(), Selection::Oldest(2)), Ok(done(2)));
     let left: Vec<_> = ids.into_iter().filter(|&id| stage.try_get(Target::Id(id)).is_ok()).collect();
     assert_eq!(left, ids[2..4]);

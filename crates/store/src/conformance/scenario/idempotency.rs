@@ -25,7 +25,9 @@ pub fn the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_messa
     stage.settle(&taken.receipt, Action::Ack).unwrap();
     assert_eq!(stage.put(put.clone()), first, "though it is gone");
     assert!(stage.take_one().is_none());
-    let twice = stage.store().put(vec![message("n").token(idempotency_key("u")), message("n").token(idempotency_key("u"))]);
+    let twice = stage
+        .store()
+        .put(vec![message("n").token(idempotency_key("u")), message("n").token(idempotency_key("u"))]);
     assert_eq!(twice[0], twice[1], "in one batch as well");
     let stands = stage.put(keyed("k", "stands").after_ms(900));
     let keep = keeping("k", "x").after_ms(500).token(idempotency_key("keep"));
@@ -132,7 +134,11 @@ pub fn the_same_token_for_another_body_or_key_is_a_mismatch_and_changes_nothing(
     assert_eq!(stage.snapshot(), before);
     assert!(!mismatch.is_retryable());
     assert_eq!(stage.put(put), first, "and it stands for the same as before");
-    let batch = vec![message("n").token(idempotency_key("u")), message("o").token(idempotency_key("u")), message("p")];
+    let batch = vec![
+        message("n").token(idempotency_key("u")),
+        message("o").token(idempotency_key("u")),
+        message("p"),
+    ];
     let answers = stage.store().put(batch);
     let id = answers[0].as_ref().unwrap().id;
     assert_eq!(answers[1], Err(Error::IdempotencyMismatch { id }), "in one batch as well");

@@ -6,7 +6,7 @@ use dwell_model::{MessageId, OnExpiry, Setting, SettingChange, SettingName, Stat
 
 use super::super::stage::*;
 use crate::{
-    Cancelled, Error, LeaseTerms, Put, Rescheduled, Result, Selection, Settled, BulkOutcome, Target, When,
+    BulkOutcome, Cancelled, Error, LeaseTerms, Put, Rescheduled, Result, Selection, Settled, Target, When,
 };
 
 /// The number of calls in which a store discards some thousand messages, even if it reads a few of them at a

@@ -6,7 +6,7 @@ use dwell_model::{Key, MessageId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::cold::{Checkpoint, snapshot, capture_in_slices, evict, recovered};
+use super::cold::{Checkpoint, capture_in_slices, evict, recovered, snapshot};
 use super::random::{Call, Walk, any_call_without_retention, config, name};
 use super::*;
 use crate::core::{BulkOperation, BulkProgress};
@@ -58,7 +58,8 @@ fn dead_len(rig: &mut Rig, at: u64) -> u64 {
 /// Rewrites messages that have expired by then as dead ones.
 fn move_expired(rig: &mut Rig, by: i64) {
     let moved = rig.log.1.as_mut().unwrap().move_expired(at(by));
-    let moved = moved.iter().map(|(queue, number, expires, ready_until)| (queue, *number, *expires, *ready_until));
+    let moved =
+        moved.iter().map(|(queue, number, expires, ready_until)| (queue, *number, *expires, *ready_until));
     rig.core.moved_to_dead(moved);
 }
 
@@ -246,7 +247,11 @@ fn what_dies_while_a_sweep_goes_on_leaves_memory_and_is_not_swept() {
     assert!((19..=20).contains(&first), "{first}");
     assert_eq!(first + finish(&mut rig, next, 620).done, 20 + 1_000);
     assert_eq!(dead_len(&mut rig, 620), 1);
-    assert_eq!((rig.core.oldest_bulk(), rig.core.late_deaths_memory()), (None, 0), "and nothing is kept for long");
+    assert_eq!(
+        (rig.core.oldest_bulk(), rig.core.late_deaths_memory()),
+        (None, 0),
+        "and nothing is kept for long"
+    );
 }
 
 /// Crash story: 1. A sweep continues for minutes. 2. Thousands of others begin and end meanwhile. 3. Each

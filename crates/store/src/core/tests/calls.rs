@@ -1,7 +1,7 @@
 //! Calls and their records, where the contract's own tests do not reach.
 
 use dwell_model::{
-    Headers, LapseBackoff, LeaseToken, MessageId, Number, IdempotencyKey, Setting, SettingChange, Settings,
+    Headers, IdempotencyKey, LapseBackoff, LeaseToken, MessageId, Number, Setting, SettingChange, Settings,
     StateKind,
 };
 
@@ -190,7 +190,8 @@ fn sweeping_a_queue_is_one_record() {
     all(&mut rig, &|record| matches!(record, Record::Purged { .. }));
     assert_eq!(rig.revive(&queue("q"), Selection::All, When::AfterMs(9), now(8)).unwrap().done, 5);
     let told = std::mem::take(&mut rig.log.0);
-    let stands = |told: &&LoggedFact| matches!(told, LoggedFact::Record(Record::Stands { .. }, Durability::Synced));
+    let stands =
+        |told: &&LoggedFact| matches!(told, LoggedFact::Record(Record::Stands { .. }, Durability::Synced));
     assert_eq!(told.iter().filter(stands).count(), 5, "each stands for itself: {told:?}");
     assert_eq!(rig.call(|core, log| core.delete_queue(&queue("q"), now(9), log)), 5);
     all(&mut rig, &|record| matches!(record, Record::Deleted { .. }));
@@ -199,7 +200,11 @@ fn sweeping_a_queue_is_one_record() {
     assert_eq!(rig.settle(&taken[5].receipt, Action::Ack, now(9)), Ok(Settled::Gone));
     rig.log.0.clear();
     assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(9), log)), Ok(0));
-    assert!(matches!(rig.log.0[..], [LoggedFact::Time(_)]), "a purge of nothing records nothing: {:?}", rig.log.0);
+    assert!(
+        matches!(rig.log.0[..], [LoggedFact::Time(_)]),
+        "a purge of nothing records nothing: {:?}",
+        rig.log.0
+    );
 }
 
 #[test]

@@ -13,8 +13,8 @@ use proptest::prelude::*;
 use super::random::{Call, Walk, any_call_without_retention, config};
 use super::*;
 use crate::core::{
-    Snapshot, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring,
-    DeadProgress, CopyOutcome, DeadReader, WaiterId, QueuePart,
+    Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, CopyOutcome, DeadProgress, DeadReader, DeadSearch, Died,
+    Expired, Expiring, QueuePart, Snapshot, WaiterId,
 };
 use crate::{Error, Forecast, Selection, StateCounts, When};
 
@@ -52,7 +52,11 @@ impl Copy {
     /// How it is handled when it expires. One that had expired when it was promoted has died by that.
     fn expiring(&self, expiring: &dyn Fn(&QueueName) -> Expiring) -> Expiring {
         let Message { queue, standing, .. } = &self.cold.message;
-        if standing.expires.is_some_and(|at| at <= self.ready_until) { Expiring::Die } else { expiring(queue) }
+        if standing.expires.is_some_and(|at| at <= self.ready_until) {
+            Expiring::Die
+        } else {
+            expiring(queue)
+        }
     }
 
     fn order(&self) -> (u32, Timestamp, MessageId) {
@@ -222,7 +226,12 @@ impl Cold<Bytes> for Toy {
         self.one(at)
     }
 
-    fn due(&mut self, queue: &QueueName, ready_until: Timestamp, into: &mut Vec<ColdMessage<Bytes>>) -> Result<()> {
+    fn due(
+        &mut self,
+        queue: &QueueName,
+        ready_until: Timestamp,
+        into: &mut Vec<ColdMessage<Bytes>>,
+    ) -> Result<()> {
         if self.barred.as_ref() == Some(queue) {
             return Err(Error::Unavailable { reason: "it is rotten".into() });
         }
@@ -397,7 +406,12 @@ impl Cold<Bytes> for Toy {
         Ok(ColdCounts { counts, next_due })
     }
 
-    fn forecast(&mut self, queue: &QueueName, ready_until: Timestamp, edges: &[Timestamp]) -> Result<Forecast> {
+    fn forecast(
+        &mut self,
+        queue: &QueueName,
+        ready_until: Timestamp,
+        edges: &[Timestamp],
+    ) -> Result<Forecast> {
         let scheduled = self.of(queue).filter(|copy| copy.state(ready_until) == StateKind::Scheduled);
         let dues: Vec<_> = scheduled.map(|copy| copy.cold.message.standing.due).collect();
         let due_by = |edge: &Timestamp| dues.iter().filter(|due| *due <= edge).count() as u64;
@@ -497,10 +511,15 @@ fn finish(rig: &mut Rig, begun: Begun) -> Checkpoint {
         }
         let number = message.number;
         let placed = rig.core.placed(number, message.body.clone(), at);
-        assert!(!is_held || placed != CopyOutcome::Clean, "what was leased has changed since, or is leased still");
+        assert!(
+            !is_held || placed != CopyOutcome::Clean,
+            "what was leased has changed since, or is leased still"
+        );
         let cold = ColdMessage { message: message.clone(), ready_since, copy: at, over_by: None };
-        toy.copies
-            .insert(at, Copy { cold: cold.clone(), is_cold: false, is_over: false, ready_until: Timestamp::MIN });
+        toy.copies.insert(
+            at,
+            Copy { cold: cold.clone(), is_cold: false, is_over: false, ready_until: Timestamp::MIN },
+        );
         now.copies.insert(at, Copy { cold, is_cold: !is_held, is_over: false, ready_until: Timestamp::MIN });
         if is_held {
             held.push((message, at));

@@ -2,19 +2,19 @@
 //!
 //! The contract is tested once for all stores, in `conformance`.
 
+mod bulk;
 mod calls;
 mod cold;
 mod lazy_free;
 mod random;
 mod retention;
-mod bulk;
 mod waiting;
 
 use bytes::Bytes;
 use dwell_model::{Limits, Now, QueueName, Receipt, Timestamp};
 
-use super::{TakeAnswer, Cold, Core, CoreConfig, Durability, Log, PutRecord, Record};
-use crate::{Action, Delivery, Put, PutAnswer, Result, Selection, Settle, Settled, BulkOutcome, Take, When};
+use super::{Cold, Core, CoreConfig, Durability, Log, PutRecord, Record, TakeAnswer};
+use crate::{Action, BulkOutcome, Delivery, Put, PutAnswer, Result, Selection, Settle, Settled, Take, When};
 
 /// The start of the tests' clock.
 const START_MS: i64 = 1_795_000_000_000;

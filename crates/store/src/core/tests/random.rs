@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use dwell_model::{
-    AttemptLimit, Backoff, Headers, Holder, LapseBackoff, Message, MessageId, Number, OnExpiry, Pause,
-    IdempotencyKey, Setting, SettingChange, SettingName, Settings, StateKind,
+    AttemptLimit, Backoff, Headers, Holder, IdempotencyKey, LapseBackoff, Message, MessageId, Number,
+    OnExpiry, Pause, Setting, SettingChange, SettingName, Settings, StateKind,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;

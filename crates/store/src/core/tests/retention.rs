@@ -2,7 +2,7 @@
 
 use dwell_model::{AttemptLimit, MessageId, OnExpiry, Setting, SettingChange, SettingName, StateKind};
 
-use super::cold::{snapshot, evict, recovered};
+use super::cold::{evict, recovered, snapshot};
 use super::*;
 use crate::core::Getting;
 use crate::{Error, LeaseTerms, Target};
@@ -46,7 +46,8 @@ fn is_gone(rig: &mut Rig, id: MessageId, at_ms: u64) -> bool {
 }
 
 fn gone_records(rig: &Rig) -> usize {
-    let is_gone = |told: &&LoggedFact| matches!(told, LoggedFact::Record(Record::Gone { .. }, Durability::Written));
+    let is_gone =
+        |told: &&LoggedFact| matches!(told, LoggedFact::Record(Record::Gone { .. }, Durability::Written));
     rig.log.0.iter().filter(is_gone).count()
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dwell_model::{Pause, Setting, SettingChange, Settings, Wake};
 
-use super::cold::{snapshot, evict};
+use super::cold::{evict, snapshot};
 use super::*;
 use crate::Error;
 use crate::core::WaiterId;
@@ -40,7 +40,10 @@ fn waiting(ms: u64) -> Take {
 
 /// The number of messages that changed their standing after the first `before` facts.
 fn standings(rig: &Rig, before: usize) -> usize {
-    rig.log.0[before..].iter().filter(|told| matches!(told, LoggedFact::Record(Record::Stands { .. }, _))).count()
+    rig.log.0[before..]
+        .iter()
+        .filter(|told| matches!(told, LoggedFact::Record(Record::Stands { .. }, _)))
+        .count()
 }
 
 /// Serves until nothing is left to do now; returns the number of messages that changed their standing in each

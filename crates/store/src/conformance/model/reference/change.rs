@@ -5,7 +5,7 @@ use dwell_model::{
 };
 
 use super::{ModelMessage, Reference};
-use crate::{Cancelled, Error, QueueStats, Rescheduled, Result, Selection, BulkOutcome, Target, When};
+use crate::{BulkOutcome, Cancelled, Error, QueueStats, Rescheduled, Result, Selection, Target, When};
 
 impl Reference {
     pub(in super::super) fn cancel(&mut self, queue: &QueueName, target: &Target) -> Result<Cancelled> {

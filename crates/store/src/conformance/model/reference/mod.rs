@@ -19,8 +19,9 @@ pub(super) use inspect::shown;
 use std::collections::{BTreeMap, HashSet};
 
 use dwell_model::{
-    Command, Invalid, Key, LeaseToken, Limits, Message, MessageId, Now, Number, OwnSettings, Pause, IdempotencyKey,
-    QueueName, Refusal, Rules, Setting, SettingChange, Settings, State, StateKind, Timestamp, apply, as_of,
+    Command, IdempotencyKey, Invalid, Key, LeaseToken, Limits, Message, MessageId, Now, Number, OwnSettings,
+    Pause, QueueName, Refusal, Rules, Setting, SettingChange, Settings, State, StateKind, Timestamp, apply,
+    as_of,
 };
 
 use crate::{Error, PutAnswer, QueueDeaths, Result, Target, When};

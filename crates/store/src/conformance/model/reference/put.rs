@@ -1,6 +1,8 @@
 //! Put.
 
-use dwell_model::{Command, Invalid, Message, MessageId, Number, IdempotencyKey, QueueName, Standing, StateKind};
+use dwell_model::{
+    Command, IdempotencyKey, Invalid, Message, MessageId, Number, QueueName, Standing, StateKind,
+};
 
 use super::{ModelMessage, Reference, check_lease};
 use crate::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result};
