@@ -649,9 +649,9 @@ mod tests {
     use crate::{Driver, Durability, Engine, Options};
 
     /// Ignores everything.
-    struct Nobody;
+    struct NoReplay;
 
-    impl Replay for Nobody {
+    impl Replay for NoReplay {
         fn put(&mut self, _: PutRecord, _: BodyRef) -> Result<(), ReplayRefusal> {
             Ok(())
         }
@@ -726,7 +726,7 @@ mod tests {
             }
         }
         let manifest = Manifest::read(&disk, dir).unwrap();
-        let recovered = recover(&disk, dir, &manifest, &mut Nobody).unwrap();
+        let recovered = recover(&disk, dir, &manifest, &mut NoReplay).unwrap();
         let found: Vec<(u64, u64)> = recovered.kept.iter().map(|kept| (kept.records, kept.bytes)).collect();
         let (mut batches, mut held) = (Vec::new(), Vec::new());
         for kept in &recovered.kept {
@@ -952,7 +952,7 @@ mod tests {
                 if is_in_next {
                     copy.put_file(&path(2), tail.clone());
                 }
-                let recovered = recover(&copy, dir, &manifest, &mut Nobody).unwrap();
+                let recovered = recover(&copy, dir, &manifest, &mut NoReplay).unwrap();
                 let OpenReport { cuts, batches, .. } = recovered.report;
                 assert_eq!((batches, recovered.end, recovered.newest), (3, end, 1));
                 let cuts: Vec<_> = cuts.into_iter().map(|cut| (cut.file, cut.offset, cut.bytes)).collect();
@@ -969,7 +969,7 @@ mod tests {
         let (engine, mut driver) = Engine::open_driven(dir, small(&disk)).unwrap();
         let manifest = Manifest::read(&disk, dir).unwrap();
         for count in 0..4 {
-            let recovered = recover(&disk, dir, &manifest, &mut Nobody).unwrap();
+            let recovered = recover(&disk, dir, &manifest, &mut NoReplay).unwrap();
             let path = &recovered.kept[0].segment.path;
             let batches = batches_of(&disk.read_file(path).unwrap());
             assert_eq!((batches.len(), recovered.sequence), (count, count as u64));
@@ -1005,7 +1005,7 @@ mod tests {
                 .unwrap();
             let manifest = Manifest::read(&disk, dir).unwrap();
             let next_number =
-                |disk: &MemoryDisk| recover(disk, dir, &manifest, &mut Nobody).unwrap().preamble.next_number;
+                |disk: &MemoryDisk| recover(disk, dir, &manifest, &mut NoReplay).unwrap().preamble.next_number;
             assert_eq!(next_number(&disk), 2 + if skips { 1 << 32 } else { 0 }, "{durability:?}");
             engine.close().unwrap();
             while driver.turn() {}

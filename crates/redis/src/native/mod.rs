@@ -12,7 +12,7 @@
 //! - `partition`: calls on partitions, and queues that are spread over several; `repartition`: changing the spread
 //! - `directory`: what the queues share: names, numbers; `lost_queues`: restoring what it has lost; `session_leases`: the processes,
 //!   and leases bound to them
-//! - `put`, `take`, `settle`, `expire`, `change`, `inspect`, `forecast`, `configure`, `dead`, `purge`: one call each,
+//! - `put`, `take`, `settle`, `expire_lease`, `change`, `inspect`, `forecast`, `configure`, `dead`, `purge`: one call each,
 //!   with its relatives; `walk`: lists of leased messages; `retention`, `deaths`: how long messages stay dead, and
 //!   the counts of deaths
 //! - `waiting`, `timer`, `give_backs`: takes that wait, the tasks that ask for them and wake them, and messages whose
@@ -25,7 +25,7 @@ mod confirm;
 mod dead;
 mod deaths;
 mod directory;
-mod expire;
+mod expire_lease;
 mod forecast;
 mod give_backs;
 mod inspect;

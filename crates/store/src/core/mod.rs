@@ -49,7 +49,7 @@
 //! - `entry`, `slab`, `index`, `numbers`, `schedule`, `ready`, `queue`, `queues`, `idempotency`, `rng`: the parts
 //! - `time`, `placement`: time acting on a queue, a message changing its place; `lapse`: slices of leases that
 //!   run out and messages that expire
-//! - `put`, `take`, `settle`, `expire`, `cancel`, `reschedule`, `get`, `list`, `stats`, `forecast`,
+//! - `put`, `take`, `settle`, `expire_lease`, `cancel`, `reschedule`, `get`, `list`, `stats`, `forecast`,
 //!   `configure`, `revive`, `purge`: one call each, with related ones; `bulk`: many dead messages, slice by
 //!   slice; `late_deaths`: cold ones that a sweep does not include
 //! - `retention`: how long messages stay dead, and how many; `deaths`: counts of deaths and discards;
@@ -68,7 +68,7 @@ mod cold;
 mod configure;
 mod deaths;
 mod entry;
-mod expire;
+mod expire_lease;
 mod forecast;
 mod get;
 mod holders;
