@@ -1004,8 +1004,9 @@ mod tests {
                 .unwrap()
                 .unwrap();
             let manifest = Manifest::read(&disk, dir).unwrap();
-            let next_number =
-                |disk: &MemoryDisk| recover(disk, dir, &manifest, &mut NoReplay).unwrap().preamble.next_number;
+            let next_number = |disk: &MemoryDisk| {
+                recover(disk, dir, &manifest, &mut NoReplay).unwrap().preamble.next_number
+            };
             assert_eq!(next_number(&disk), 2 + if skips { 1 << 32 } else { 0 }, "{durability:?}");
             engine.close().unwrap();
             while driver.turn() {}
