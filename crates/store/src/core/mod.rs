@@ -55,8 +55,9 @@
 //! - `retention`: how long messages stay dead, and how many; `deaths`: counts of deaths and discards;
 //!   `holders`: who holds messages
 //! - `waiters`: takes that wait
-//! - `cold`: messages that are not in memory; `snapshot_entry`: messages to be copied; `lazy_free`: lazy free of
-//!   removed messages
+//! - `cold`: messages that are not in memory; `residency`: brings them in, and evicts them; `cold_expiry`: those that
+//!   expire
+//! - `snapshot`, `snapshot_entry`: messages to be copied; `lazy_free`: lazy free of removed messages
 //! - `replay`: building the same core again
 //! - `check`: the invariants
 
@@ -65,6 +66,7 @@ mod bulk_in_progress;
 mod cancel;
 mod check;
 mod cold;
+mod cold_expiry;
 mod configure;
 mod deaths;
 mod entry;
@@ -88,12 +90,14 @@ mod ready;
 mod record;
 mod replay;
 mod reschedule;
+mod residency;
 mod retention;
 mod revive;
 mod rng;
 mod schedule;
 mod settle;
 mod slab;
+mod snapshot;
 mod snapshot_entry;
 mod stats;
 mod take;
@@ -108,7 +112,6 @@ use dwell_model::{Limits, MessageId, Now, Number, QueueName, Timestamp};
 
 use crate::{Error, Result};
 use bulk_in_progress::BulkInProgress;
-use cold::SnapshotInProgress;
 use deaths::Deaths;
 use entry::{ChangeMark, Entry, LeaseTimer};
 use holders::Holders;
@@ -121,16 +124,18 @@ use numbers::Numbers;
 use queues::Queues;
 use rng::Rng;
 use slab::Slab;
+use snapshot::SnapshotInProgress;
 use waiters::Waiters;
 
 pub use bulk::{BulkOperation, BulkProgress};
 pub use cold::{
-    Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, CopyOutcome, DeadProgress, DeadReader, DeadSearch, Died,
-    Expired, Expiring, QueuePart, Snapshot,
+    Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadProgress, DeadReader, DeadSearch, Died, Expired,
+    Expiring, QueuePart,
 };
 pub use get::{Get, Getting, Peek, Peeking};
 pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody, TokenRecord};
 pub use replay::ReplayError;
+pub use snapshot::{CopyOutcome, Snapshot};
 pub use snapshot_entry::{QueueNames, SnapshotEntry};
 pub use waiters::{TakeAnswer, WaiterId};
 
