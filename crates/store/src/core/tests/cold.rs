@@ -18,6 +18,11 @@ use crate::core::{
 };
 use crate::{Error, Forecast, Selection, StateCounts, When};
 
+mod lists;
+mod replay;
+mod takes;
+mod unreadable;
+
 #[derive(Clone, Debug)]
 struct Copy {
     cold: ColdMessage<Bytes>,
@@ -608,22 +613,6 @@ pub(super) fn recovered(rig: &Rig, checkpoint: &Checkpoint) -> Rig {
     again
 }
 
-#[test]
-fn what_is_cold_at_an_opening_is_taken_when_it_is_due() {
-    let mut rig = Rig::new();
-    let PutAnswer { id, number, .. } = rig.put(put_to("q").after_ms(10), now(0)).unwrap();
-    let checkpoint = snapshot(&mut rig);
-    assert!(rig.core.is_resident(number));
-    evict(&mut rig, 0);
-    assert!(!rig.core.is_resident(number));
-    let mut again = recovered(&rig, &checkpoint);
-    assert_eq!(again.core.cold_len(), 1);
-    assert!(!again.core.is_resident(number));
-    let taken = again.take(Take::from(queue("q")), now(10)).unwrap();
-    assert!(again.core.is_resident(number));
-    assert_eq!(taken.iter().map(|delivery| delivery.message.id).collect::<Vec<_>>(), [id]);
-}
-
 /// A core whose messages are all cold: in `q` one that expires at 50 and cannot be read, one that expires and
 /// can be read, and one that does not expire; in `other` one that expires.
 fn with_one_unreadable() -> (Rig, CopyAt) {
@@ -639,25 +628,6 @@ fn with_one_unreadable() -> (Rig, CopyAt) {
     let first = *toy.copies.keys().next().unwrap();
     toy.unreadable.insert(first);
     (rig, first)
-}
-
-#[test]
-fn an_id_of_another_queue_lets_nothing_expire_there() {
-    let mut rig = Rig::new();
-    let id = rig.put(put_to("b").after_ms(10), now(0)).unwrap().id;
-    rig.put(put_to("a").after_ms(10), now(0)).unwrap();
-    snapshot(&mut rig);
-    evict(&mut rig, 0);
-    assert_eq!(rig.core.cold_len(), 2);
-    for _ in 0..100 {
-        rig.put(Put { expires: Some(at(50)), ..put_to("b") }, now(0)).unwrap();
-    }
-    let before = rig.log.0.len();
-    let got = rig.call(|core, log| core.get(&queue("a"), vec![crate::Target::Id(id)], false, now(60), log));
-    assert_eq!(got, [Err(Error::MessageNotFound { queue: queue("a") })]);
-    let stands = |told: &&LoggedFact| matches!(told, LoggedFact::Record(Record::Stands { .. }, _));
-    assert_eq!(rig.log.0[before..].iter().filter(stands).count(), 0);
-    assert!(rig.core.has_lapsed(&queue("b"), now(60)), "they expire in slices when somebody asks for them");
 }
 
 fn count(rig: &mut Rig, name: &str, at: u64) -> (u64, u64) {
@@ -681,225 +651,6 @@ fn behind() -> Rig {
     rig
 }
 
-fn waits(rig: &mut Rig, names: &[&str], wait_ms: u64) {
-    let take = Take::from_all(names.iter().map(|name| queue(name))).wait_ms(wait_ms);
-    assert_eq!(rig.call(|core, log| core.take(&take, now(60), log)), Ok(Vec::new()));
-    rig.call(|core, log| core.wait(WaiterId(1), take, now(60), log)).unwrap();
-}
-
-fn served(rig: &mut Rig, at: u64) -> Vec<(u64, Vec<QueueName>)> {
-    let answers = rig.call(|core, log| core.serve(now(at), log));
-    let queues = |answer: Result<Vec<Delivery>>| -> Vec<QueueName> {
-        answer.unwrap().into_iter().map(|delivery| delivery.message.queue).collect()
-    };
-    answers.into_iter().map(|(id, answer)| (id.0, queues(answer))).collect()
-}
-
-#[test]
-fn a_wait_does_not_end_with_nothing_before_it_is_known_that_there_is_nothing() {
-    let mut rig = behind();
-    waits(&mut rig, &["q"], 5);
-    assert_eq!(served(&mut rig, 60), []);
-    assert!(!rig.call(|core, log| core.catch_up(now(70), log)));
-    assert_eq!(served(&mut rig, 70), [], "what expires hides what does not");
-    rig.catch_up(now(70));
-    assert_eq!(served(&mut rig, 70), [(1, vec![queue("q")])]);
-    waits(&mut rig, &["q"], 5);
-    assert_eq!(served(&mut rig, 80), [(1, Vec::new())]);
-}
-
-#[test]
-fn a_take_that_waits_on_several_queues_gets_what_goes_out_first_of_all_of_them() {
-    let mut rig = behind();
-    waits(&mut rig, &["other", "q"], 1_000);
-    assert_eq!(served(&mut rig, 60), []);
-    let other = Take::from(queue("other"));
-    assert_eq!(rig.call(|core, log| core.take(&other, now(60), log)), Ok(Vec::new()), "another came earlier");
-    assert!(rig.core.gave_up());
-    rig.catch_up(now(60));
-    assert_eq!(served(&mut rig, 60), [(1, vec![queue("q")])]);
-    assert_eq!(rig.take(other, now(60)).unwrap().len(), 1);
-}
-
-#[test]
-fn what_cannot_be_read_when_it_expires_keeps_nothing_else_from_expiring() {
-    let (mut rig, first) = with_one_unreadable();
-    assert_eq!((count(&mut rig, "q", 60), count(&mut rig, "other", 60)), ((2, 1), (0, 1)));
-    rig.log.1.as_mut().unwrap().unreadable.remove(&first);
-    assert_eq!(count(&mut rig, "q", 61), (1, 2));
-}
-
-#[test]
-fn a_queue_is_not_swept_while_nobody_can_say_what_of_it_is_dead() {
-    let (mut rig, first) = with_one_unreadable();
-    let q = queue("q");
-    let refusals = |rig: &mut Rig, at: u64| {
-        let purged = rig.call(|core, log| core.purge(&q, now(at), log)).map(drop);
-        let mut said = vec![purged];
-        for which in [Selection::All, Selection::Oldest(1)] {
-            let one = which.clone();
-            said.push(rig.revive(&q, one, When::AfterMs(9), now(at)).map(drop));
-            said.push(rig.discard(&q, which, now(at)).map(drop));
-        }
-        said
-    };
-    for said in refusals(&mut rig, 60) {
-        assert_eq!(said.unwrap_err().code(), "unavailable");
-    }
-    assert_eq!(count(&mut rig, "q", 60), (2, 1), "nothing was swept");
-    // Messages that had expired are also dead by a clock that was stepped back, whether they could be read
-    // then or not.
-    let before = Now { wall: at(49), mono_ms: 60 };
-    assert_eq!(rig.discard(&q, Selection::All, before).unwrap_err().code(), "unavailable");
-    assert_eq!(rig.call(|core, log| core.purge(&queue("other"), now(61), log)), Ok(0));
-    rig.log.1.as_mut().unwrap().unreadable.remove(&first);
-    let swept = rig.discard(&q, Selection::All, now(62)).unwrap();
-    assert_eq!((swept.done, count(&mut rig, "q", 62)), (2, (1, 0)));
-    assert_eq!(rig.call(|core, log| core.purge(&q, now(63), log)), Ok(1));
-}
-
-#[test]
-fn what_could_not_be_read_when_it_expired_stays_dead_though_the_clock_steps_back() {
-    let (mut rig, first) = with_one_unreadable();
-    assert_eq!(count(&mut rig, "q", 60), (2, 1));
-    rig.log.1.as_mut().unwrap().unreadable.remove(&first);
-    let before = Now { wall: at(20), mono_ms: 61 };
-    let counts = rig.call(|core, log| core.stats(&queue("q"), before, log)).unwrap().counts;
-    assert_eq!((counts.ready, counts.dead), (1, 2));
-    let taken = rig.take(Take::from(queue("q")).max(9), before).unwrap();
-    assert_eq!(taken.len(), 1, "the one that does not expire");
-}
-
-#[test]
-fn a_queue_is_deleted_with_what_cannot_be_read() {
-    let (mut rig, _) = with_one_unreadable();
-    assert_eq!(rig.call(|core, log| core.delete_queue(&queue("q"), now(60), log)), 3);
-    assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(61), log)), Ok(0));
-}
-
-fn list(rig: &mut Rig, name: &str, state: StateKind, at: u64) -> Result<usize> {
-    let page = rig.call(|core, log| core.list(&queue(name), state, None, 9, now(at), log));
-    page.map(|page| page.messages.len())
-}
-
-#[test]
-fn a_list_reads_nothing_where_nothing_of_it_is_cold() {
-    let mut rig = Rig::new();
-    for delay in [0, 100] {
-        rig.put(put_to("q").after_ms(delay), now(0)).unwrap();
-    }
-    assert_eq!(rig.take(Take::from(queue("q")), now(0)).unwrap().len(), 1);
-    snapshot(&mut rig);
-    evict(&mut rig, 0);
-    assert_eq!((rig.core.cold_len(), rig.core.leased_len()), (1, 1));
-    rig.put(put_to("other").after_ms(100), now(0)).unwrap();
-    rig.log.1.as_mut().unwrap().is_rotten = true;
-    assert_eq!(list(&mut rig, "q", StateKind::Leased, 1), Ok(1));
-    assert_eq!(list(&mut rig, "other", StateKind::Scheduled, 1), Ok(1));
-    assert_eq!(list(&mut rig, "q", StateKind::Scheduled, 1), Err(rotten()));
-    rig.log.1.as_mut().unwrap().is_rotten = false;
-    assert_eq!(list(&mut rig, "q", StateKind::Scheduled, 1), Ok(1));
-}
-
-#[test]
-fn a_list_lets_what_is_cold_expire_only_where_some_of_its_queue_may() {
-    let mut rig = behind();
-    assert_eq!(list(&mut rig, "other", StateKind::Ready, 60), Ok(1));
-    assert!(rig.core.is_behind(), "a storm in one queue does not delay the next");
-    assert_eq!(list(&mut rig, "q", StateKind::Ready, 60), Ok(1));
-    assert!(!rig.core.is_behind());
-}
-
-/// Crash story: 1. Many messages expire in one queue. 2. Another one has cold messages too. 3. Its calls
-/// processed all expired messages, at once, or waited until that was done.
-#[test]
-fn what_has_expired_in_one_queue_is_nothing_to_another_that_has_cold_messages() {
-    let mut rig = Rig::new();
-    for i in 0..40 {
-        rig.put(Put { expires: Some(at(50)), ..put_to("q").after_ms(10) }, now(0)).unwrap();
-        // The last of all expires with them.
-        let expires = (i == 39).then(|| at(50));
-        rig.put(Put { expires, ..put_to("other").after_ms(10) }, now(0)).unwrap();
-    }
-    snapshot(&mut rig);
-    evict(&mut rig, 0);
-    assert!(!rig.call(|core, log| core.catch_up(now(60), log)));
-    let is_behind =
-        |rig: &mut Rig, name: &str| rig.call(|core, log| core.is_behind_in(&queue(name), now(60), log));
-    assert!(is_behind(&mut rig, "q") && is_behind(&mut rig, "other"), "one has expired in either");
-    while is_behind(&mut rig, "other") {
-        rig.call(|core, log| core.catch_up(now(60), log));
-    }
-    assert_eq!(count(&mut rig, "other", 60), (39, 1));
-    let mut rig = Rig::new();
-    for _ in 0..40 {
-        rig.put(Put { expires: Some(at(50)), ..put_to("q").after_ms(10) }, now(0)).unwrap();
-        rig.put(put_to("other").after_ms(10), now(0)).unwrap();
-    }
-    snapshot(&mut rig);
-    evict(&mut rig, 0);
-    assert!(!rig.call(|core, log| core.catch_up(now(60), log)));
-    assert!(is_behind(&mut rig, "q") && !is_behind(&mut rig, "other"));
-    assert_eq!(list(&mut rig, "other", StateKind::Ready, 60), Ok(9));
-    assert_eq!(rig.call(|core, log| core.purge(&queue("other"), now(60), log)), Ok(40));
-    assert!(rig.core.is_behind() && is_behind(&mut rig, "q"), "nothing else was seen to");
-    assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(60), log)), Ok(0));
-    assert!(!is_behind(&mut rig, "q"), "it is seen to for its own call");
-}
-
-/// A core that looks at two dead messages per call, with six in `q`, all cold, that died at 1 to 6.
-fn with_dead() -> (Rig, Checkpoint, Vec<MessageId>) {
-    let config = CoreConfig { bulk_per_call: 2, ..CoreConfig::new(Limits::default(), 7) };
-    let mut rig = Rig::configured(config);
-    let mut ids = Vec::new();
-    for at in 1..7 {
-        ids.push(rig.put(put_to("q"), now(0)).unwrap().id);
-        let taken = rig.take(Take::from(queue("q")), now(at)).unwrap();
-        rig.settle(&taken[0].receipt, Action::Bury { reason: None, priority: None }, now(at)).unwrap();
-    }
-    let checkpoint = snapshot(&mut rig);
-    evict(&mut rig, 0);
-    assert_eq!(rig.core.cold_len(), 6);
-    (rig, checkpoint, ids)
-}
-
-#[test]
-fn a_sweep_goes_on_behind_the_last_one_that_it_looked_at_though_cold_ones_behind_it_are_known() {
-    let (mut rig, _, ids) = with_dead();
-    for id in &ids[..3] {
-        let got =
-            rig.call(|core, log| core.get(&queue("q"), vec![crate::Target::Id(*id)], false, now(9), log));
-        assert!(got[0].is_ok());
-    }
-    assert_eq!((rig.core.cold_len(), rig.core.len()), (3, 3));
-    assert_eq!(rig.discard(&queue("q"), Selection::All, now(9)).unwrap().done, 6);
-    assert_eq!(rig.core.others_len().1, 0, "nothing is left of the queue");
-}
-
-#[test]
-fn an_old_record_of_a_revive_means_all_that_are_dead() {
-    let (rig, checkpoint, _) = with_dead();
-    let mut again = recovered(&rig, &checkpoint);
-    let toy = again.log.1.as_mut().unwrap();
-    let revived = Record::Revived { queue: queue("q"), due: at(90), wall: at(9) };
-    again.core.replay_with(revived, Some(&mut *toy)).unwrap();
-    assert_eq!(count(&mut again, "q", 9), (6, 0));
-}
-
-#[test]
-fn an_old_record_of_a_revive_means_all_that_are_dead_in_memory_too() {
-    let (rig, checkpoint, ids) = with_dead();
-    let mut again = recovered(&rig, &checkpoint);
-    let all = ids.into_iter().map(crate::Target::Id).collect();
-    let got = again.call(|core, log| core.get(&queue("q"), all, false, now(9), log));
-    assert!(got.iter().all(Result::is_ok));
-    assert_eq!((again.core.cold_len(), again.core.len()), (0, 6));
-    let toy = again.log.1.as_mut().unwrap();
-    let revived = Record::Revived { queue: queue("q"), due: at(90), wall: at(9) };
-    again.core.replay_with(revived, Some(&mut *toy)).unwrap();
-    assert_eq!(count(&mut again, "q", 9), (6, 0));
-}
-
 /// A gate admits as many more as the capture has room for.
 #[test]
 fn a_capture_says_how_many_it_has_captured() {
@@ -914,45 +665,6 @@ fn a_capture_says_how_many_it_has_captured() {
     assert_eq!(rig.core.snapshot_len(), 3);
     let snapshot = rig.core.snapshot_some(3).expect("all has been looked at");
     assert_eq!((snapshot.changed.len(), rig.core.snapshot_len()), (5, 0));
-}
-
-#[test]
-fn a_replay_finds_what_is_there_by_its_number() {
-    let mut rig = Rig::new();
-    let number = rig.put(put_to("q").after_ms(10), now(0)).unwrap().number;
-    let gone = rig.put(put_to("q").after_ms(10), now(0)).unwrap();
-    rig.call(|core, log| core.cancel(&queue("q"), vec![crate::Target::Id(gone.id)], now(0), log));
-    let checkpoint = snapshot(&mut rig);
-    evict(&mut rig, 0);
-    let mut again = recovered(&rig, &checkpoint);
-    let toy = again.log.1.as_mut().unwrap();
-    assert_eq!(again.core.replay_has(number, None), Ok(false), "it is cold");
-    assert_eq!(again.core.replay_has(number, Some(&mut *toy)), Ok(true));
-    assert!(again.core.is_resident(number));
-    assert_eq!(again.core.replay_has(number, None), Ok(true));
-    assert_eq!(again.core.replay_has(gone.number, Some(&mut *toy)), Ok(false));
-    again.core.check();
-}
-
-#[test]
-fn what_had_expired_by_the_time_of_a_batch_is_dead_to_whoever_replays_it() {
-    let mut rig = Rig::new();
-    for (key, expires) in [("gone", 50), ("there", 51)] {
-        let put = Put { expires: Some(at(expires)), ..put_to("q").key(key.parse().unwrap()) };
-        rig.put(put.after_ms(10), now(0)).unwrap();
-    }
-    let checkpoint = snapshot(&mut rig);
-    evict(&mut rig, 0);
-    let mut again = recovered(&rig, &checkpoint);
-    let toy = again.log.1.as_mut().unwrap();
-    again.core.replay_begins(at(50));
-    again.core.replay_expiry(Some(&mut *toy));
-    let mut has_owner = |key: &str| {
-        let owner = again.core.replay_owner(&queue("q"), &key.parse().unwrap(), Some(&mut *toy));
-        owner.unwrap().is_some()
-    };
-    assert_eq!((has_owner("gone"), has_owner("there")), (false, true));
-    again.core.check();
 }
 
 #[derive(Clone, Debug)]
