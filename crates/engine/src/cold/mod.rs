@@ -15,10 +15,14 @@
 //! - `forecast`: how many messages fall due by given instants
 //! - `merge`: the messages of a queue in order, and counted; `dead`: the dead ones by their deaths
 //! - `ready_stream`, `prefetch`: read-ahead of a queue's ready messages
-//! - this file: lookups, and handing over
+//! - `run_lookup`: where a message lies by its number or key; `entry_message`: the message of an entry
+//! - `core_interface`: the calls of the core
+//! - this file: the files and runs, and handing over
 
 mod block_cache;
+mod core_interface;
 mod dead;
+mod entry_message;
 mod expiry;
 mod forecast;
 mod id_lookup;
@@ -26,6 +30,7 @@ mod merge;
 mod prefetch;
 mod prefetched_bodies;
 mod ready_stream;
+mod run_lookup;
 mod section_order;
 mod settlements;
 mod table;
@@ -33,34 +38,29 @@ mod table;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
-use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_model::{
-    Key, Message, MessageId, Now, Number, QueueName, Rules, Settings, Standing, State, StateKind, Timestamp,
-    as_of,
-};
-use dwell_store::core::{
-    Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadProgress, DeadReader, DeadSearch, Died, Expired,
-    Expiring, QueuePart,
-};
-use dwell_store::{Error, Forecast, Result};
+use dwell_model::{Message, Number, QueueName, Timestamp};
+use dwell_store::core::{ColdMessage, CopyAt, Died};
+use dwell_store::{Error, Result};
 
 use crate::executor::Executor;
-use crate::index_run::{IndexRun, NumberSet, TableRef, key_hash};
-use crate::journal::segment::{BodyRef, Segment};
+use crate::index_run::{IndexRun, TableRef};
+use crate::journal::segment::BodyRef;
 use crate::sealed::{self, ReadError};
 use crate::shard::overloaded;
 use crate::table::{DeletionBitmap, SectionState, TableEntry};
 use block_cache::BlockCache;
+use entry_message::cold_message;
 use id_lookup::IdLookup;
 use prefetch::Prefetch;
 use prefetched_bodies::PrefetchedBodies;
 use ready_stream::{ReadyStream, open_at_once};
 use section_order::SectionOrder;
 
+pub(crate) use entry_message::{expired, message};
 pub(crate) use prefetched_bodies::MAX_GAP;
 pub(crate) use settlements::GoneByQueue;
 pub(crate) use table::{ColdTable, MAX_BODY_WRITES};
@@ -91,9 +91,6 @@ struct QueueSections {
     version: u64,
 }
 
-/// The maximum number of messages that had a key to be looked up one by one; more are looked up together, since they
-/// share blocks.
-const LOOKED_UP: usize = 4;
 /// The maximum number of messages per hand-over, unless [`PER_SECTION`] allows more.
 const MIN_WINDOW: usize = 512;
 /// The number of messages per section that a hand-over may have, so that each of its blocks is used for several.
@@ -603,121 +600,6 @@ impl ColdSet {
         self.hand_over(read, &mut found);
         Ok(found.pop())
     }
-
-    /// The place of the cold message with this number.
-    fn home(&self, number: Number) -> sealed::Result<Option<EntryRef>> {
-        for run in &self.numbers {
-            let Some(TableRef { file, ordinal }) = run.home(number)? else { continue };
-            if self.files.get(&file).is_some_and(|file| file.is_cold(ordinal)) {
-                return Ok(Some(EntryRef { file, ordinal }));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The places of those that are cold, the latest first if there are few. `numbers` rise.
-    fn homes(&self, numbers: &[Number]) -> sealed::Result<Vec<EntryRef>> {
-        if numbers.len() <= LOOKED_UP {
-            return numbers.iter().rev().filter_map(|number| self.home(*number).transpose()).collect();
-        }
-        let mut spots = Vec::new();
-        for run in &self.numbers {
-            let mut wanted = NumberSet::default();
-            for number in numbers {
-                if run.may_hold(number.get())? {
-                    wanted.add(number.get());
-                }
-            }
-            if wanted.is_empty() {
-                continue;
-            }
-            run.find_all(&wanted, |TableRef { file, ordinal }| {
-                if self.files.get(&file).is_some_and(|file| file.is_cold(ordinal)) {
-                    spots.push(EntryRef { file, ordinal });
-                }
-            })?;
-        }
-        Ok(spots)
-    }
-
-    /// Looks at some more of the messages that had this key, by their numbers, and returns whether these were all: one
-    /// or two reads for each, and a few for each run. See [`Cold::dead_by_key`](dwell_store::core::Cold::dead_by_key).
-    fn search_dead_key(
-        &mut self,
-        queue: &QueueName,
-        key: &Key,
-        after: Option<Died>,
-        most: usize,
-        search: &mut DeadSearch,
-    ) -> sealed::Result<bool> {
-        // A message that has expired since its file was written is there under the hash of a live one.
-        let hashes = [true, false].map(|is_dead| key_hash(self.directory, queue, key, is_dead));
-        let (mut numbers, mut end) = (Vec::new(), None::<Number>);
-        for (run, hash) in self.keys.iter().flat_map(|run| hashes.map(|hash| (run, hash))) {
-            let found = run.find_after(hash, search.to, most)?;
-            if let Some(last) = found.last().filter(|_| found.len() >= most) {
-                // What this run has behind its last one was not read.
-                end = Some(end.map_or(*last, |end| end.min(*last)));
-            }
-            numbers.extend(found);
-        }
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers.truncate(end.map_or(numbers.len(), |end| numbers.partition_point(|number| *number <= end)));
-        let is_all = end.is_none() && numbers.len() <= most;
-        numbers.truncate(most);
-        let mut spots = self.homes(&numbers)?;
-        // In the order of the places, each block is read once.
-        spots.sort_unstable();
-        for spot in spots {
-            let file = &self.files[&spot.file];
-            if !file.over.has(spot.ordinal) && !file.was_dead(spot.ordinal) {
-                continue;
-            }
-            // The known times of death of the section may be enough to skip it.
-            let section =
-                u32::try_from(file.file.section_of(spot.ordinal)).expect("sections are counted in 32 bits");
-            let least = search.youngest.map(|(died, _)| died).max(after);
-            let deaths = self.deaths.get(&SectionRef { file: spot.file, section });
-            if deaths.zip(least).is_some_and(|((_, last), (least, _))| *last < least) {
-                continue;
-            }
-            let TableEntry { entry, .. } = self.blocks.entry(file, spot.ordinal)?;
-            let had_it = entry.queue == *queue && entry.own_key() == Some(key);
-            let died = dead::died_at(entry).filter(|died| had_it && Some(*died) > after);
-            search.youngest = search.youngest.max(died.map(|died| (died, entry.number)));
-        }
-        search.to = numbers.last().copied().or(search.to);
-        search.looked_at += numbers.len();
-        Ok(is_all)
-    }
-
-    /// The place of the message that a search has found to be the youngest, if it is still there.
-    fn found_dead(&self, number: Number) -> sealed::Result<Option<EntryRef>> {
-        let is_dead = |spot: &EntryRef| {
-            let file = &self.files[&spot.file];
-            file.over.has(spot.ordinal) || file.was_dead(spot.ordinal)
-        };
-        Ok(self.home(number)?.filter(is_dead))
-    }
-
-    fn key_home(&mut self, queue: &QueueName, key: &Key) -> sealed::Result<Option<EntryRef>> {
-        let hash = key_hash(self.directory, queue, key, false);
-        for run in self.keys.clone() {
-            // Messages that expired in place, or that died and whose runs were not merged yet, had the key as well.
-            for spot in self.homes(&run.find(hash)?)? {
-                let file = &self.files[&spot.file];
-                if file.over.has(spot.ordinal) || file.was_dead(spot.ordinal) {
-                    continue;
-                }
-                let entry = &self.blocks.entry(file, spot.ordinal)?.entry;
-                if entry.queue == *queue && entry.live_key() == Some(key) {
-                    return Ok(Some(spot));
-                }
-            }
-        }
-        Ok(None)
-    }
 }
 
 /// Puts `new` in the place of the adjacent runs `old`.
@@ -728,275 +610,4 @@ fn replace<V>(runs: &mut Vec<Arc<IndexRun<V>>>, old: &[Arc<IndexRun<V>>], new: &
     let Some(at) = (0..runs.len()).find(is_here) else { return false };
     runs.splice(at..at + old.len(), new.iter().cloned());
     true
-}
-
-/// A message as it is handed over: dead if it is over, else ready if it is due by `ready_until`.
-fn cold_message(
-    spot: EntryRef,
-    found: TableEntry,
-    segment: &Arc<Segment>,
-    ready_until: Timestamp,
-    is_over: bool,
-) -> ColdMessage<BodyRef> {
-    let ready_since = found.entry.ready_since;
-    let mut message = message(found, segment);
-    if is_over {
-        message.standing = expired(&message.standing);
-    } else if message.standing.state == State::Scheduled && message.standing.due <= ready_until {
-        message.standing.state = State::Ready;
-    }
-    let file = NonZeroU32::new(spot.file).expect("files are counted from 1");
-    let copy = CopyAt { file, ordinal: spot.ordinal };
-    ColdMessage { message, ready_since, copy, over_by: is_over.then_some(ready_until) }
-}
-
-/// The standing of a message without a holder, once its expiry has come.
-pub(crate) fn expired(standing: &Standing) -> Standing {
-    let wall = standing.expires.expect("what is over has an expiry");
-    // The limit of attempts applies to leases that run out, and what is over has died, whatever its queue's settings
-    // say about later messages.
-    let (id, settings) = (MessageId::new(wall, 0, 0, 0), Settings::default());
-    as_of(standing, Now { wall, mono_ms: 0 }, Rules::of(id, None, &settings)).expect("nothing drops it")
-}
-
-/// The message of an entry.
-pub(crate) fn message(found: TableEntry, segment: &Arc<Segment>) -> Message<BodyRef> {
-    let TableEntry { entry, body, .. } = found;
-    Message {
-        id: entry.id,
-        number: entry.number,
-        queue: entry.queue,
-        body: BodyRef { segment: Arc::clone(segment), at: body.at, len: body.len },
-        key: entry.key,
-        headers: entry.headers,
-        created: entry.created,
-        lease_ms: entry.lease_ms,
-        max_attempts: entry.max_attempts,
-        standing: entry.standing,
-    }
-}
-
-impl Cold<BodyRef> for ColdSet {
-    fn by_number(&mut self, number: Number) -> Result<Option<ColdMessage<BodyRef>>> {
-        let found = self.home(number).and_then(|spot| self.hand_over_one(spot));
-        self.tell(found)
-    }
-
-    fn by_id(
-        &mut self,
-        queue: &QueueName,
-        id: MessageId,
-        number: Number,
-    ) -> Result<Option<ColdMessage<BodyRef>>> {
-        let spot = match self.find_by_id(queue, id, number) {
-            Ok(None) => self.home(number),
-            found => found,
-        };
-        let found = spot.and_then(|spot| self.hand_over_one(spot));
-        self.tell(found)
-    }
-
-    fn by_key(&mut self, queue: &QueueName, key: &Key) -> Result<Option<ColdMessage<BodyRef>>> {
-        let found = self.key_home(queue, key).and_then(|spot| self.hand_over_one(spot));
-        self.tell(found)
-    }
-
-    fn due(
-        &mut self,
-        queue: &QueueName,
-        ready_until: Timestamp,
-        into: &mut Vec<ColdMessage<BodyRef>>,
-    ) -> Result<()> {
-        if self.is_full && self.by_queue.contains_key(queue) {
-            return Err(self.refuse_for_room());
-        }
-        let has_enough = self.has_handed_enough();
-        let Some(queued) = self.by_queue.get_mut(queue) else { return Ok(()) };
-        let most = self.window.min(MIN_WINDOW.max(PER_SECTION * queued.sections.len()));
-        let usual = queued.window.min(most);
-        queued.window = (2 * usual).min(most);
-        let window = if has_enough { (usual / FEWER).max(1) } else { usual };
-        if self.is_tight && self.again_ms.is_some() {
-            self.prefetches.retain(|prefetch| prefetch.queue != *queue);
-        } else {
-            self.hand_over_read(queue, ready_until, window, into);
-        }
-        if !into.is_empty() {
-            return Ok(());
-        }
-        let found = self.first_ready(queue, ready_until, window);
-        if found.as_ref().is_ok_and(|found| self.is_too_tight_for(found, ready_until)) {
-            return Err(self.refuse_for_room());
-        }
-        let found = found.map(|found| self.hand_over(found, into));
-        self.tell(found)
-    }
-
-    fn head(&mut self, queue: &QueueName, ready_until: Timestamp) -> Result<ColdHead> {
-        let found = self.next_ready(queue, ready_until);
-        self.tell(found)
-    }
-
-    fn dead_by_key(
-        &mut self,
-        queue: &QueueName,
-        key: &Key,
-        after: Option<Died>,
-        most: usize,
-        search: &mut DeadSearch,
-        into: &mut Vec<ColdMessage<BodyRef>>,
-    ) -> Result<bool> {
-        let is_all = self.search_dead_key(queue, key, after, most.max(1), search);
-        if !self.tell(is_all)? {
-            return Ok(false);
-        }
-        let Some((_, number)) = search.youngest.filter(|(died, _)| Some(*died) > after) else {
-            return Ok(true);
-        };
-        let spot = self.found_dead(number);
-        let Some(spot) = self.tell(spot)? else {
-            // Another call has brought it back, or removed it: the youngest is one of the others.
-            *search = DeadSearch { looked_at: search.looked_at, ..DeadSearch::default() };
-            return Ok(false);
-        };
-        let found = self.hand_over_one(Some(spot));
-        into.extend(self.tell(found)?);
-        Ok(true)
-    }
-
-    fn expire(
-        &mut self,
-        now: Now,
-        most: usize,
-        expiring: &dyn Fn(&QueueName) -> Expiring,
-        into: &mut Expired<BodyRef>,
-    ) -> bool {
-        self.expire_some(now, most, expiring, into)
-    }
-
-    fn is_behind_in(&self, queue: &QueueName, now: Now) -> bool {
-        self.has_fresh_in(queue, now)
-    }
-
-    fn expire_unread(
-        &mut self,
-        queue: &QueueName,
-        now: Now,
-        expiring: &dyn Fn(&QueueName) -> Expiring,
-        into: &mut Expired<BodyRef>,
-    ) -> Result<()> {
-        self.expire_aside(queue, now, expiring, into)
-    }
-
-    fn page(
-        &mut self,
-        queue: &QueueName,
-        state: StateKind,
-        ready_until: Timestamp,
-        after: Option<(Timestamp, MessageId)>,
-        count: usize,
-        into: &mut Vec<ColdMessage<BodyRef>>,
-    ) -> Result<()> {
-        let found = self.first_after(queue, state, ready_until, after, count);
-        if found.as_ref().is_ok_and(|found| self.is_too_tight_for(found, ready_until)) {
-            return Err(overloaded());
-        }
-        let found = found.map(|found| self.hand_over(found, into));
-        self.tell(found)
-    }
-
-    fn dead(
-        &mut self,
-        queue: &QueueName,
-        reader: DeadReader,
-        after: Option<Died>,
-        anew: bool,
-        most: usize,
-        into: &mut Vec<ColdMessage<BodyRef>>,
-    ) -> Result<DeadProgress> {
-        if anew {
-            self.end_stale_windows(queue, reader);
-        }
-        let handed_over = self.hand_over_dead(queue, reader, after, most, into);
-        self.tell(handed_over)
-    }
-
-    fn retain_until(&mut self, until: Option<Died>) {
-        self.retain_until = until;
-    }
-
-    fn passed_over(&self, queue: &QueueName) -> Option<u64> {
-        self.passed_over.get(queue).copied()
-    }
-
-    fn try_passed_over(&mut self, queue: &QueueName) {
-        self.forget_passed_over(queue);
-    }
-
-    fn counts(&mut self, queue: &QueueName, ready_until: Timestamp) -> Result<ColdCounts> {
-        let found = self.count(queue, ready_until);
-        self.tell(found)
-    }
-
-    fn forecast(
-        &mut self,
-        queue: &QueueName,
-        ready_until: Timestamp,
-        edges: &[Timestamp],
-    ) -> Result<Forecast> {
-        let found = self.due_by(queue, ready_until, edges);
-        self.tell(found)
-    }
-
-    fn forget(&mut self, queue: &QueueName, which: QueuePart) {
-        self.prefetches.retain(|prefetch| prefetch.queue != *queue);
-        self.bodies.forget(queue);
-        self.walks.retain(|walk| which == QueuePart::Pending || !walk.is_of(queue));
-        if which == QueuePart::Dead {
-            self.forget_passed_over(queue);
-        }
-        let Some(queued) = self.by_queue.get_mut(queue) else { return };
-        if which == QueuePart::Pending {
-            // None of its sections has any entry left: without this, the next take would find that out section by section.
-            queued.order = SectionOrder::default();
-        }
-        for at in &queued.sections {
-            let file = self.files.get_mut(&at.file).expect("sections are those of files");
-            let is_dead = file.file.sections()[at.section as usize].state == SectionState::Dead;
-            if is_dead == (which == QueuePart::Dead) {
-                file.clear_section(at.section as usize);
-                file.sections[at.section as usize].bound = None;
-            } else if which == QueuePart::Dead {
-                file.clear_over(at.section as usize);
-            }
-        }
-    }
-
-    fn promote(&mut self, wall: Timestamp) {
-        self.end_prefetches();
-        self.promoted = self.promoted.max(wall);
-        self.promoted_to = self.promoted_to.max(wall);
-        for file in self.files.values_mut() {
-            file.ready_until = file.ready_until.max(wall);
-        }
-    }
-
-    fn put_back(&mut self, copy: CopyAt, died: Option<Died>) {
-        self.end_prefetches();
-        if let Some(died) = died {
-            self.dead_is_back(copy, died);
-        }
-        let file = self.files.get_mut(&copy.file.get()).expect("a copy lies in a file");
-        let section = file.file.section_of(copy.ordinal);
-        if died.is_some() && file.file.sections()[section].state != SectionState::Dead {
-            file.be_over(copy.ordinal);
-            return;
-        }
-        let section = file.put_back(copy.ordinal) as u32;
-        self.lower(SectionRef { file: copy.file.get(), section }, copy.ordinal);
-    }
-
-    fn promoted_to(&self) -> Timestamp {
-        self.promoted_to
-    }
 }

@@ -1,12 +1,13 @@
 //! Tests of the order in which messages are handed over, with and without read-ahead, against a sorted list.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_model::{
-    Counts, Death, DeathReason, Headers, MessageId, Number, QueueName, Standing, State, Timestamp,
+    Counts, Death, DeathReason, Headers, Key, MessageId, Now, Number, QueueName, Standing, State, Timestamp,
 };
 use dwell_store::core::{
     Cold, ColdHead, CopyAt, DeadProgress, DeadReader, DeadSearch, Died, Expired, Expiring, QueuePart,
@@ -16,6 +17,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::disk::{Calls, Disk, Fault, MemoryDisk};
 use crate::executor;
+use crate::journal::segment::Segment;
 use crate::sealed::{FileId, FileKind};
 use crate::table::{self, Entry, TableWriter};
 
