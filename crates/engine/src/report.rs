@@ -115,8 +115,8 @@ pub struct Counters {
     /// They are copied as they are, or without their bytes.
     pub damaged: u64,
     /// Runs with a part that cannot be read, as far as known. They are rebuilt from tables; while that fails they
-    /// stay, and calls that need the unreadable part are refused: [`Engine::background_failures`](crate::Engine::background_failures) has
-    /// the reason.
+    /// stay, and calls that need the unreadable part are refused:
+    /// [`Engine::background_failures`](crate::Engine::background_failures) has the reason.
     pub runs_damaged: u64,
     /// Runs that could not be read and were rebuilt.
     pub runs_rebuilt: u64,

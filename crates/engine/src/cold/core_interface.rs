@@ -194,7 +194,8 @@ impl Cold<BodyRef> for ColdSet {
         }
         let Some(queued) = self.by_queue.get_mut(queue) else { return };
         if which == QueuePart::Pending {
-            // None of its sections has any entry left: without this, the next take would find that out section by section.
+            // None of its sections has any entry left: without this, the next take would find that out section by
+            // section.
             queued.order = SectionOrder::default();
         }
         for at in &queued.sections {

@@ -2,15 +2,15 @@
 //!
 //! Files have them in the order of their due; those that have [expired](super::expiry) in place are among others.
 //! Therefore all sections of the queue that have any are scanned, and the messages that died first are remembered in a
-//! window, sorted by death, id and place. When all of the window was handed over, the sections are scanned again for the
-//! next ones; but only those sections that can have any, since by then the range of the times of death is known of each.
-//! Messages that die within an hour are mostly flushed together, so that few files are read twice.
+//! window, sorted by death, id and place. When all of the window was handed over, the sections are scanned again for
+//! the next ones; but only those sections that can have any, since by then the range of the times of death is known of
+//! each. Messages that die within an hour are mostly flushed together, so that few files are read twice.
 //!
 //! A scan takes long, so each call reads about half a megabyte, and reports whether there is more to read before
 //! anything can be handed over.
 //!
-//! For [retention](DeadReader::Retention) an unreadable place does not block the rest: its messages are passed over, and
-//! the next window tries them again. A caller that asks for messages by name or in order gets the error instead.
+//! For [retention](DeadReader::Retention) an unreadable place does not block the rest: its messages are passed over,
+//! and the next window tries them again. A caller that asks for messages by name or in order gets the error instead.
 //!
 //! # Ground rules
 //! 1. Every cold dead message of the queue that died between the position of the last request and the window's end is
@@ -83,8 +83,8 @@ struct DeadScan {
     died: Option<(Timestamp, Timestamp)>,
     /// The oldest messages that were found, the youngest of them on top.
     oldest: BinaryHeap<DeadEntry>,
-    /// Whether messages of the current section have died since it was begun: the range of its times of death is then not
-    /// known.
+    /// Whether messages of the current section have died since it was begun: the range of its times of death is then
+    /// not known.
     has_missed: bool,
     /// Whether some of that section could not be read.
     has_failed: bool,
@@ -173,8 +173,8 @@ impl DeadWindow {
         next.filter(|(died, _)| reaches(self.to, *died))
     }
 
-    /// Removes the [next](DeadWindow::next) message, which was handled. A message that has been rewritten since is present
-    /// twice, and the other place is the right one.
+    /// Removes the [next](DeadWindow::next) message, which was handled. A message that has been rewritten since is
+    /// present twice, and the other place is the right one.
     fn pop(&mut self, dead_entry: DeadEntry) {
         if self.window.peek().is_some_and(|Reverse(next)| *next == dead_entry) {
             self.window.pop();
@@ -337,7 +337,8 @@ impl ColdSet {
         }
     }
 
-    /// From when to when all died that count in this section, if that is known: for retention none does that was passed over.
+    /// From when to when all died that count in this section, if that is known: for retention none does that was passed
+    /// over.
     fn died_in(&self, at: SectionRef, passes_over: bool) -> Option<Option<(Timestamp, Timestamp)>> {
         let readable = || self.readable.get(&at).filter(|_| passes_over).copied();
         self.deaths.get(&at).map(|died| Some(*died)).or_else(readable)
@@ -400,8 +401,8 @@ impl ColdSet {
         let passes_over = walk.reader == DeadReader::Retention;
         let mut sections = self.sections_of(&walk.queue);
         sections.retain(|at| self.has_dead_in(*at));
-        // Many queues have the same retention, and in each a few messages pass it every minute: not all sections are read
-        // for these.
+        // Many queues have the same retention, and in each a few messages pass it every minute: not all sections are
+        // read for these.
         let until = self.retain_until.filter(|_| walk.reader == DeadReader::Retention);
         let is_later = |at: &SectionRef| {
             let first = self.died_in(*at, passes_over).flatten().map(|(first, _)| first);
@@ -505,8 +506,8 @@ impl ColdSet {
             || self.files[&at.file].sections[at.section as usize].over > 0
     }
 
-    /// Cold messages of a section have expired. Windows of its queue that were begun before lack them: a sweep in progress
-    /// does not need them, and everything else begins anew.
+    /// Cold messages of a section have expired. Windows of its queue that were begun before lack them: a sweep in
+    /// progress does not need them, and everything else begins anew.
     pub(super) fn have_died(&mut self, queue: &QueueName, file: u32, section: usize) {
         let section = u32::try_from(section).expect("sections are counted in 32 bits");
         let at = SectionRef { file, section };

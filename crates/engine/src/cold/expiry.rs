@@ -2,10 +2,10 @@
 //!
 //! Nothing is written, read or handed over for a message that dies this way. Its entry has its expiry, and the journal
 //! records the latest time that was seen: so every later open comes to the same result. While the file is open, a bit
-//! marks the entry as *over*: it is out of its section, which holds what is scheduled or ready, and is found by searches
-//! for dead messages. Ten million messages that expire at one instant are ten million bits, and ten thousand reads of a
-//! few KiB; they are processed in slices, and other commands are served in between. After a restart all of a file's
-//! expiries are processed again, whether they had been or not: that is cheaper than to remember the position.
+//! marks the entry as *over*: it is out of its section, which holds what is scheduled or ready, and is found by
+//! searches for dead messages. Ten million messages that expire at one instant are ten million bits, and ten thousand
+//! reads of a few KiB; they are processed in slices, and other commands are served in between. After a restart all of a
+//! file's expiries are processed again, whether they had been or not: that is cheaper than to remember the position.
 //!
 //! An entry is dead if it expires by the latest time that was seen, or by the time at which its file was promoted: so a
 //! clock that steps back revives nothing.

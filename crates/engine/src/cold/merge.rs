@@ -65,8 +65,8 @@ impl ColdSet {
         Ok((found.entry.standing.due, found.entry.id))
     }
 
-    /// The position of the first cold entry of a section, or the first of `range`, with what is known of its key without
-    /// reading.
+    /// The position of the first cold entry of a section, or the first of `range`, with what is known of its key
+    /// without reading.
     fn lead(
         &self,
         at: SectionRef,
@@ -88,7 +88,8 @@ impl ColdSet {
         (due <= until).then_some(lead)
     }
 
-    /// The same of the first cold entry of a section that is not dead. A section that has none leaves the order of its queue.
+    /// The same of the first cold entry of a section that is not dead. A section that has none leaves the order of its
+    /// queue.
     fn first(&mut self, at: SectionRef) -> Option<MergeHead> {
         #[cfg(test)]
         {
@@ -124,8 +125,8 @@ impl ColdSet {
         Ok((MergeHead { key: (lead.key.0, due, id.as_bits()), is_exact: true, ..lead }, head))
     }
 
-    /// The ordinal from which on entries of a scheduled section are not ready. At most two reads, and none until the first
-    /// of them is due.
+    /// The ordinal from which on entries of a scheduled section are not ready. At most two reads, and none until the
+    /// first of them is due.
     pub(super) fn not_ready_from(&mut self, at: SectionRef, ready_until: Timestamp) -> sealed::Result<u32> {
         let (section, ready_until) = (self.section(at), self.ready_until(at, ready_until));
         if section.max_due <= ready_until {
@@ -172,8 +173,8 @@ impl ColdSet {
         })
     }
 
-    /// The first ready entries, by (priority, due, id). Sections of lower priorities are not looked at, and of other sections
-    /// that contribute none nothing is read, except where a section begins in the middle of a block.
+    /// The first ready entries, by (priority, due, id). Sections of lower priorities are not looked at, and of other
+    /// sections that contribute none nothing is read, except where a section begins in the middle of a block.
     pub(super) fn first_ready(
         &mut self,
         queue: &QueueName,

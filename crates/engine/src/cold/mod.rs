@@ -1,9 +1,9 @@
 //! The cold messages of a shard: those that are in tables and not in memory.
 //!
 //! Each file has a bitmap of the entries that are *out*: their messages are gone, or resident and so owned by the core.
-//! All other entries are cold, and found here: by number and key through runs, by queue through the sections of the files.
-//! Some of the entries that are out are *over*: cold too, and dead since their expiry has come. The files never change;
-//! what becomes of an entry that was handed over is recorded by the core and the journal.
+//! All other entries are cold, and found here: by number and key through runs, by queue through the sections of the
+//! files. Some of the entries that are out are *over*: cold too, and dead since their expiry has come. The files never
+//! change; what becomes of an entry that was handed over is recorded by the core and the journal.
 //!
 //! # Layout
 //! - `table`: a table and its bitmap
@@ -150,8 +150,8 @@ pub(crate) struct ColdSet {
     split_from: Option<Timestamp>,
     /// Scans over the dead messages of queues.
     walks: Vec<dead::DeadWindow>,
-    /// The range of the times of death of a section's dead messages, for sections that were read in full: of those that were
-    /// cold then.
+    /// The range of the times of death of a section's dead messages, for sections that were read in full: of those that
+    /// were cold then.
     deaths: BTreeMap<SectionRef, (Timestamp, Timestamp)>,
     /// The maximum number of dead messages that are remembered to be handed over next.
     dead_entries: usize,
@@ -159,8 +159,8 @@ pub(crate) struct ColdSet {
     retain_until: Option<Died>,
     /// Queues of which dead messages were passed over for retention, since they could not be read.
     passed_over: BTreeMap<QueueName, u64>,
-    /// From when to when those dead messages of a section died that could be read, where others were passed over for retention; nothing
-    /// if none could. For retention alone, until these are tried again.
+    /// From when to when those dead messages of a section died that could be read, where others were passed over for
+    /// retention; nothing if none could. For retention alone, until these are tried again.
     readable: BTreeMap<SectionRef, Option<(Timestamp, Timestamp)>>,
     /// Whether nothing that is due may be handed over, since too much waits in memory to be written.
     is_full: bool,
@@ -174,8 +174,9 @@ pub(crate) struct ColdSet {
 }
 
 impl ColdSet {
-    /// A set without files: `window` is the maximum number of due messages per hand-over, `block_cache` and `block_bytes`
-    /// bound the block cache, and `dead_entries` is the maximum number of dead messages that are remembered.
+    /// A set without files: `window` is the maximum number of due messages per hand-over, `block_cache` and
+    /// `block_bytes` bound the block cache, and `dead_entries` is the maximum number of dead messages that are
+    /// remembered.
     pub(crate) fn new(
         directory: u64,
         window: usize,
@@ -236,8 +237,8 @@ impl ColdSet {
         self.is_tight = is_tight;
     }
 
-    /// Whether some of these may not be handed over now, since they have expired by `ready_until` and their expiry was not
-    /// processed.
+    /// Whether some of these may not be handed over now, since they have expired by `ready_until` and their expiry was
+    /// not processed.
     fn is_too_tight_for(&self, found: &[(EntryRef, TableEntry)], ready_until: Timestamp) -> bool {
         let has_expired = |(spot, found): &(EntryRef, TableEntry)| {
             let file = &self.files[&spot.file];
@@ -391,7 +392,8 @@ impl ColdSet {
         self.bytes
     }
 
-    /// Replaces runs of the number index with the index run that they were merged into; false if not all of them are there.
+    /// Replaces runs of the number index with the index run that they were merged into; false if not all of them are
+    /// there.
     pub(crate) fn replace_numbers(
         &mut self,
         old: &[Arc<IndexRun<TableRef>>],

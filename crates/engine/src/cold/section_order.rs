@@ -30,8 +30,8 @@ pub(super) struct SectionOrder {
     to: Timestamp,
 }
 
-/// The memory of a section in these trees in bytes, with nodes about two thirds full: 24 for the section, and as many more if
-/// it is the only one of its priority.
+/// The memory of a section in these trees in bytes, with nodes about two thirds full: 24 for the section, and as many
+/// more if it is the only one of its priority.
 pub(super) const SECTION_BYTES: usize = 64;
 
 /// The maximum number of priorities without ready messages whose bounds are compared.

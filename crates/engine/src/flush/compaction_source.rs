@@ -3,13 +3,13 @@
 //! 1. **Sparse** files, of which less than half is in use, while all files together have more than twice the entries
 //!    that are in use: those with the smallest part in use first. Each is given up, so that no more is copied than the
 //!    space that is freed.
-//! 2. **Small** files, if there are more than [`MAX_SMALL_TABLES`]: those that were written with fewer messages than share a file,
-//!    and have few bytes. They are given up, and so become one.
+//! 2. **Small** files, if there are more than [`MAX_SMALL_TABLES`]: those that were written with fewer messages than
+//!    share a file, and have few bytes. They are given up, and so become one.
 //! 3. **Coarse** files whose time comes near: those whose messages are due over more than three days. What is due
 //!    within [`AHEAD_MS`] is moved out of all of them together, and is in few files when it is wanted.
 //!
-//! So a body is written at most [`MAX_BODY_WRITES`] times while its message does not change: to the journal, to its first
-//! file, and when it is moved out of that, once. Files whose bodies have been moved are *spent*: none of these is
+//! So a body is written at most [`MAX_BODY_WRITES`] times while its message does not change: to the journal, to its
+//! first file, and when it is moved out of that, once. Files whose bodies have been moved are *spent*: none of these is
 //! coarse, and none is given up except to keep a bound: a sparse one if there is no other, a small one if there are
 //! more than [`MAX_SPENT_TABLES`]. Then their bodies are written once more.
 //!
@@ -191,8 +191,8 @@ fn sparse_holding(files: &[Holding]) -> Vec<u32> {
     sparse.into_iter().map(|(_, number)| number).collect()
 }
 
-/// Chooses the files, with about as many messages to be moved out of all of them together as `context` allows. A file that
-/// a held message needs stays, and so does one that cannot be read.
+/// Chooses the files, with about as many messages to be moved out of all of them together as `context` allows. A file
+/// that a held message needs stays, and so does one that cannot be read.
 pub(super) fn choose(
     cold: &ColdSet,
     states: &BTreeMap<u32, (DeletionBitmap, Timestamp)>,

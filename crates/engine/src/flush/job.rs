@@ -1,7 +1,7 @@
 //! The part of a flush that needs only the disk: tables, runs, and the manifest that names them.
 //!
-//! It also moves messages from older files into new ones, see [`compaction_source`](super::compaction_source): they are written again with
-//! what was captured, into the files of their time.
+//! It also moves messages from older files into new ones, see [`compaction_source`](super::compaction_source): they are
+//! written again with what was captured, into the files of their time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -715,8 +715,8 @@ fn ranks(names: &[QueueName]) -> Vec<u32> {
 
 /// The messages of a part in the order of a file.
 fn in_order(to_copy: &[SnapshotEntry<BodyRef>], part: &[u32], ranks: &[u32]) -> Vec<u32> {
-    // Most differ in their sections and instants, which are one number here: it is compared without a branch. Ids are as
-    // long, and only compared if these are equal.
+    // Most differ in their sections and instants, which are one number here: it is compared without a branch. Ids are
+    // as long, and only compared if these are equal.
     let keys = part.iter().map(|at| {
         let one = &to_copy[*at as usize];
         let rank = ranks[one.queue as usize];

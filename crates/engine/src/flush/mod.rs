@@ -25,8 +25,8 @@
 //! - `job`: writing files, runs and manifest
 //! - `partition`: which messages share a file
 //! - `compaction_source`: which messages are moved out of older files
-//! - `run_merge`: merging index runs in the background; `run_compaction`: the work of a merge; `run_compactor`: when to begin one, `retry_backoff`:
-//!   the delay after a failure
+//! - `run_merge`: merging index runs in the background; `run_compaction`: the work of a merge; `run_compactor`: when to
+//!   begin one, `retry_backoff`: the delay after a failure
 //! - `unnamed_files`: files that nothing names yet
 //! - `progress`: the progress of a job, for puts that wait for it
 
@@ -415,7 +415,8 @@ impl Flush {
         let progress = FlushProgress::new(self.context.executor.notifier());
         let mut context = self.context.clone();
         context.moved = context.moved.checked_shr(self.squeezed).unwrap_or(0).max(1);
-        // A rebuild of index runs uses the files that were there when it was begun: nothing is moved out of them meanwhile.
+        // A rebuild of index runs uses the files that were there when it was begun: nothing is moved out of them
+        // meanwhile.
         let moves = !self.numbers.heals() && !self.keys.heals();
         let job = FlushJob::new(context, *moment, (changed, names), merged, cold, moves, progress);
         let progress = Arc::clone(&job.progress);
@@ -816,8 +817,8 @@ mod tests {
         assert!(flush.numbers.is_under_way() && flush.keys.is_under_way());
     }
 
-    /// Crash story: 1. A merge of one kind of index runs fails each time. 2. Each time the writing of tables is delayed by
-    /// a second, and puts are refused; and no run of the other kind is merged.
+    /// Crash story: 1. A merge of one kind of index runs fails each time. 2. Each time the writing of tables is delayed
+    /// by a second, and puts are refused; and no run of the other kind is merged.
     #[test]
     fn a_merge_that_fails_rests_alone() {
         let (disk, executor, mut flush) = flush();

@@ -9,8 +9,8 @@
 //!
 //! 1. It uses the manifest that was durable when the merge was begun. What is written into tables since is found by
 //!    newer index runs.
-//! 2. But a message that is moved from one file into another gets its number into a newer index run, and not its key. So
-//!    nothing is moved while this is in progress, and a file that was removed meanwhile had no message left.
+//! 2. But a message that is moved from one file into another gets its number into a newer index run, and not its key.
+//!    So nothing is moved while this is in progress, and a file that was removed meanwhile had no message left.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -89,8 +89,8 @@ impl<V: Mergeable> RunCompaction<V> {
         }
     }
 
-    /// Does a part of the work: looks at up to `most` pairs. When it is done, returns all index runs that replace those that
-    /// were merged.
+    /// Does a part of the work: looks at up to `most` pairs. When it is done, returns all index runs that replace those
+    /// that were merged.
     pub(super) fn advance(&mut self, most: usize) -> io::Result<Option<Vec<Arc<IndexRun<V>>>>> {
         let mut left = most;
         while left > 0 {

@@ -1,13 +1,14 @@
 //! Merging several index runs into one in the background: however long the index runs are, nothing waits for it.
 //!
 //! Pairs that are no longer needed are left out: former places of messages in tables, and keys of messages that are
-//! in no table. For keys that is determined by reading all index runs of numbers, and so it is done only when the oldest
-//! run is merged. Runs that have more than twice the pairs that they need are all merged at once. Unreadable runs are
-//! rebuilt, see [`compaction`](super::run_compaction); while that fails, the index runs that are newer are merged without them.
+//! in no table. For keys that is determined by reading all index runs of numbers, and so it is done only when the
+//! oldest run is merged. Runs that have more than twice the pairs that they need are all merged at once. Unreadable
+//! runs are rebuilt, see [`compaction`](super::run_compaction); while that fails, the index runs that are newer are
+//! merged without them.
 //!
-//! The merged index run replaces the others in memory as soon as it is complete, and in the manifest with the next one that
-//! is written; only after that are the files of the others removed. No index run is longer than `FlushContext::run_bytes`: a longer
-//! one is divided into several, side by side, which are merged as one.
+//! The merged index run replaces the others in memory as soon as it is complete, and in the manifest with the next one
+//! that is written; only after that are the files of the others removed. No index run is longer than
+//! `FlushContext::run_bytes`: a longer one is divided into several, side by side, which are merged as one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -77,14 +78,15 @@ type MergeOutcome<V> = io::Result<Vec<Arc<IndexRun<V>>>>;
 
 /// How a kind of values is merged.
 pub(crate) trait Mergeable: IndexValue {
-    /// Whether a lookup may still need it, under this key of the index run. `living` are the messages in tables, if they
-    /// are known.
+    /// Whether a lookup may still need it, under this key of the index run. `living` are the messages in tables, if
+    /// they are known.
     fn is_of_use(&self, key: u64, gone: &DeletionBitmaps, living: Option<&Living>) -> bool;
 
     /// Whether the living have to be determined before a merge.
     fn asks_for_living(has_oldest: bool) -> bool;
 
-    /// The number of pairs that a filter is sized for, if the index runs `merged` of `runs` are merged; 0 for no filter.
+    /// The number of pairs that a filter is sized for, if the index runs `merged` of `runs` are merged; 0 for no
+    /// filter.
     fn filter_for(runs: &[Arc<IndexRun<Self>>], merged: Range<usize>, filters: FilterBudget) -> u64;
 
     /// The pair of a message in a table, if a run of this kind has one.
@@ -150,9 +152,9 @@ fn pairs<V: IndexValue>(runs: &[Arc<IndexRun<V>>]) -> u64 {
 /// The number of pairs that the filter of a run of `total` numbers in this range is sized for, in front of these older
 /// runs.
 ///
-/// The oldest index run needs no filter: it is searched for numbers that no other index run has, and it has them. Nor does a run
-/// that has most of the numbers of its range, as that of messages flushed in the order of their puts has: the numbers
-/// searched for are there.
+/// The oldest index run needs no filter: it is searched for numbers that no other index run has, and it has them. Nor
+/// does a run that has most of the numbers of its range, as that of messages flushed in the order of their puts has:
+/// the numbers searched for are there.
 pub(super) fn numbers_room(
     total: u64,
     range: Option<(u64, u64)>,
@@ -169,14 +171,14 @@ pub(super) fn numbers_room(
     room::<TableRef>(of_keys(total), of_keys(total + others), filters.numbers)
 }
 
-/// The number of pairs that a filter for `total` of `all` pairs is sized for. There are several short index runs, which are
-/// searched before the long one that has the pair; they are sized for twice as many, and have one false positive in a
-/// thousand.
+/// The number of pairs that a filter for `total` of `all` pairs is sized for. There are several short index runs, which
+/// are searched before the long one that has the pair; they are sized for twice as many, and have one false positive in
+/// a thousand.
 ///
 /// All filters of a kind together take at most twice `most` bytes, however many pairs there are. If that is less than
 /// [all their bits](IndexValue::FILTER_BITS), each pair has its share, and there are more false positives. The share is
-/// larger in short index runs, where it costs little and each index run is searched as often as the longest (Dayan, Athanassoulis
-/// and Idreos, "Monkey: Optimal Navigable Key-Value Store", 2017).
+/// larger in short index runs, where it costs little and each index run is searched as often as the longest (Dayan,
+/// Athanassoulis and Idreos, "Monkey: Optimal Navigable Key-Value Store", 2017).
 pub(super) fn room<V: IndexValue>(total: u64, all: u64, most: u64) -> u64 {
     if total == 0 {
         return 0;
@@ -283,8 +285,8 @@ fn is_sound<V: IndexValue>(runs: &[Arc<IndexRun<V>>]) -> bool {
     runs.iter().all(|run| run.damage().is_none())
 }
 
-/// The unreadable runs, and those between them; otherwise all index runs if they have twice the pairs that they need, or else
-/// the newest ones, if there are several of about one size.
+/// The unreadable runs, and those between them; otherwise all index runs if they have twice the pairs that they need,
+/// or else the newest ones, if there are several of about one size.
 fn choose<V: Mergeable>(
     runs: &[Arc<IndexRun<V>>],
     context: &FlushContext,
@@ -308,8 +310,8 @@ fn choose<V: Mergeable>(
     Some(ChosenRuns { merged: 0..runs, heals: false })
 }
 
-/// Groups runs that were written as parts of one that was too long: the number of index runs in each group, and their pairs.
-/// All but the last of such index runs are full, and each has higher keys than the one before.
+/// Groups runs that were written as parts of one that was too long: the number of index runs in each group, and their
+/// pairs. All but the last of such index runs are full, and each has higher keys than the one before.
 fn units<V: IndexValue>(runs: &[Arc<IndexRun<V>>], run_bytes: u64) -> Vec<(usize, u64)> {
     let goes_on = |one: &IndexRun<V>, other: &IndexRun<V>| {
         let ranges = one.key_range().zip(other.key_range());
@@ -319,8 +321,8 @@ fn units<V: IndexValue>(runs: &[Arc<IndexRun<V>>], run_bytes: u64) -> Vec<(usize
     units.map(|unit| (unit.len(), pairs(unit))).collect()
 }
 
-/// The number of pairs that each filter is sized for, if the output of merging `inputs` is divided into several index runs,
-/// and the filter of a single run would be sized for `filter_for`.
+/// The number of pairs that each filter is sized for, if the output of merging `inputs` is divided into several index
+/// runs, and the filter of a single run would be sized for `filter_for`.
 fn filter_of_each<V: IndexValue>(filter_for: u64, inputs: &[Arc<IndexRun<V>>], run_bytes: u64) -> u64 {
     let bytes: u64 = inputs.iter().map(|run| run.block_bytes()).sum();
     if bytes <= run_bytes {
@@ -330,9 +332,9 @@ fn filter_of_each<V: IndexValue>(filter_for: u64, inputs: &[Arc<IndexRun<V>>], r
     u64::try_from(share).map_or(filter_for, |share| share.clamp(filter_for.min(1), filter_for))
 }
 
-/// The number of newest index runs that are of about one size, if they are enough: each older one is at most twice as long as
-/// all before it. So the lengths of the index runs that stay at least double, and of `n` messages there are at most `MERGE_FAN_IN` +
-/// log2(n) runs, and those that came while a merge was in progress.
+/// The number of newest index runs that are of about one size, if they are enough: each older one is at most twice as
+/// long as all before it. So the lengths of the index runs that stay at least double, and of `n` messages there are at
+/// most `MERGE_FAN_IN` + log2(n) runs, and those that came while a merge was in progress.
 fn alike(lengths: impl Iterator<Item = u64>) -> Option<usize> {
     let (mut total, mut count) = (0, 0);
     for len in lengths {

@@ -19,8 +19,8 @@ use crate::sealed::{FileId, OpenedFile, ReadError, Result};
 /// An open index run. It never changes, and may be read by several threads at once.
 ///
 /// In memory are 12 bytes for each 4 KiB of pairs (some 700 numbers, or some 250 keys), and the filter, if it has one:
-/// [`FILTER_BITS`](IndexValue::FILTER_BITS) for each pair that its writer has sized it for. The filter is read by the first
-/// lookup, so that the time to open a run does not depend on its size.
+/// [`FILTER_BITS`](IndexValue::FILTER_BITS) for each pair that its writer has sized it for. The filter is read by the
+/// first lookup, so that the time to open a run does not depend on its size.
 #[derive(Debug)]
 pub(crate) struct IndexRun<V> {
     opened: OpenedFile,
@@ -53,8 +53,8 @@ impl<V: IndexValue> IndexRun<V> {
         IndexRun { opened, index, words, filter, damage, reading, values: PhantomData }
     }
 
-    /// Opens the index run of that name in `dir`: two reads, or three if the index is long. Header, index and footer are
-    /// verified; blocks and the filter are verified when they are read.
+    /// Opens the index run of that name in `dir`: two reads, or three if the index is long. Header, index and footer
+    /// are verified; blocks and the filter are verified when they are read.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, name: FileId) -> Result<IndexRun<V>> {
         IndexRun::of(OpenedFile::open(disk, dir, name)?)
     }
@@ -160,8 +160,8 @@ impl<V: IndexValue> IndexRun<V> {
         Ok(in_range && self.filter()?.is_none_or(|filter| filter.may_hold(key)))
     }
 
-    /// All values of `key`, in order. If [`IndexRun::may_hold`], one read, and more only for a key with thousands of values;
-    /// otherwise none.
+    /// All values of `key`, in order. If [`IndexRun::may_hold`], one read, and more only for a key with thousands of
+    /// values; otherwise none.
     pub(crate) fn find(&self, key: u64) -> Result<Vec<V>> {
         let mut values = Vec::new();
         if self.may_hold(key)? {

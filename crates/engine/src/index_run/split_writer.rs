@@ -23,8 +23,8 @@ pub(crate) struct SplitWriter<V> {
 }
 
 impl<V: IndexValue> SplitWriter<V> {
-    /// Nothing is written yet. An index run takes no more pairs when it has `most` bytes, and has a filter for `filter_for`
-    /// pairs.
+    /// Nothing is written yet. An index run takes no more pairs when it has `most` bytes, and has a filter for
+    /// `filter_for` pairs.
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: PathBuf, most: u64, filter_for: u64) -> SplitWriter<V> {
         SplitWriter { disk, dir, most, filter_for, open: None, done: Vec::new() }
     }

@@ -29,8 +29,8 @@ impl<V: IndexValue> RunWriter<V> {
     /// The length from which an index run takes no more pairs: offsets in it are 32-bit numbers.
     pub(crate) const MOST: u64 = 3 * 1024 * 1024 * 1024;
 
-    /// Begins the index run of that name in `dir`, and replaces one that may be there. If `filter_for` is not 0, it gets a
-    /// filter for this number of pairs; with more than that the filter becomes less effective, not wrong.
+    /// Begins the index run of that name in `dir`, and replaces one that may be there. If `filter_for` is not 0, it
+    /// gets a filter for this number of pairs; with more than that the filter becomes less effective, not wrong.
     ///
     /// # Errors
     /// Those of the disk, here and in all that follows. After one the file is unusable.

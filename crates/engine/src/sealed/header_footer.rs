@@ -6,8 +6,8 @@ use crate::journal::format::{u16_at, u32_at, u64_at};
 /// The version of sealed files: of their headers, blocks, indexes and footers.
 ///
 /// To change what is written:
-/// 1. A new optional attribute of a message is a new field number in `table/entry_head.rs`, *critical* if a reader that skips
-///    it would do wrong; a new fact about a whole file is a new field at the end of its index. Neither needs a
+/// 1. A new optional attribute of a message is a new field number in `table/entry_head.rs`, *critical* if a reader that
+///    skips it would do wrong; a new fact about a whole file is a new field at the end of its index. Neither needs a
 ///    new version.
 /// 2. Anything else raises this number. Keep the old reader beside the new one, under its version: sealed files
 ///    live as long as the messages in them.

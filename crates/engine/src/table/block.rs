@@ -10,11 +10,11 @@
 //! | 16–19 | length of the bodies |
 //! | 20– | sections, heads, then for each entry the checksum of its body (4 bytes, as in the journal) and its body |
 //!
-//! These sections are the parts of the table's sections that are in the block: see [`section`](super::section). The index has the
-//! same: if that is lost, the intact blocks can still be [saved](super::salvage()).
+//! These sections are the parts of the table's sections that are in the block: see [`section`](super::section). The
+//! index has the same: if that is lost, the intact blocks can still be [saved](super::salvage()).
 //!
-//! A block has at most [`BLOCK_BYTES`] bytes, unless it holds a single entry. So heads can be read without large bodies, and
-//! heads with small bodies in one read.
+//! A block has at most [`BLOCK_BYTES`] bytes, unless it holds a single entry. So heads can be read without large
+//! bodies, and heads with small bodies in one read.
 
 use bytes::Bytes;
 

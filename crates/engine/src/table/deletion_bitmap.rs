@@ -316,8 +316,8 @@ fn page_len(page: usize, len: u32) -> u32 {
     (len - page as u32 * PAGE).min(PAGE)
 }
 
-/// The version of the format that [`DeletionBitmap::encode`] writes. To change the format, raise it, and keep reading the old
-/// one.
+/// The version of the format that [`DeletionBitmap::encode`] writes. To change the format, raise it, and keep reading
+/// the old one.
 const VERSION: u8 = 1;
 /// The kinds of a run of pages.
 const NONE: u8 = 0;

@@ -1,11 +1,11 @@
 //! The index of a table: the part of it that is in memory while it is open, and its stored form.
 //!
-//! Varints, one after the other: sections (see [`section`](super::section)); lowest and highest number; the number of blocks,
-//! then for each: its length, its count of entries, the due of its first entry (zigzag from that of the previous block,
-//! at first from 0), the id of its first entry (16 bytes); the number of expiries; for each chunk of expiries, if there
-//! are any: its length, its first expiry, its first ordinal, the last one followed by length 0; then tagged fields, all
-//! of which a reader may skip: 1 the maximum number of times that bodies in the file have been written (if more than
-//! twice).
+//! Varints, one after the other: sections (see [`section`](super::section)); lowest and highest number; the number of
+//! blocks, then for each: its length, its count of entries, the due of its first entry (zigzag from that of the
+//! previous block, at first from 0), the id of its first entry (16 bytes); the number of expiries; for each chunk of
+//! expiries, if there are any: its length, its first expiry, its first ordinal, the last one followed by length 0; then
+//! tagged fields, all of which a reader may skip: 1 the maximum number of times that bodies in the file have been
+//! written (if more than twice).
 
 use dwell_model::{Number, Timestamp};
 
@@ -111,8 +111,8 @@ impl BlockIndex {
         (self.due[block], self.id[block])
     }
 
-    /// The block where `key` belongs in `section`: the last that begins with an entry of the section below `key`, or else the
-    /// one that the section begins in.
+    /// The block where `key` belongs in `section`: the last that begins with an entry of the section below `key`, or
+    /// else the one that the section begins in.
     pub(super) fn holding(&self, section: &Section, key: (i64, u128)) -> usize {
         let beginning = self.of(section.first);
         let (mut low, mut high) = (beginning + 1, self.of(section.range().end - 1) + 1);

@@ -1,16 +1,17 @@
 //! Tables: messages that outlived the journal, in the order in which they are wanted, each with its body.
 //!
 //! A table is a [sealed](crate::sealed) file. Its entries are in the order of (queue, state, priority, due, id).
-//! Those of one queue, state and priority are a [`Section`]: the messages that a take hands out first are at the beginning
-//! of one, a purge is a range of them. An entry's index in the file is its *ordinal*, from 0. Later changes of a
-//! message are not recorded here: its settlement is a bit in [`DeletionBitmap`], any other change makes it a message of the
-//! journal again.
+//! Those of one queue, state and priority are a [`Section`]: the messages that a take hands out first are at the
+//! beginning of one, a purge is a range of them. An entry's index in the file is its *ordinal*, from 0. Later changes
+//! of a message are not recorded here: its settlement is a bit in [`DeletionBitmap`], any other change makes it a
+//! message of the journal again.
 //!
 //! # Layout
 //! - [`Entry`], `order`: what a file keeps of a message, and the order of a file
 //! - `entry_head`: the stored form of an entry without its body; `block`: heads and bodies that are read together
 //! - `section`, `expiry_chunk`, `index`: the parts of the index, in memory and stored
-//! - `writer`, `reader`, `block_reader`, `scan`: writing, reading by ordinal, a block kept in memory, sequential reading
+//! - `writer`, `reader`, `block_reader`, `scan`: writing, reading by ordinal, a block kept in memory, sequential
+//!   reading
 //! - `deletion_bitmap`: which ordinals are settled
 //! - `check`: all checks of a file; `salvage`: reading a damaged file
 

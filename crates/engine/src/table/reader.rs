@@ -20,8 +20,8 @@ use crate::sealed::{FileId, FileKind, OpenedFile, PIECE, ReadError, Result};
 
 /// An open table. It never changes, and may be read by several threads at once.
 ///
-/// In memory are its sections (56 bytes each, and each queue's name once), 32 bytes per block (of 32 KiB or more, except
-/// the last one and those before a large body), and 24 bytes per 1,024 expiries.
+/// In memory are its sections (56 bytes each, and each queue's name once), 32 bytes per block (of 32 KiB or more,
+/// except the last one and those before a large body), and 24 bytes per 1,024 expiries.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(super) opened: OpenedFile,
@@ -144,8 +144,8 @@ impl Table {
         last.first + last.count
     }
 
-    /// The ordinal of the first entry of `section` whose due and id (its bits) are `from` or later; the end of the section if
-    /// there is none. At most one read.
+    /// The ordinal of the first entry of `section` whose due and id (its bits) are `from` or later; the end of the
+    /// section if there is none. At most one read.
     pub(crate) fn lower_bound(&self, section: &Section, from: (Timestamp, u128)) -> Result<u32> {
         let range = section.range();
         if from <= (section.min_due, 0) {
@@ -173,7 +173,8 @@ impl Table {
         Ok((spot.first + spot.count).min(range.end))
     }
 
-    /// The first entry of `section` that is due after `at`, as exactly as the index has it: to less than a block. No I/O.
+    /// The first entry of `section` that is due after `at`, as exactly as the index has it: to less than a block. No
+    /// I/O.
     pub(crate) fn due_after(&self, section: &Section, at: Timestamp) -> Between {
         let range = section.range();
         let exact = |ordinal| Between { low: ordinal, high: ordinal, from: at, to: at };

@@ -99,8 +99,8 @@ fn messages(mut heads: Heads<'_>, bytes: Bytes, start: u64, salt: Salt) -> Optio
     Some(messages)
 }
 
-/// An upper bound of the length of the section and the head of one message: 16 KiB of headers, as much again if they are
-/// many and short, and 4 KiB of an error.
+/// An upper bound of the length of the section and the head of one message: 16 KiB of headers, as much again if they
+/// are many and short, and 4 KiB of an error.
 const LONGEST_HEADS: u32 = 64 * 1024;
 /// The length of the longest body, with its checksum.
 const LONGEST_BODY: u32 = Limits::MAX_BODY_LEN as u32 + 4;

@@ -70,8 +70,9 @@ impl Section {
     }
 }
 
-/// Writes sections: their number, then for each: queue (text; of length 0 for that of the previous section), state (one byte:
-/// 0 ready, 1 scheduled, 2 dead), and as varints priority, count, first due, last due − first due, length of bodies.
+/// Writes sections: their number, then for each: queue (text; of length 0 for that of the previous section), state (one
+/// byte: 0 ready, 1 scheduled, 2 dead), and as varints priority, count, first due, last due − first due, length of
+/// bodies.
 pub(super) fn put(out: &mut Vec<u8>, sections: &[Section]) {
     put_varint(out, sections.len() as u64);
     let mut before = None;
@@ -161,7 +162,8 @@ pub(super) fn put_shares(out: &mut Vec<u8>, shares: &[SectionShare]) {
     }
 }
 
-/// Reads and checks the shares of a block with these ordinals; `sections` are those of the file from the block's first on.
+/// Reads and checks the shares of a block with these ordinals; `sections` are those of the file from the block's first
+/// on.
 pub(super) fn check_shares(
     cursor: &mut ByteCursor<'_>,
     ordinals: Range<u32>,
@@ -183,8 +185,8 @@ pub(super) fn check_shares(
     if ours.next().is_some() { Err(other()) } else { Ok(()) }
 }
 
-/// Reads the shares of a block without an index: as sections that have only the block's entries, of which the first begins
-/// with the ordinal `first`.
+/// Reads the shares of a block without an index: as sections that have only the block's entries, of which the first
+/// begins with the ordinal `first`.
 pub(super) fn read_shares(cursor: &mut ByteCursor<'_>, first: u32) -> Read<Vec<Section>> {
     let malformed = Unreadable::Malformed;
     let int = |value: u64| u32::try_from(value).map_err(|_| malformed("a section's number is out of range"));

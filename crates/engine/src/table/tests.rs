@@ -265,8 +265,8 @@ fn a_search_reads_one_block_and_a_get_too() {
     assert!(file.memory() <= most, "{} bytes in memory", file.memory());
 }
 
-/// Ids of one instant rise by one from put to put, across sections: a search for what comes after a message of one section
-/// may name the first message of another, and that one may begin a block.
+/// Ids of one instant rise by one from put to put, across sections: a search for what comes after a message of one
+/// section may name the first message of another, and that one may begin a block.
 #[test]
 fn the_first_message_of_a_block_is_not_looked_for_in_another_lane() {
     let disk = disk();

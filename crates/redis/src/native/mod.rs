@@ -5,16 +5,16 @@
 //! about.
 //!
 //! # Layout
-//! - `lua/`: the scripts; `scripts` assembles them, `script_call` calls them, `pack` encodes their arguments and replies;
-//!   `confirm`: connections for calls that replicas confirm; `said`: the meaning of the server's errors; `recent`: a
-//!   bounded map
+//! - `lua/`: the scripts; `scripts` assembles them, `script_call` calls them, `pack` encodes their arguments and
+//!   replies; `confirm`: connections for calls that replicas confirm; `said`: the meaning of the server's errors;
+//!   `recent`: a bounded map
 //! - `layout`, `message`, `settings`: where data is stored, and how it is read
 //! - `partition`: calls on partitions, and queues that are spread over several; `repartition`: changing the spread
-//! - `directory`: what the queues share: names, numbers; `lost_queues`: restoring what it has lost; `session_leases`: the processes,
-//!   and leases bound to them
-//! - `put`, `take`, `settle`, `expire_lease`, `change`, `inspect`, `forecast`, `configure`, `dead`, `purge`: one call each,
-//!   with its relatives; `walk`: lists of leased messages; `retention`, `deaths`: how long messages stay dead, and
-//!   the counts of deaths
+//! - `directory`: what the queues share: names, numbers; `lost_queues`: restoring what it has lost; `session_leases`:
+//!   the processes, and leases bound to them
+//! - `put`, `take`, `settle`, `expire_lease`, `change`, `inspect`, `forecast`, `configure`, `dead`, `purge`: one call
+//!   each, with its relatives; `walk`: lists of leased messages; `retention`, `deaths`: how long messages stay dead,
+//!   and the counts of deaths
 //! - `waiting`, `timer`, `give_backs`: takes that wait, the tasks that ask for them and wake them, and messages whose
 //!   callers have gone
 //! - `open`: the requirements on a Redis, and the background tasks

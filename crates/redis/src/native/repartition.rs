@@ -17,7 +17,8 @@
 //! which no change does: a process that has learnt of more partitions than the first one reports reads the others,
 //! and restores the first one from them.
 //!
-//! Tokens stay where the earlier spread has put them. The partitions note until when they matter: `lua/idempotency.lua`.
+//! Tokens stay where the earlier spread has put them. The partitions note until when they matter:
+//! `lua/idempotency.lua`.
 
 use std::future::Future;
 use std::pin::Pin;

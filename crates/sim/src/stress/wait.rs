@@ -45,7 +45,8 @@ impl StressShared {
         self.wait(about, future, 0)
     }
 
-    /// As [`answer`](StressShared::answer), for a call that may wait for time to pass: `ms` milliseconds pass each second.
+    /// As [`answer`](StressShared::answer), for a call that may wait for time to pass: `ms` milliseconds pass each
+    /// second.
     pub(super) fn wait<T>(&self, about: &str, future: impl Future<Output = T>, ms: u64) -> Option<T> {
         let mut future = std::pin::pin!(future);
         let bell = Arc::new(AnswerBell::default());

@@ -186,8 +186,9 @@ pub trait Cold<B> {
     /// not be read for it.
     fn retain_until(&mut self, _until: Option<Died>) {}
 
-    /// How many dead messages of this queue were passed over for [`DeadReader::Retention`], which is not held up by what cannot be read: at
-    /// least all that were, and `None` if none was. They are looked for again after [`try_passed_over`](Cold::try_passed_over).
+    /// How many dead messages of this queue were passed over for [`DeadReader::Retention`], which is not held up by
+    /// what cannot be read: at least all that were, and `None` if none was. They are looked for again after
+    /// [`try_passed_over`](Cold::try_passed_over).
     fn passed_over(&self, _queue: &QueueName) -> Option<u64> {
         None
     }

@@ -217,7 +217,8 @@ impl<B: StoredBody> Core<B> {
         STANDING + rare.and_then(|rare| rare.last_error.as_deref()).map_or(0, str::len)
     }
 
-    /// Notes which leases end with the process, for [`release_session_leases`](Core::release_session_leases) to free them.
+    /// Notes which leases end with the process, for [`release_session_leases`](Core::release_session_leases) to free
+    /// them.
     pub(super) fn note_session_leases(&mut self) {
         let slots = self.entries.iter().map(|(slot, _)| slot);
         self.bound = slots.filter(|slot| self.is_bound(*slot)).collect();

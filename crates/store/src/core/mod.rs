@@ -18,8 +18,8 @@
 //! - **Retention.** Between two serves, calls discard a slice of the dead messages whose retention is over.
 //!   Where calls are rare, call [`retain_some`](Core::retain_some) within a minute after
 //!   [`next_retention`](Core::next_retention), and again while it returns that there are more.
-//! - **Closing.** Call [`give_back_session_leases`](Core::give_back_session_leases) until it has finished, and nothing else in
-//!   between.
+//! - **Closing.** Call [`give_back_session_leases`](Core::give_back_session_leases) until it has finished, and nothing
+//!   else in between.
 //! - **Cold messages that expire** are processed in slices: call [`catch_up`](Core::catch_up) before each
 //!   batch of calls. While the core [is behind](Core::is_behind), a take or a peek may have [given
 //!   up](Core::gave_up): repeat it. The same applies to a take, a list or a peek at any time where expired
@@ -33,8 +33,8 @@
 //! - **Opening.** Make a new core of a new incarnation; then for each batch of the log
 //!   [`replay_put`](Core::replay_put) and [`replay`](Core::replay) its records in order and pass its time to
 //!   [`replay_time`](Core::replay_time); then call [`opened`](Core::opened), once, and
-//!   [`release_session_leases`](Core::release_session_leases) until it has finished. Where messages may be cold, pass the time that a
-//!   batch carries to [`replay_begins`](Core::replay_begins) before its records.
+//!   [`release_session_leases`](Core::release_session_leases) until it has finished. Where messages may be cold, pass
+//!   the time that a batch carries to [`replay_begins`](Core::replay_begins) before its records.
 //!
 //! # Ground rules
 //! 1. Time comes first: each call lets time act on the queue that it touches (due, lapsed, expired) before it

@@ -261,7 +261,8 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Begins service after replay, or of a new core: leases continue by this process's clock. Those bound to
-    /// the previous process are ended by [`release_session_leases`](Core::release_session_leases), before anything else is called.
+    /// the previous process are ended by [`release_session_leases`](Core::release_session_leases), before anything else
+    /// is called.
     pub fn opened(&mut self, now: Now, log: &mut impl Log<B>) {
         // The previous process has counted the deaths of the replay.
         self.deaths = Deaths::default();

@@ -19,8 +19,8 @@
 //!   too, so that its call is not lost.
 //! - A put that becomes the head calls the leader, whose timer is now too late, and no other waiter.
 //! - A consumer that finds no waiters and a head in the near future does not wait: it polls the queue at the head's
-//!   instant and a few times before ([`QueueState::near_head`]). These rules do not count it as a waiter, since it returns
-//!   without being called.
+//!   instant and a few times before ([`QueueState::near_head`]). These rules do not count it as a waiter, since it
+//!   returns without being called.
 //! - Bounded queues: while there is room and producers wait, one of them has been called.
 //! - These rules do not see items that are still in the [intake](super::intake). The watch covers them: a put of an
 //!   item for which [`QueueState::watch`] requires a call takes the lock and settles.

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// The memory for sections and for places that could not be read is counted, each with the overhead of a half empty tree.
+/// The memory for sections and for places that could not be read is counted, each with the overhead of a half empty
+/// tree.
 #[test]
 fn what_is_remembered_of_files_counts_for_memory() {
     let mut beside = Beside::new(8, 64, 16);

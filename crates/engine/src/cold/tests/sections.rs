@@ -100,8 +100,8 @@ fn hand_over(beside: &mut Beside) -> usize {
     handed.len()
 }
 
-/// Crash story: each message has a different priority, and so a section. 1. Each call for a few looked at all sections, those
-/// of lower priorities too. 2. With a million of them the shard stood still for a second a call.
+/// Crash story: each message has a different priority, and so a section. 1. Each call for a few looked at all sections,
+/// those of lower priorities too. 2. With a million of them the shard stood still for a second a call.
 #[test]
 fn a_take_looks_at_few_sections_however_many_priorities_there_are() {
     let mut beside = Beside::new(16, 64, 16);

@@ -1,9 +1,9 @@
 //! Records: the facts that the core passes to its log, as bytes. `encode` writes them, `decode` reads them.
 //!
 //! A record is a kind (one byte), its fixed values in order, and where the table says so tagged fields with what only
-//! some of them have (see [`wire`](super::encoding)). Instants are zigzag differences from the batch's wall clock. Within
-//! a batch a queue's name is written once: `queue` is 0 and a text for a new name, or *n* for the *n*-th name of the
-//! batch. Messages are named by their numbers.
+//! some of them have (see [`wire`](super::encoding)). Instants are zigzag differences from the batch's wall clock.
+//! Within a batch a queue's name is written once: `queue` is 0 and a text for a new name, or *n* for the *n*-th name of
+//! the batch. Messages are named by their numbers.
 //!
 //! | kind | record | values |
 //! |---|---|---|

@@ -17,8 +17,8 @@ use crate::index_run::{IndexRun, TableRef};
 use crate::sealed::FileKind;
 use crate::table::DeletionBitmap;
 
-/// The numbers of all messages that are not in `unlost`, as far as the old index runs can be read. Uses about 16 bytes of
-/// memory for each.
+/// The numbers of all messages that are not in `unlost`, as far as the old index runs can be read. Uses about 16 bytes
+/// of memory for each.
 pub(super) fn lost(
     disk: &dyn Disk,
     dir: &Path,
