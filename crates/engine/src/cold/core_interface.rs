@@ -8,7 +8,7 @@ use dwell_store::core::{
 use dwell_store::{Forecast, Result};
 
 use super::section_order::SectionOrder;
-use super::{ColdSet, FEWER, MIN_WINDOW, PER_SECTION, SectionRef, dead};
+use super::{ColdSet, FEWER, MIN_WINDOW, PER_SECTION, SectionRef};
 use crate::journal::segment::BodyRef;
 use crate::shard::overloaded;
 use crate::table::SectionState;
